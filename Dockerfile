@@ -1,0 +1,37 @@
+# One image for every process of Trainyard; docker-compose.yml says which command each container runs.
+FROM python:3.11-slim-bookworm
+
+# bubblewrap: the sandbox of trainers. tini: reaps what ranks leave behind and hands signals on.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends bubblewrap tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 10001 trainyard \
+    && install --directory --owner=trainyard --group=trainyard /var/lib/trainyard
+
+WORKDIR /opt/trainyard
+# EXTRAS=postgres makes a small image for API and coordinator; nodes need train, and gpu where there are GPUs.
+ARG EXTRAS=train,gpu,postgres
+
+# Dependencies first: they change less often than the sources, so their layer is used again.
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+RUN mkdir app config tasks trainyard workers \
+    && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]" \
+    && pip uninstall --yes trainyard
+
+COPY app app
+COPY config config
+COPY tasks tasks
+COPY trainyard trainyard
+COPY workers workers
+RUN pip install --no-cache-dir --constraint constraints.txt --no-deps .
+
+# A user's config.py beside train.py must not stand in for ours.
+ENV PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1 \
+    TRAINYARD_DATA_DIR=/var/lib/trainyard
+USER trainyard
+WORKDIR /var/lib/trainyard
+VOLUME /var/lib/trainyard
+EXPOSE 8000
+ENTRYPOINT ["tini", "-g", "--"]
+CMD ["trainyard", "api"]

@@ -1,0 +1,1 @@
+"""The control plane; imports nothing by itself."""

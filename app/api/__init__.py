@@ -1,0 +1,1 @@
+"""The native HTTP API: blueprints that parse, authorise, call one service and dump."""

@@ -1,0 +1,40 @@
+"""What a request finds: the control plane behind the app, the settings, and who is calling."""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from flask import current_app, g, request
+
+from app.api.stream_slots import StreamPace, StreamSlots
+from app.security.permissions import Caller
+from app.services.control_plane import ControlPlane
+from config.settings import Settings
+
+EXTENSION = "trainyard"
+BASES = ("/v1", "/v1/modules/scaimind")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    plane: ControlPlane
+    settings: Settings
+    streams: StreamSlots
+    pace: StreamPace = field(default_factory=StreamPace)
+
+
+def backend() -> Backend:
+    return cast("Backend", current_app.extensions[EXTENSION])
+
+
+def plane() -> ControlPlane:
+    return backend().plane
+
+
+def caller() -> Caller:
+    """Set by authentication before any resource method that is not open to everybody."""
+    return cast("Caller", g.caller)
+
+
+def base_path() -> str:
+    """The base under which this request came, so that what it is told to follow has the same."""
+    return next(base for base in sorted(BASES, key=len, reverse=True) if request.path.startswith(base))

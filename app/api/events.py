@@ -1,0 +1,52 @@
+"""A job's events: a list, or a stream that goes on while the job lives."""
+
+import re
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app.api.context import caller, plane
+from app.api.operation import operation
+from app.api.pagination import page_data, page_request
+from app.api.sse import Feed, Frame, last_event_id, stream, wants_events
+from app.domain.job_state import TERMINAL
+from app.extensions import Database
+from app.models import Job
+from app.schemas.events import EventQuerySchema, EventSchema
+from app.security.permissions import Permission
+from app.services import job_history, jobs
+
+blueprint = Blueprint("events", __name__)
+_EVENT = EventSchema()
+_ID = re.compile(r"([0-9]{1,9})")
+
+
+@blueprint.get("/jobs/<job_id>/events")
+@operation(
+    "List or follow the events of a job", permission=Permission.VIEW, query=EventQuerySchema, answer=EventSchema,
+    items="events", media="json or events",
+)  # fmt: skip
+def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
+    db = plane().db
+    with db.read() as session:
+        jobs.find(session, caller(), job_id)
+        if not wants_events(by_default=False):
+            return page_data("events", _EVENT, job_history.page(session, job_id, page_request(query)), query)
+    last = last_event_id(_ID)
+    return stream(_feed(db, job_id, int(last[1]) if last else 0))
+
+
+def _feed(db: Database, job_id: str, seq: int) -> Feed:
+    while True:
+        with db.read() as session:
+            # The state before the events: what ended the job was written together with its last event.
+            job = session.get(Job, job_id)
+            ended = job is None or job.state in TERMINAL
+            events = job_history.events_after(session, job_id, seq)
+        for event in events:
+            seq = event.seq
+            yield Frame(str(seq), _EVENT.dump(event))
+        if not events:
+            if ended:
+                return
+            yield None

@@ -1,0 +1,34 @@
+"""Whether the server lives, and whether the platform can take and run jobs."""
+
+from flask import Blueprint, Response
+
+from app.api.context import backend
+from app.api.envelope import Problem, error_response
+from app.api.errors import NotBuiltYet
+from app.api.operation import operation
+from app.security.permissions import Permission
+from app.services.readiness import failing_parts
+
+blueprint = Blueprint("health", __name__)
+
+
+@blueprint.get("/health")
+@operation("Whether this server lives", permission=None)
+def live() -> dict[str, str]:
+    return {"status": "live"}
+
+
+@blueprint.get("/health/ready")
+@operation("Whether database, broker and a coordinator are there", permission=None)
+def ready() -> dict[str, str] | Response:
+    failing = failing_parts(backend().plane.db, backend().settings.broker.url)
+    if not failing:
+        return {"status": "ready"}
+    message = "not ready: " + "; ".join(f"{part} {problem}" for part, problem in failing.items())
+    return error_response(Problem(503, "UNAVAILABLE", message, details=list(failing.items()), retry_after=1))
+
+
+@blueprint.get("/metrics")
+@operation("Figures for Prometheus; not built yet", permission=Permission.VIEW)
+def prometheus() -> None:
+    raise NotBuiltYet("figures for Prometheus are not built yet")

@@ -1,0 +1,85 @@
+"""Idempotency-Key: the first answer again for the same request, 409 for another one under the same key."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from flask import Response, g, request
+from sqlalchemy.orm import Session
+
+from app.api.context import base_path, caller, plane
+from app.api.envelope import Reply, json_response, success_body
+from app.domain.errors import InvalidRequest
+from app.services import idempotency
+from app.services.idempotency import Answer, RequestKey
+
+HEADER = "Idempotency-Key"
+_FORM = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+class Answering:
+    """Makes the answer inside the use case's transaction and, when the request has a key, stores it there.
+
+    ``sealed`` encrypts what is stored, for answers that hold a secret.
+    """
+
+    def __init__(self, render: Callable[[Session, Any], Reply], *, sealed: bool = False) -> None:
+        self._render = render
+        self._sealed = sealed
+        self._reply: Reply | None = None
+
+    def __call__(self, session: Session, made: Any) -> None:
+        self._reply = self._render(session, made)
+        request_key: RequestKey | None = g.get("idempotent_request")
+        if request_key is not None:
+            body = success_body(self._reply.data)
+            stored = {"sealed": plane().box.seal(body)} if self._sealed else body
+            answer = Answer(status_code=self._reply.status, body=stored, location=self._reply.location)
+            idempotency.remember(session, request_key, answer)
+
+    @property
+    def reply(self) -> Reply:
+        if self._reply is None:
+            raise LookupError("the use case did not call remember")
+        return self._reply
+
+
+def begin(document: dict[str, Any]) -> Response | None:
+    """The earlier answer to this request, if there is one."""
+    if HEADER not in request.headers:
+        return None
+    g.idempotent_request = _request_key(document)
+    answer = idempotency.earlier_answer(plane().db, g.idempotent_request)
+    return _response(answer) if answer is not None else None
+
+
+def replay() -> Response:
+    """The answer to the request that was faster with the same key."""
+    answer = idempotency.earlier_answer(plane().db, g.idempotent_request)
+    if answer is None:
+        raise LookupError("an idempotency key was taken, but its answer is gone")
+    return _response(answer)
+
+
+def _request_key(document: dict[str, Any]) -> RequestKey:
+    key = request.headers[HEADER]
+    if _FORM.fullmatch(key) is None:
+        raise InvalidRequest(f"{HEADER} must be 1 to 255 printable ASCII characters without spaces", field=HEADER)
+    asked = [request.method, request.path.removeprefix(base_path()), sorted(request.args.items(multi=True)), document]
+    return RequestKey(
+        project=caller().home_project,
+        key_id=caller().key_id,
+        idempotency_key=key,
+        request_hash=hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest(),
+    )
+
+
+def _response(answer: Answer) -> Response:
+    body = plane().box.open(answer.body["sealed"]) if "sealed" in answer.body else answer.body
+    response = json_response(body, answer.status_code)
+    if answer.location is not None:
+        response.headers["Location"] = answer.location
+    response.headers["Idempotency-Replayed"] = "true"
+    return response

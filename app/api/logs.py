@@ -1,0 +1,83 @@
+"""A job's log: the last lines as JSON, or a stream that goes on while the job lives."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app.api.context import caller, plane
+from app.api.operation import operation
+from app.api.sse import Feed, Frame, last_event_id, stream, wants_events
+from app.domain.job_state import TERMINAL
+from app.models import Job
+from app.schemas.logs import LogLinesSchema, LogQuerySchema, line_on_the_wire
+from app.security.permissions import Permission
+from app.services import jobs
+from app.services.control_plane import ControlPlane
+from app.storage.logs import START, LogLine, LogReader
+
+blueprint = Blueprint("logs", __name__)
+DEFAULT_TAIL = 200
+_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,15})")
+_BATCH = 1000
+
+
+@blueprint.get("/jobs/<job_id>/logs")
+@operation(
+    "Read or follow the log of a job", permission=Permission.VIEW, query=LogQuerySchema, answer=LogLinesSchema,
+    media="json or events",
+)  # fmt: skip
+def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
+    here = plane()
+    with here.db.read() as session:
+        live = jobs.find(session, caller(), job_id).state not in TERMINAL
+    reader, rank = LogReader(here.storage, job_id), query.get("rank")
+    if not wants_events(by_default=True):
+        lines = reader.tail(query.get("tail", DEFAULT_TAIL), rank=rank, live=live)
+        return {"lines": [line_on_the_wire(line) for line in lines]}
+    last = last_event_id(_ID)
+    before: list[LogLine] = []
+    after = (int(last[1]), int(last[2])) if last else START
+    if last is None and "tail" in query:
+        # Everything up to the tail's end counts as seen, also when the tail is empty.
+        before, after = _tail(reader, query["tail"], rank, live=live)
+    return stream(_feed(here, job_id, before, after, rank, follow=query["follow"]))
+
+
+def _tail(reader: LogReader, count: int, rank: int | None, *, live: bool) -> tuple[list[LogLine], tuple[int, int]]:
+    newest = reader.tail(max(count, 1), rank=rank, live=live)
+    after = newest[-1].cursor if newest else START
+    return newest[-count:] if count else [], after
+
+
+def _feed(
+    here: ControlPlane,
+    job_id: str,
+    before: list[LogLine],
+    after: tuple[int, int],
+    rank: int | None,
+    *,
+    follow: bool,
+) -> Feed:
+    yield from _frames(before)
+    reader = LogReader(here.storage, job_id)
+    while True:
+        with here.db.read() as session:
+            job = session.get(Job, job_id)
+            ended = job is None or job.state in TERMINAL
+        # The state before the lines: a job's last lines are stored before it ends.
+        lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
+        yield from _frames(lines)
+        if lines:
+            after = lines[-1].cursor
+        elif ended or not follow:
+            return
+        else:
+            yield None
+
+
+def _frames(lines: list[LogLine]) -> Iterator[Frame]:
+    for line in lines:
+        data = line_on_the_wire(line)
+        yield Frame(data["id"], data)

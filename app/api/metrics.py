@@ -1,0 +1,69 @@
+"""A job's metrics: thinned series, or a stream of new points."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app.api.context import caller, plane
+from app.api.operation import operation
+from app.api.sse import Feed, Frame, last_event_id, stream
+from app.domain.job_state import TERMINAL
+from app.extensions import Database
+from app.models import Job
+from app.schemas.metrics import (
+    MetricsQuerySchema,
+    MetricsSchema,
+    MetricStreamQuerySchema,
+    number_on_the_wire,
+    points_on_the_wire,
+)
+from app.schemas.strict_fields import on_the_wire
+from app.security.permissions import Permission
+from app.services import checkpoints, jobs, metric_feed, telemetry
+from app.services.metric_feed import START, Cursor
+
+blueprint = Blueprint("metrics", __name__)
+_METRICS = MetricsSchema()
+_ID = re.compile(r"([0-9]{1,6}):([0-9]{1,15}):([0-9]{1,18}):(.{1,128})")
+
+
+@blueprint.get("/jobs/<job_id>/metrics")
+@operation("Read the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
+def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
+    with plane().db.read() as session:
+        job = jobs.find(session, caller(), job_id)
+        found = telemetry.series(session, job_id, **query)
+        saved = checkpoints.list_for(session, job_id)
+    series = {name: points_on_the_wire(points) for name, points in found.items()}
+    return _METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved})
+
+
+@blueprint.get("/jobs/<job_id>/metrics/stream")
+@operation(
+    "Follow the metrics of a job", permission=Permission.VIEW, query=MetricStreamQuerySchema, media="events"
+)  # fmt: skip
+def stream_metrics(job_id: str, query: dict[str, Any]) -> Response:
+    db = plane().db
+    with db.read() as session:
+        jobs.find(session, caller(), job_id)
+    last = last_event_id(_ID)
+    cursor = Cursor.of(int(last[1]), int(last[2]), int(last[3]), last[4]) if last else START
+    return stream(_feed(db, job_id, cursor, query["names"]))
+
+
+def _feed(db: Database, job_id: str, cursor: Cursor, names: Sequence[str]) -> Feed:
+    while True:
+        with db.read() as session:
+            job = session.get(Job, job_id)
+            ended = job is None or job.state in TERMINAL
+            points = metric_feed.points_after(session, job_id, cursor, names=names)
+        for point in points:
+            cursor = Cursor(point.attempt, point.at, point.step, point.name)
+            data = {"name": point.name, "step": point.step, "at": on_the_wire(point.at)}
+            yield Frame(cursor.text, {**data, "value": number_on_the_wire(metric_feed.value_of(point))})
+        if not points:
+            if ended:
+                return
+            yield None

@@ -1,0 +1,57 @@
+"""Documented endpoints that a later version brings: they answer 501, so that nobody takes them for a typing error."""
+
+from typing import NoReturn
+
+from flask import Blueprint
+
+from app.api.errors import NotBuiltYet
+from app.api.operation import operation
+from app.schemas.queries import AnyQuerySchema
+from app.security.permissions import Permission
+
+blueprint = Blueprint("not_built", __name__)
+
+# Method, path, and who may ask.
+NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
+    ("PATCH", "/jobs/<job_id>", Permission.MANAGE),
+    ("DELETE", "/jobs/<job_id>", Permission.MANAGE),
+    ("POST", "/jobs/<job_id>/pause", Permission.MANAGE),
+    ("POST", "/jobs/<job_id>/resume", Permission.MANAGE),
+    ("POST", "/jobs/<job_id>/retry", Permission.MANAGE),
+    ("POST", "/jobs/<job_id>/checkpoint", Permission.MANAGE),
+    ("PATCH", "/queues/<name>", Permission.CLUSTER_ADMIN),
+    ("POST", "/nodes/<name>/drain", Permission.CLUSTER_ADMIN),
+    ("POST", "/nodes/<name>/enable", Permission.CLUSTER_ADMIN),
+    ("GET", "/cluster", Permission.VIEW),
+    ("POST", "/projects", Permission.CLUSTER_ADMIN),
+    ("PATCH", "/projects/<name>", Permission.CLUSTER_ADMIN),
+    ("DELETE", "/projects/<name>", Permission.CLUSTER_ADMIN),
+    ("POST", "/evaluations", Permission.EVALUATE),
+    ("GET", "/evaluations", Permission.VIEW),
+    ("GET", "/evaluations/<name>", Permission.VIEW),
+    ("POST", "/sweeps", Permission.MANAGE),
+    ("GET", "/sweeps", Permission.VIEW),
+    ("GET", "/sweeps/<name>", Permission.VIEW),
+    ("POST", "/data/validate", Permission.MANAGE),
+    ("GET", "/data/cache", Permission.MANAGE),
+    ("GET", "/training-types", Permission.VIEW),
+    ("GET", "/error-types", Permission.VIEW),
+    ("POST", "/webhooks", Permission.MANAGE),
+    ("GET", "/webhooks", Permission.VIEW),
+    ("GET", "/webhooks/<name>", Permission.VIEW),
+    ("DELETE", "/webhooks/<name>", Permission.MANAGE),
+)
+
+
+def _refuse(**_path: str) -> NoReturn:
+    raise NotBuiltYet("this is documented but not built yet; the CHANGELOG says when it comes")
+
+
+for _method, _path, _permission in NOT_BUILT:
+    _name = f"{_method.lower()}_{_path.strip('/').translate(str.maketrans('/-<>', '____'))}"
+    blueprint.add_url_rule(
+        _path,
+        endpoint=_name,
+        view_func=operation("Not built yet", permission=_permission, query=AnyQuerySchema, status=501)(_refuse),
+        methods=[_method],
+    )

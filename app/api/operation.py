@@ -1,0 +1,103 @@
+"""What every resource method declares about itself; parsing, idempotency, the envelope and the API description
+follow from it.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from flask import Response
+from marshmallow import Schema
+
+from app.api import idempotency
+from app.api.context import backend
+from app.api.envelope import Reply, json_response, success_body
+from app.api.query import read_query
+from app.api.request_body import read_body, validated
+from app.domain.errors import NotFound
+from app.schemas.queries import NoQuerySchema
+from app.security.permissions import Permission
+from app.services.idempotency import AlreadyAnswered
+
+View = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``."""
+
+    summary: str
+    permission: Permission | None
+    query: Schema
+    body: Schema | None = None
+    body_optional: bool = False
+    answer: Schema | None = None
+    items: str | None = None
+    status: int = 200
+    media: Literal["json", "events", "json or events", "bytes", "html"] = "json"
+
+
+def operation(
+    summary: str,
+    *,
+    permission: Permission | None,
+    query: type[Schema] = NoQuerySchema,
+    body: type[Schema] | None = None,
+    body_optional: bool = False,
+    answer: type[Schema] | None = None,
+    **more: Any,
+) -> Callable[[View], View]:
+    """Declares a resource method; it gets the path's values, ``query`` when it declares one, and ``body``."""
+    described = Operation(
+        summary=summary, permission=permission, query=query(), body=body() if body is not None else None,
+        body_optional=body_optional, answer=answer() if answer is not None else None, **more,
+    )  # fmt: skip
+
+    def declare(view: View) -> View:
+        @functools.wraps(view)
+        def resource(**values: Any) -> Response:
+            if any("\0" in value for value in values.values()):
+                raise NotFound("no such resource")  # PostgreSQL has no such text, and nothing is named so
+            parameters = read_query(described.query)
+            if query is not NoQuerySchema:
+                values["query"] = parameters
+            if described.body is None:
+                return _respond(view(**values))
+            return _respond_once(described, described.body, view, values)
+
+        cast("Any", resource).operation = described
+        return resource
+
+    return declare
+
+
+def operation_of(view: View) -> Operation:
+    """Raises TypeError for a view that declares nothing: such a route must not exist."""
+    described = getattr(view, "operation", None)
+    if not isinstance(described, Operation):
+        raise TypeError(f"{view.__module__}.{view.__qualname__} does not declare an operation")
+    return described
+
+
+def _respond_once(described: Operation, schema: Schema, view: View, values: dict[str, Any]) -> Response:
+    limit = backend().settings.api.max_nesting
+    document = read_body(optional=described.body_optional, max_nesting=limit)
+    if (earlier := idempotency.begin(document)) is not None:
+        return earlier
+    try:
+        return _respond(view(**values, body=validated(schema, document)))
+    except AlreadyAnswered:
+        return idempotency.replay()
+
+
+def _respond(answer: Any) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    reply = answer if isinstance(answer, Reply) else Reply(answer)
+    if reply.status == 204:
+        return Response(status=204)
+    response = json_response(success_body(reply.data), reply.status)
+    if reply.location is not None:
+        response.headers["Location"] = reply.location
+    return response

@@ -1,0 +1,135 @@
+"""Strict JSON: what is ambiguous to some reader of JSON is refused by this one."""
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from flask import request
+from marshmallow import Schema, ValidationError
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from app.api.errors import BadShape, MalformedJson, UnsupportedMediaType
+from app.domain.errors import InvalidRequest
+
+_MOST_DIGITS = 100
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class _Refused(ValueError):
+    """A JSON text that the grammar may allow and this reader does not."""
+
+
+def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
+    """The JSON object in the request's body; an ``optional`` one may be missing altogether."""
+    raw = request.get_data()
+    if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
+        raise RequestEntityTooLarge  # Werkzeug cuts a chunked body off at the limit without saying so
+    if optional and not raw.strip():
+        return {}
+    _check_media_type()
+    document = parse(raw)
+    if not isinstance(document, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    check_content(document, max_nesting=max_nesting)
+    return document
+
+
+def parse(raw: bytes) -> Any:
+    """The value of a JSON text. Raises MalformedJson, also for NaN, repeated names and numbers beyond all sense."""
+    try:
+        return json.loads(
+            raw.decode("utf-8"),
+            object_pairs_hook=_without_repeats,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
+    except RecursionError as error:
+        raise MalformedJson("the JSON is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise MalformedJson("the body is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise MalformedJson(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from error
+    except _Refused as error:
+        raise MalformedJson(str(error)) from error
+
+
+def check_content(document: Any, *, max_nesting: int) -> None:
+    """Refuse nesting beyond the limit, and characters that one of the databases cannot store."""
+    todo: list[tuple[str, Any, int]] = [("", document, 1)]
+    while todo:
+        path, node, depth = todo.pop()
+        if isinstance(node, str):
+            _check_text(path, node)
+        elif isinstance(node, dict | list):
+            if depth > max_nesting:
+                raise MalformedJson(f"the JSON is nested deeper than {max_nesting} levels")
+            items = node.items() if isinstance(node, dict) else enumerate(node)
+            for key, child in items:
+                if isinstance(key, str):
+                    _check_text(path, key)
+                todo.append((f"{path}.{key}".lstrip("."), child, depth + 1))
+
+
+def validated(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
+    """What the schema makes of it. Raises BadShape with every problem."""
+    try:
+        loaded: dict[str, Any] = schema.load(document)
+    except ValidationError as error:
+        raise BadShape(_flat(error.messages)) from error
+    return loaded
+
+
+def _check_media_type() -> None:
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if request.mimetype != "application/json" or charset not in ("utf-8", "utf8"):
+        raise UnsupportedMediaType("send JSON in UTF-8 with the header Content-Type: application/json")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("send the body without a Content-Encoding")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Refused(f"the name {twice[:64]!r} appears twice in one object")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _Refused(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _Refused("a number is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise _Refused("a number is too large")
+    return int(text)
+
+
+def _check_text(path: str, text: str) -> None:
+    if _UNSTORABLE.search(text):
+        raise BadShape([(path, "holds a NUL character or half of a surrogate pair")])
+
+
+def _flat(messages: Any, path: str = "") -> list[tuple[str, str]]:
+    """Nested messages as (dotted field, message); marshmallow's own names for "the whole" and "this key" go."""
+    if isinstance(messages, dict):
+        return [
+            pair
+            for name, inner in messages.items()
+            for pair in _flat(inner, path if name in ("_schema", "key", "value") else f"{path}.{name}".lstrip("."))
+        ]
+    if isinstance(messages, list):
+        return [pair for inner in messages for pair in _flat(inner, path)]
+    return [(path, str(messages))]

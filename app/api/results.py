@@ -1,0 +1,93 @@
+"""What a job leaves behind: checkpoints, running records, the report and the artifacts."""
+
+import re
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from app.api.context import caller, plane
+from app.api.errors import RangeNotSatisfiable
+from app.api.operation import operation
+from app.models import Artifact
+from app.schemas.artifacts import ArtifactsSchema
+from app.schemas.attempts import AttemptsSchema
+from app.schemas.checkpoints import CheckpointsSchema
+from app.schemas.reports import ReportSchema
+from app.security.permissions import Permission
+from app.services import artifacts, checkpoints, job_history, jobs, reports
+
+blueprint = Blueprint("results", __name__)
+_CHECKPOINTS, _ATTEMPTS, _REPORT, _ARTIFACTS = CheckpointsSchema(), AttemptsSchema(), ReportSchema(), ArtifactsSchema()
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+@blueprint.get("/jobs/<job_id>/checkpoints")
+@operation("List the checkpoints of a job", permission=Permission.VIEW, answer=CheckpointsSchema)
+def list_checkpoints(job_id: str) -> Any:
+    with plane().db.read() as session:
+        jobs.find(session, caller(), job_id)
+        return _CHECKPOINTS.dump({"checkpoints": checkpoints.list_for(session, job_id)})
+
+
+@blueprint.get("/jobs/<job_id>/attempts")
+@operation("List the running records of a job", permission=Permission.VIEW, answer=AttemptsSchema)
+def list_attempts(job_id: str) -> Any:
+    with plane().db.read() as session:
+        jobs.find(session, caller(), job_id)
+        return _ATTEMPTS.dump({"attempts": job_history.attempts(session, job_id)})
+
+
+@blueprint.get("/jobs/<job_id>/report")
+@operation("Read the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
+def get_report(job_id: str) -> Any:
+    with plane().db.read() as session:
+        return _REPORT.dump(reports.completion_report(session, jobs.find(session, caller(), job_id)))
+
+
+@blueprint.get("/jobs/<job_id>/artifacts")
+@operation("List the artifacts of a job", permission=Permission.VIEW, answer=ArtifactsSchema)
+def list_artifacts(job_id: str) -> Any:
+    with plane().db.read() as session:
+        jobs.find(session, caller(), job_id)
+        return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id)})
+
+
+@blueprint.get("/jobs/<job_id>/artifacts/<path:path>")
+@operation("Download one artifact of a job, or a range of it", permission=Permission.VIEW, media="bytes")
+def download_artifact(job_id: str, path: str) -> Response:
+    here = plane()
+    with here.db.read() as session:
+        jobs.find(session, caller(), job_id)
+        artifact = artifacts.find(session, job_id, path)
+    wanted = _wanted_range(artifact)
+    start, end = wanted or (0, artifact.size_bytes)
+    # Opened before anything is sent, so that a missing file is said; closed also when nobody reads it (HEAD).
+    file = artifacts.opened(here.storage, artifact, start=start)
+    body = artifacts.pieces(file, end - start)
+    response = Response(body, status=206 if wanted else 200, mimetype="application/octet-stream")
+    response.call_on_close(file.close)
+    response.headers["Content-Length"] = str(end - start)
+    response.headers["Accept-Ranges"] = "bytes"
+    response.headers["Content-Disposition"] = "attachment"
+    response.set_etag(artifact.sha256)
+    if wanted:
+        response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{artifact.size_bytes}"
+    return response
+
+
+def _wanted_range(artifact: Artifact) -> tuple[int, int] | None:
+    """(first byte, after the last) of a single range; None means everything, as for every form we don't serve."""
+    match = _RANGE.fullmatch(request.headers.get("Range", "").replace(" ", ""))
+    unchanged = request.headers.get("If-Range", f'"{artifact.sha256}"') == f'"{artifact.sha256}"'
+    if match is None or not unchanged or not (match[1] or match[2]):
+        return None
+    size = artifact.size_bytes
+    if not match[1]:
+        start, end = max(0, size - int(match[2])), size
+    else:
+        start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
+    if match[1] and match[2] and int(match[2]) < int(match[1]):
+        return None  # RFC 9110: such a header counts as not given
+    if start >= size or (not match[1] and int(match[2]) == 0):
+        raise RangeNotSatisfiable(f"the artifact has {size} bytes; ask for a range within them")
+    return start, end

@@ -1,0 +1,57 @@
+"""The command line and the environment of each of our processes, alone or under `trainyard up`."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.queues import COORDINATOR, NODE, flower_command, flower_environment, worker_command
+from config.settings import Settings
+
+__all__ = ["COORDINATOR", "NODE", "api_command", "child_environment", "flower_command", "flower_environment",
+           "worker_command"]  # fmt: skip
+
+APP = "app.factory:from_environment()"
+# Nothing of ours takes long to finish: a request is a matter of milliseconds, a stream goes on over a new connection.
+GRACEFUL_SECONDS = 3
+HEARTBEAT_MEMORY = Path("/dev/shm")  # noqa: S108 – gunicorn's own advice: a heartbeat must not wait for a disk
+
+
+def api_command(settings: Settings, *, bind: str) -> list[str]:
+    """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for a socket that is open already."""
+    command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", "gthread"]
+    command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
+    command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
+    command += ["--config", "python:app.cli.gunicorn_hooks", "--log-level", "warning"]
+    if os.access(HEARTBEAT_MEMORY, os.W_OK):
+        command += ["--worker-tmp-dir", str(HEARTBEAT_MEMORY)]
+    return command
+
+
+def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """What each of our processes gets: the same settings, whatever directory it runs in.
+
+    Gunicorn puts the directory it runs in on the import path, where a `config.py` of the user's would stand in for
+    ours; therefore nothing of ours runs in the directory that the user is in.
+    """
+    ours = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TRAINYARD_DATA_DIR": str(settings.data.dir),
+        "TRAINYARD_STORAGE_ROOTS": ":".join(map(str, settings.storage.roots)),
+    }
+    if environ.get("TRAINYARD_DATABASE_URL"):
+        ours["TRAINYARD_DATABASE_URL"] = _absolute_sqlite(settings.database.url)
+    if settings.node.config is not None:
+        ours["TRAINYARD_NODE_CONFIG"] = str(settings.node.config.absolute())
+    if settings.node.name:
+        ours["TRAINYARD_NODE_NAME"] = settings.node.name
+    return {**environ, **ours}
+
+
+def _absolute_sqlite(url: str) -> str:
+    prefix = "sqlite:///"
+    path = url.removeprefix(prefix)
+    if path == url or path.startswith(("/", ":memory:")) or not path:
+        return url
+    return f"{prefix}{Path(path).absolute()}"

@@ -1,0 +1,39 @@
+"""Which server the client commands talk to, and its refusals as one line instead of a traceback."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from app.services.data_dir import url_file
+from config.settings import SettingsError, client_environment, load_settings
+from trainyard.client import Client, ClientError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@contextmanager
+def server() -> Iterator[Client]:
+    """The server of TRAINYARD_URL and TRAINYARD_API_KEY, or the one that `trainyard up` runs on the data directory."""
+    try:
+        yield connect()
+    except ClientError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def connect() -> Client:
+    url, key = client_environment()
+    if not (url and key):
+        try:
+            settings = load_settings()
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from error
+        written_url, written_key = (
+            path.read_text().strip() if path.exists() else "" for path in (url_file(settings), settings.admin_key_file)
+        )
+        url = url or written_url or DEFAULT_URL
+        key = key or written_key
+    try:
+        return Client(url, key)
+    except ValueError as error:
+        raise click.ClickException(f"TRAINYARD_URL: {error}") from error

@@ -1,0 +1,172 @@
+"""All processes of one machine: started together, watched, drained and stopped."""
+
+import os
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from app.cli import embedded_redis, signals
+from app.cli.command_lines import (
+    COORDINATOR,
+    NODE,
+    api_command,
+    child_environment,
+    flower_command,
+    flower_environment,
+    worker_command,
+)
+from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
+from app.cli.process_group import ChildSpec, ProcessGroup
+from app.cli.readiness import Readiness, seconds_since_start
+from app.services.data_dir import replace_secret, url_file, write_roots
+from config.settings import Settings
+
+if TYPE_CHECKING:
+    from app.cli.node_drain import NodeDrain
+
+STOP_SECONDS = 8.0
+DRAIN_SECONDS = 30.0
+REDIS_POLL_SECONDS = 0.005
+READY_POLL_SECONDS = 0.02
+FLOWER_NICENESS = 10
+
+
+class NotPrepared(Exception):
+    """The database could not be reached or brought up to date."""
+
+
+class Everything:
+    """Owns the children; ``run`` returns when they are gone again."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, *, with_flower: bool) -> None:
+        self._listener = listener
+        host, port = listener.getsockname()[:2]
+        self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
+        self._with_flower = with_flower
+        self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
+        self._readiness = Readiness(host, port)
+
+    def run(self) -> None:
+        """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
+        try:
+            self._start_redis()
+            self._start_others()
+            drain = self._prepare_database()
+            self._introduce()
+            self._supervise()
+            self._drain(drain)
+            self._stop()
+            drain.undo()
+        finally:
+            self._stop()
+
+    @property
+    def _dir(self) -> Path:
+        return self._settings.data.dir
+
+    def _start_redis(self) -> None:
+        write_roots(self._settings)
+        url_path = self._settings.broker_url_file
+        if os.environ.get("TRAINYARD_BROKER_URL"):
+            replace_secret(url_path, self._settings.broker.url)  # for processes that are started alone
+            return
+        server = embedded_redis.choose(self._dir, url_path)
+        server.write_configuration()
+        replace_secret(url_path, server.url)
+        if self._redis_came_up(server):
+            return
+        self._group.stop(["redis"], seconds=1.0)
+        if (aside := server.set_data_aside()) is not None:
+            _say(f"redis could not read its data, which is now in {aside}; nothing that matters lies there")
+        if not self._redis_came_up(server):
+            raise NoRedisProgram(f"{server.program} does not start; it says why in {self._group.log_of('redis')}")
+
+    def _redis_came_up(self, server: EmbeddedRedis) -> bool:
+        self._group.start(self._spec("redis", server.command))
+        deadline = time.monotonic() + embedded_redis.START_SECONDS
+        while self._group.is_running("redis") and time.monotonic() < deadline:
+            if server.answers():
+                return True
+            time.sleep(REDIS_POLL_SECONDS)
+        return False
+
+    def _start_others(self) -> None:
+        # In the order in which the last of them decides when we are ready.
+        self._group.start(self._spec("coordinator", worker_command(self._settings, COORDINATOR)))
+        fd = self._listener.fileno()
+        api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
+        self._group.start(replace(api, pass_fds=(fd,)))
+        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(self._settings, NODE)))
+        if self._with_flower:
+            flower = self._spec("flower", flower_command(self._settings))
+            environment = {**flower.environment, **flower_environment(self._settings)}
+            # Nobody waits for it, and it would take a quarter of a small machine while the others start.
+            self._group.start(replace(flower, environment=environment, niceness=FLOWER_NICENESS))
+
+    def _spec(self, name: str, command: list[str]) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            command=command,
+            environment=child_environment(os.environ, self._settings),
+            directory=self._dir / "run",
+        )
+
+    def _prepare_database(self) -> "NodeDrain":
+        # Imported while the children start: they take as long, and wait for the schema when they are faster.
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+        from app.cli.node_drain import NodeDrain  # noqa: PLC0415
+        from app.domain.errors import TrainyardError  # noqa: PLC0415
+        from app.services import bootstrap  # noqa: PLC0415
+
+        try:
+            bootstrap.prepare(self._settings)
+            db = bootstrap.open_database(self._settings)
+            drain = NodeDrain(db, self._settings.node.name, self._dir / "run")
+            drain.undo()
+        except (SQLAlchemyError, TrainyardError) as error:
+            raise NotPrepared(str(error)) from error
+        return drain
+
+    def _introduce(self) -> None:
+        replace_secret(url_file(self._settings), self._readiness.url)
+        _say(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
+        if self._with_flower:
+            flower = self._settings.flower
+            _say(
+                f"Flower  http://127.0.0.1:{flower.port}   user {flower.user}, password in {self._dir}/flower.password"
+            )
+        _say(f"Logs    {self._dir / 'log'}")
+
+    def _supervise(self) -> None:
+        """Until somebody asks us to stop."""
+        ready = False
+        while not signals.wait(min(self._group.keep_running(), 1.0 if ready else READY_POLL_SECONDS)):
+            if not ready and (ready := self._readiness.look(_say)):
+                _say(
+                    f"Ready after {seconds_since_start():.1f} s. Ctrl-C stops everything; running jobs are saved first."
+                )
+
+    def _drain(self, drain: "NodeDrain") -> None:
+        """Running jobs save and go back to the queue; a second Ctrl-C does not wait for them."""
+        jobs = drain.begin()
+        if jobs:
+            _say(f"Stopping. {jobs} running job(s) may save for up to {DRAIN_SECONDS:g} s; Ctrl-C again does not wait.")
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while drain.is_busy() and time.monotonic() < deadline:
+            if signals.wait(min(self._group.keep_running(), 0.1)):
+                return
+
+    def _stop(self) -> None:
+        # Redis last: the others say good-bye to it.
+        self._group.stop([name for name in self._group.names() if name != "redis"], seconds=STOP_SECONDS)
+        self._group.stop(["redis"], seconds=STOP_SECONDS)
+        url_file(self._settings).unlink(missing_ok=True)
+
+
+def _say(text: str) -> None:
+    click.echo(text)

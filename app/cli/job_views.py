@@ -1,0 +1,122 @@
+"""What a followed job looks like: a bar on a terminal, lines in a file, JSON for a program."""
+
+import math
+import time
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from app.cli.output import STATUS_STYLES, console, duration, print_json_line
+from trainyard.client import Job
+
+LINE_SECONDS = 5.0
+
+
+class BarView:
+    """States above, a bar that stays at the bottom."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+            console=console(),
+            expand=True,
+        )
+        self._task = self._progress.add_task("…", total=None, facts="")
+        self._told: tuple[Any, ...] = ()
+        self._progress.start()
+
+    def show(self, job: Job) -> None:
+        if (change := _change_of(job)) != self._told:
+            self._told = change
+            self.say(_headline(job))
+        style = STATUS_STYLES.get(job.status, "white")
+        self._progress.update(
+            self._task,
+            description=f"[{style}]{job.status}[/]",
+            total=1.0 if job.progress or job.is_terminal else None,
+            completed=job.progress,
+            facts=_facts(job),
+        )
+
+    def say(self, text: str) -> None:
+        self._progress.console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class LineView:
+    """One line for each new state, and one every few seconds of progress."""
+
+    def __init__(self) -> None:
+        self._told: tuple[Any, ...] = ()
+        self._step = -1
+        self._next_line = 0.0
+
+    def show(self, job: Job) -> None:
+        if (change := _change_of(job)) != self._told:
+            self._told = change
+            self.say(_headline(job))
+        elif job.current_step != self._step and time.monotonic() >= self._next_line:
+            self.say(f"  {job.progress:4.0%}  {_facts(job)}")
+        else:
+            return
+        self._step, self._next_line = job.current_step, time.monotonic() + LINE_SECONDS
+
+    def say(self, text: str) -> None:
+        click.echo(text)
+
+    def close(self) -> None:
+        pass
+
+
+class JsonView:
+    """The whole job as one line, each time something about it changed."""
+
+    def __init__(self) -> None:
+        self._version: Any = None
+
+    def show(self, job: Job) -> None:
+        version = (job.data.get("version"), job.current_step, job.status)
+        if version != self._version:
+            self._version = version
+            print_json_line(job.data)
+
+    def say(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _change_of(job: Job) -> tuple[Any, ...]:
+    return job.status, job.attempt, job.requested, job.pending_reason
+
+
+def _headline(job: Job) -> str:
+    parts = [time.strftime("%H:%M:%S"), job.status]
+    if job.attempt:
+        parts.append(f"attempt {job.attempt} on {', '.join(job.data.get('node_names') or ['?'])}")
+    if job.requested:
+        parts.append(f"({job.requested} requested)")
+    line = "  ".join(parts)
+    reason = job.pending_reason or job.data.get("status_reason") or ""
+    return line if reason.lower() in line.lower() else f"{line}  {reason}"
+
+
+def _facts(job: Job) -> str:
+    facts = []
+    if job.total_steps:
+        facts.append(f"step {job.current_step}/{job.total_steps}")
+    elif job.current_step:
+        facts.append(f"step {job.current_step}")
+    loss = job.latest_metrics.get("loss")
+    if isinstance(loss, int | float) and math.isfinite(loss):
+        facts.append(f"loss {loss:.3f}" if 0.01 <= abs(loss) < 10_000 else f"loss {loss:.3g}")
+    if job.eta_seconds is not None and not job.is_terminal:
+        facts.append(f"{duration(job.eta_seconds)} left")
+    return "  ".join(facts)

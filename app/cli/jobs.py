@@ -1,0 +1,108 @@
+"""`trainyard jobs`: jobs of every project, from the database."""
+
+from typing import Any
+
+import click
+
+from app.cli.administrator import ADMINISTRATOR, newest, picked
+from app.cli.database import admin_database, cli_settings
+from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.schemas.events import EventSchema
+from app.schemas.jobs import JobSchema
+from app.services import controls, job_history, job_lists
+from app.services.dispatch import Dispatcher
+from app.services.job_details import details as details_of
+from app.services.jobs import find
+
+COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
+HISTORY_LENGTH = 20
+
+
+@click.group()
+def jobs() -> None:
+    """Jobs, from the database."""
+
+
+@jobs.command("list")
+@click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
+@click.option("--project", help="Only of this project.")
+@click.option("--queue", help="Only of this queue.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@json_option
+def list_jobs(status: tuple[str, ...], project: str | None, queue: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
+    """The newest jobs first."""
+    filters = {"status": [one.upper() for one in status], "project": project, "queue": queue}
+    with admin_database() as db, db.read() as session:
+        given = {name: value for name, value in filters.items() if value}
+        page = job_lists.page(session, ADMINISTRATOR, given, newest(limit))
+        items = [JobSchema().dump(item) for item in page.items]
+    if as_json:
+        print_json({"jobs": items, "total_count": page.total_count})
+        return
+    shown = [
+        {
+            **item,
+            "progress": f"{item['progress']:.0%}",
+            "queue": details.job.queue,
+            "priority": details.job.priority,
+            "created_at": age(item["created_at"]),
+        }
+        for item, details in zip(items, page.items, strict=True)
+    ]
+    heads = ("id", "name", "project", "status", "done", "queue", "prio", "node", "age")
+    print_table(heads, picked(shown, COLUMNS), empty="no jobs")
+
+
+@jobs.command()
+@click.argument("job_id")
+@json_option
+def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """One job with the end of its history."""
+    with admin_database() as db:
+        job, events = _read(db, job_id)
+    if as_json:
+        print_json({**job, "events": events})
+        return
+    configs = {name for name in job if name.endswith("_config")}
+    print_fields({name: value for name, value in job.items() if name not in configs})
+    click.echo()
+    rows = [
+        (_short(event["at"]), event["type"], event["to_status"], event["actor"], event["message"])
+        for event in events[-HISTORY_LENGTH:]
+    ]
+    print_table(("at", "event", "status", "by", "message"), rows, empty="no events")
+
+
+@jobs.command()
+@click.argument("job_id")
+@click.option("--reason", default="", help="Kept in the job's history.")
+@json_option
+def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
+    """End a job, wherever it is."""
+    with admin_database() as db:
+        with db.write() as session:
+            find(session, ADMINISTRATOR, job_id)
+            job = controls.wish_cancel(session, job_id, actor=ADMINISTRATOR.actor, reason=reason)
+        if job.requested == "cancel":
+            dispatcher = Dispatcher(cli_settings())
+            for node in job.node_names:
+                dispatcher.nudge(job_id, node)
+            dispatcher.close()
+        shown, _ = _read(db, job_id)
+    if as_json:
+        print_json(shown)
+    else:
+        click.echo(f"{job_id} {shown['status']}" + (f" ({shown['requested']} requested)" if shown["requested"] else ""))
+
+
+def _read(db: Database, job_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    with db.read() as session:
+        job = JobSchema().dump(details_of(session, find(session, ADMINISTRATOR, job_id)))
+        events = EventSchema(many=True).dump(job_history.events_after(session, job_id, 0))
+    return dict(job), list(events)
+
+
+def _short(moment: str) -> str:
+    return moment[:19].replace("T", " ")

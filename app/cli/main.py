@@ -1,0 +1,43 @@
+"""The command `trainyard`: a table of what it can do. `flask GROUP …` does the same for the administrator's groups."""
+
+import click
+
+from app.cli.lazy_group import LazyGroup
+
+COMMANDS = {
+    "up": ("app.cli.up:up", "Start everything on this machine, in the foreground."),
+    "demo": ("app.cli.demo:demo", "Train a small model here and show what it learnt."),
+    "submit": ("app.cli.submit:submit", "Hand in a job from a JSON or YAML file."),
+    "watch": ("app.cli.watch:watch", "Follow a job to its end."),
+    "logs": ("app.cli.logs:logs", "Print a job's log lines."),
+    "cancel": ("app.cli.verbs:cancel", "End a job."),
+    "pause": ("app.cli.verbs:pause", "Save a job and stop it until it is resumed."),
+    "resume": ("app.cli.verbs:resume", "Let a paused job go on."),
+    "retry": ("app.cli.verbs:retry", "Do an ended job's work again, as a new job."),
+    "jobs": ("app.cli.jobs:jobs", "Jobs, from the database."),
+    "nodes": ("app.cli.nodes:nodes", "Nodes, from the database."),
+    "queues": ("app.cli.queues:queues", "Queues, from the database."),
+    "keys": ("app.cli.keys:keys", "API keys, in the database."),
+    "projects": ("app.cli.projects:projects", "Projects, in the database."),
+    "db": ("app.cli.db:db", "The database itself."),
+    "api": ("app.cli.processes:api", "Run the API alone."),
+    "coordinator": ("app.cli.processes:coordinator", "Run a coordinator alone."),
+    "node": ("app.cli.processes:node", "Run a node worker alone."),
+    "routes": ("app.cli.flask_commands:routes", "Show every URL of the API."),
+    "shell": ("app.cli.flask_commands:shell", "Open Python with the application loaded."),
+}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trainyard", prog_name="trainyard")
+def main() -> None:
+    """Trainyard: one JSON document in, a trained model out.
+
+    Client commands talk to the server at TRAINYARD_URL with TRAINYARD_API_KEY, or to the one that `trainyard up`
+    runs on the data directory. The groups jobs, nodes, queues, keys, projects and db are for administrators: they
+    work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
+    """
+
+
+if __name__ == "__main__":
+    main()

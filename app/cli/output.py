@@ -1,0 +1,117 @@
+"""How commands print: a table for people, JSON for programs."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WIDEST = 2000
+STATUS_STYLES = {
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+    "PREEMPTED": "yellow",
+    "PAUSED": "yellow",
+    "TRAINING": "cyan",
+    "ready": "green",
+    "lost": "red",
+    "draining": "yellow",
+    "drained": "yellow",
+}
+
+
+def json_option(command: Command) -> Command:
+    """``--json`` for a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def print_json_line(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """Rows under their column names; ``empty`` is said when there are none."""
+    listed = [[_cell(value) for value in row] for row in rows]
+    if not listed:
+        click.echo(empty)
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in listed:
+        table.add_row(*row)
+    _print(table)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """One thing, a field in each line; empty ones are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value not in (None, "", [], {}):
+            table.add_row(name, _cell(value))
+    _print(table)
+
+
+def console() -> Console:
+    """Made anew each time: tests and pipes replace standard output."""
+    return Console(highlight=False)
+
+
+def duration(seconds: float | None) -> str:
+    """``1:02:03`` or ``2:03``; a dash when unknown."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def age(moment: str) -> str:
+    """How long ago that was: ``42s``, ``5m``, ``3h``, ``2d``."""
+    seconds = max(0, round((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _print(table: Table) -> None:
+    # As wide as it is, like `docker ps`: an id that was cut can't be copied, and a terminal wraps by itself.
+    out = Console(highlight=False, width=WIDEST)
+    with out.capture() as captured:
+        out.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(part) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_cell(part)}" for name, part in value.items())
+    text = str(value).replace("[", r"\[")
+    style = STATUS_STYLES.get(text)
+    return f"[{style}]{text}[/]" if style else text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return str(value)

@@ -1,0 +1,77 @@
+"""Each process alone: `trainyard api`, `coordinator` and `node` become that process."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from app.cli.command_lines import COORDINATOR, NODE, api_command, child_environment, worker_command
+from app.cli.database import cli_settings, failures_as_messages
+from app.migrations.versioning import wait_until_current
+from app.services.bootstrap import open_database, prepare
+from app.services.data_dir import read_roots
+from config.settings import Settings
+
+
+@click.command()
+@click.option("--host", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8000]")
+def api(host: str | None, port: int | None) -> None:
+    """Run the API alone. It makes the schema and the administrator's key if they are missing."""
+    settings = cli_settings()
+    changed = replace(settings.api, host=host or settings.api.host, port=port or settings.api.port)
+    with failures_as_messages():
+        settings = replace(prepare(settings), api=changed)
+    address = f"[{changed.host}]" if ":" in changed.host else changed.host
+    _become(api_command(settings, bind=f"{address}:{changed.port}"), settings)
+
+
+@click.command()
+def coordinator() -> None:
+    """Run a coordinator alone; more than one may run."""
+    settings = cli_settings()
+    _wait_for_schema(settings)
+    _become(worker_command(settings, COORDINATOR), settings)
+
+
+@click.command()
+@click.option("--name", help="The node's name.  [host name]")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="node.toml with labels, capabilities, limits and declared devices.",
+)
+def node(name: str | None, config: Path | None) -> None:
+    """Run the node worker of this machine alone."""
+    settings = cli_settings()
+    changed = replace(settings.node, name=name or settings.node.name, config=config or settings.node.config)
+    settings = replace(settings, node=changed)
+    _wait_for_schema(settings)
+    _become(worker_command(settings, NODE), settings)
+
+
+def _wait_for_schema(settings: Settings) -> None:
+    """Not made here: whoever runs on many machines must not decide when the one database changes."""
+    if not settings.broker.url:
+        raise click.ClickException(
+            f"no broker: set TRAINYARD_BROKER_URL, or start `trainyard up` on {settings.data.dir} first"
+        )
+    with failures_as_messages():
+        db = open_database(settings)
+        wait_until_current(db.engine)
+        db.close()
+
+
+def _become(command: Sequence[str], settings: Settings) -> NoReturn:
+    if not settings.storage.roots:
+        settings = replace(settings, storage=replace(settings.storage, roots=read_roots(settings)))
+    environment = child_environment(os.environ, settings)
+    run_dir = settings.data.dir / "run"
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.chdir(run_dir)
+    sys.stdout.flush()
+    os.execve(command[0], list(command), environment)  # noqa: S606 – becoming that process is the purpose

@@ -1,0 +1,59 @@
+"""Asks the API whether everything is there, and says what is missing when that takes long."""
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ASK_SECONDS = 0.5
+COMPLAIN_SECONDS = 10.0
+
+
+class Readiness:
+    """Of the API that listens at host and port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        # Where "any address" listens, this machine is reached by the loopback one.
+        self._host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 – compared, not bound
+        self._port = port
+        self._complain_at = time.monotonic() + COMPLAIN_SECONDS
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    def look(self, say: Callable[[str], None]) -> bool:
+        """Whether `/health/ready` answers 200; from time to time says why it does not."""
+        status, said = self._ask()
+        if status != 200 and time.monotonic() > self._complain_at:
+            say(f"Not ready yet: {said}")
+            self._complain_at = time.monotonic() + COMPLAIN_SECONDS
+        return status == 200
+
+    def _ask(self) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_SECONDS)
+        try:
+            connection.request("GET", "/health/ready")
+            response = connection.getresponse()
+            return response.status, _message(response.read())
+        except (OSError, http.client.HTTPException):
+            return 0, "the API does not answer"
+        finally:
+            connection.close()
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")
+
+
+def seconds_since_start() -> float:
+    """How long this process has been running, the start of the interpreter included."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started

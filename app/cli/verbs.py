@@ -1,0 +1,56 @@
+"""`trainyard cancel`, `pause`, `resume` and `retry`: what the server answers is what is said."""
+
+import click
+
+from app.cli.connection import server
+from app.cli.output import json_option, print_json
+from trainyard.client import Job
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--reason", default="", help="Kept in the job's history.")
+@json_option
+def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
+    """End JOB_ID, wherever it is; its checkpoints stay."""
+    with server() as client:
+        _tell(client.cancel(job_id, reason=reason), as_json=as_json)
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--no-checkpoint", is_flag=True, help="Stop without saving.")
+@json_option
+def pause(job_id: str, no_checkpoint: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Save JOB_ID and stop it until it is resumed."""
+    with server() as client:
+        _tell(client.pause(job_id, save_checkpoint=not no_checkpoint), as_json=as_json)
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--checkpoint", default="", help="Go on from this one instead of the newest.")
+@json_option
+def resume(job_id: str, checkpoint: str, as_json: bool) -> None:  # noqa: FBT001
+    """Let the paused JOB_ID go on."""
+    with server() as client:
+        _tell(client.resume(job_id, checkpoint_id=checkpoint), as_json=as_json)
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--checkpoint", default="", help="Start from this one instead of the newest.")
+@click.option("--from-start", is_flag=True, help="Start without any checkpoint.")
+@json_option
+def retry(job_id: str, checkpoint: str, from_start: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Do the work of the ended JOB_ID again, as a new job."""
+    with server() as client:
+        _tell(client.retry(job_id, checkpoint_id=checkpoint, from_start=from_start), as_json=as_json)
+
+
+def _tell(job: Job, *, as_json: bool) -> None:
+    if as_json:
+        print_json(job.data)
+        return
+    wish = f" ({job.requested} requested)" if job.requested else ""
+    click.echo(f"{job.job_id} {job.status}{wish}")

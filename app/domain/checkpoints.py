@@ -1,0 +1,40 @@
+"""Which checkpoints to keep and which is best."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A recorded checkpoint as retention sees it; ``score`` is the metric that decides the best, higher is better."""
+
+    checkpoint_id: str
+    step: int
+    score: float | None = None
+    pinned: bool = False
+
+
+def best(checkpoints: Sequence[Kept]) -> Kept | None:
+    """The one with the highest score; of equals the newest. None when nothing was scored."""
+    scored = [c for c in checkpoints if c.score is not None]
+    return max(scored, key=lambda c: (c.score or 0.0, c.step), default=None)
+
+
+def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
+    """Those to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
+    by_age = sorted(checkpoints, key=lambda c: c.step)
+    protected = {c.checkpoint_id for c in by_age if c.pinned} | {c.checkpoint_id for c in by_age[-1:]}
+    if (top := best(checkpoints)) is not None:
+        protected.add(top.checkpoint_id)
+    surplus = len(by_age) - max(limit, 1)
+    candidates = [c for c in by_age if c.checkpoint_id not in protected]
+    return candidates[: max(surplus, 0)]
+
+
+def score(metrics: dict[str, float], metric: str, *, greater_is_better: bool) -> float | None:
+    """The score of a checkpoint by one of its metrics; ``loss`` also finds ``eval_loss``. None when it is missing."""
+    value = metrics.get(metric, metrics.get(f"eval_{metric}"))
+    if value is None or math.isnan(value):
+        return None
+    return value if greater_is_better else -value

@@ -1,0 +1,18 @@
+"""The kinds of events a job's history holds."""
+
+from enum import StrEnum
+
+
+class EventType(StrEnum):
+    SUBMITTED = "job.submitted"
+    STATUS = "job.status"
+    CANCEL_REQUESTED = "job.cancel_requested"
+    PAUSE_REQUESTED = "job.pause_requested"
+    RESUME_FALLBACK = "job.resume_fallback"
+    ATTEMPT_STARTED = "attempt.started"
+    ATTEMPT_ENDED = "attempt.ended"
+    RANK_EXITED = "rank.exited"
+    CHECKPOINT_SAVED = "checkpoint.saved"
+    CHECKPOINT_FAILED = "checkpoint.failed"
+    CHECKPOINT_PRUNED = "checkpoint.pruned"
+    WARNING = "job.warning"

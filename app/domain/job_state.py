@@ -1,0 +1,53 @@
+"""The states of a job and the table of allowed transitions, from which everything else about states derives."""
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    PENDING = "PENDING"
+    QUEUED = "QUEUED"
+    SCHEDULING = "SCHEDULING"
+    PREPARING = "PREPARING"
+    TRAINING = "TRAINING"
+    CHECKPOINTING = "CHECKPOINTING"
+    EVALUATING = "EVALUATING"
+    EXPORTING = "EXPORTING"
+    COMPLETED = "COMPLETED"
+    PAUSED = "PAUSED"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+    PREEMPTED = "PREEMPTED"
+
+
+_S = JobState
+# Every state that training passes through may fall back to the queue, stop for a person, or end.
+_LEAVE_RUN = frozenset({_S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED, _S.PREEMPTED})
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _S.PENDING: frozenset({_S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
+    _S.QUEUED: frozenset({_S.SCHEDULING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
+    _S.SCHEDULING: frozenset({_S.PREPARING, _S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
+    _S.PREPARING: _LEAVE_RUN | {_S.TRAINING},
+    _S.TRAINING: _LEAVE_RUN | {_S.CHECKPOINTING, _S.EVALUATING, _S.EXPORTING, _S.COMPLETED},
+    _S.CHECKPOINTING: _LEAVE_RUN | {_S.TRAINING, _S.EVALUATING, _S.EXPORTING, _S.COMPLETED},
+    _S.EVALUATING: _LEAVE_RUN | {_S.TRAINING, _S.CHECKPOINTING, _S.EXPORTING, _S.COMPLETED},
+    _S.EXPORTING: frozenset({_S.COMPLETED, _S.QUEUED, _S.CANCELLED, _S.FAILED}),
+    _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED, _S.FAILED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+    _S.PREEMPTED: frozenset(),
+}
+
+TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
+# States of a job that holds a lease, devices and a supervisor.
+HELD = frozenset({_S.SCHEDULING, _S.PREPARING, _S.TRAINING, _S.CHECKPOINTING, _S.EVALUATING, _S.EXPORTING})
+# States in which a supervisor works for it; time in them counts as running time.
+RUNNING = HELD - {_S.SCHEDULING}
+# States in which nothing has to be stopped before the job can be cancelled or paused.
+UNHELD = frozenset(TRANSITIONS) - HELD - TERMINAL
+
+
+def allowed(before: JobState, after: JobState) -> bool:
+    """Whether the table has this step."""
+    return after in TRANSITIONS[before]

@@ -1,0 +1,82 @@
+"""The unbound database: nothing connects before `bind`, and one place knows how each database must be opened."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+
+class Database:
+    """Sessions on one engine. `write` is one short transaction; `read` never changes anything."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def bind(self, engine: Engine) -> "Database":
+        self._engine = engine
+        return self
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("the database is not bound; call bind(make_engine(...)) in the entry point")
+        return self._engine
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Commits when the block ends, rolls back when it raises. On SQLite it holds the write lock from its start."""
+        with Session(self.engine.execution_options(writes=True), expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+
+
+def make_engine(url: str, *, busy_seconds: float = 5.0, pool_size: int = 10) -> Engine:
+    """The engine for a database URL: SQLite in WAL mode with full durability, or PostgreSQL by psycopg 3."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(url, busy_seconds)
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    # pool_pre_ping: a restarted server must cost one retry inside the pool, not a failed request.
+    return create_engine(
+        parsed,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=busy_seconds,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": max(2, int(busy_seconds))},
+    )
+
+
+def _sqlite(url: str, busy_seconds: float) -> Engine:
+    database = make_url(url).database
+    if database and database != ":memory:":
+        Path(database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": busy_seconds, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        # The driver must not begin transactions by itself: a deferred BEGIN that writes later can fail with
+        # SQLITE_BUSY_SNAPSHOT, which no busy timeout helps against. `_begin` below begins them.
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

@@ -1,0 +1,88 @@
+"""Builds the Flask application: what it stands on, its blueprints, and nothing that connects before it is asked."""
+
+import os
+
+from flask import Flask, Response
+
+from app.api import access, auth, cluster, errors, events, health, jobs, logs, metrics, not_built, openapi, results
+from app.api.context import BASES, EXTENSION, Backend
+from app.api.envelope import request_id
+from app.api.operation import operation_of
+from app.api.stream_slots import StreamSlots
+from app.domain.locations import ReadingRules
+from app.extensions import Database, make_engine
+from app.security.secrets import SecretBox
+from app.services.control_plane import ControlPlane, Rings
+from app.services.data_dir import prepare_directory
+from app.services.dispatch import Dispatcher
+from app.storage.storage import Storage
+from config.settings import Settings, load_settings
+
+# Each is served under every base path.
+BLUEPRINTS = (
+    jobs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint, cluster.blueprint,
+    access.blueprint, openapi.blueprint, not_built.blueprint,
+)  # fmt: skip
+HEADERS = {
+    "Cache-Control": "private, no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+def from_environment() -> Flask:
+    """What gunicorn serves."""
+    return create_app(prepare_directory(load_settings()))
+
+
+def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
+    """The application for these settings; a test brings its own database and dispatcher."""
+    app = Flask("app", static_folder=None)
+    app.config.update(MAX_CONTENT_LENGTH=settings.api.max_body_bytes, MAX_FORM_PARTS=1)
+    # What is no path of ours is no path at all: nothing is redirected to what was perhaps meant.
+    app.url_map.strict_slashes, app.url_map.merge_slashes = True, False
+    app.url_map.redirect_defaults = False
+    app.extensions[EXTENSION] = Backend(
+        plane=_control_plane(settings, db, dispatcher),
+        settings=settings,
+        streams=StreamSlots(settings.api.max_streams),
+    )
+    errors.register(app)
+    auth.register(app)
+    app.after_request(_finish)
+    app.register_blueprint(health.blueprint)
+    for number, base in enumerate(BASES):
+        for blueprint in BLUEPRINTS:
+            name = blueprint.name if number == 0 else f"{blueprint.name}_{number}"
+            app.register_blueprint(blueprint, url_prefix=base, name=name)
+    for view in app.view_functions.values():
+        operation_of(view)  # a route that does not say who may call it must not be served
+    return app
+
+
+def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:
+    if db is None:
+        engine = make_engine(
+            settings.database.url, busy_seconds=settings.database.busy_seconds, pool_size=settings.database.pool_size
+        )
+        db = Database().bind(engine)
+    return ControlPlane(
+        db=db,
+        dispatcher=dispatcher or Dispatcher(settings),
+        storage=Storage(settings.storage.url),
+        box=SecretBox(settings.security.secret_key),
+        reading=ReadingRules(
+            roots=tuple(map(str, settings.storage_roots)),
+            data_dir=str(settings.data.dir),
+            fetch_allow=settings.fetch.allow,
+            real_path=os.path.realpath,
+        ),
+    )
+
+
+def _finish(response: Response) -> Response:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers["X-Request-ID"] = request_id()
+    return response

@@ -1,0 +1,1 @@
+"""One file per revision; one that has shipped is never edited."""

@@ -1,0 +1,36 @@
+"""Tables and relations, no rules. Importing this package makes every table known to the metadata."""
+
+from app.models.api_key import ApiKey
+from app.models.artifact import Artifact
+from app.models.attempt import Attempt
+from app.models.base import Base
+from app.models.checkpoint import Checkpoint
+from app.models.idempotency import IdempotentReply
+from app.models.job import Job, JobLabel
+from app.models.job_event import JobEvent
+from app.models.lease import Lease
+from app.models.metric import Metric
+from app.models.node import Device, Node, Reservation
+from app.models.process import ProcessBeat
+from app.models.project import Project
+from app.models.queue import Queue
+
+__all__ = [
+    "ApiKey",
+    "Artifact",
+    "Attempt",
+    "Base",
+    "Checkpoint",
+    "Device",
+    "IdempotentReply",
+    "Job",
+    "JobEvent",
+    "JobLabel",
+    "Lease",
+    "Metric",
+    "Node",
+    "ProcessBeat",
+    "Project",
+    "Queue",
+    "Reservation",
+]

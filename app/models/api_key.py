@@ -1,0 +1,25 @@
+"""A key: who calls, for which project, in which role. Only a hash of the bearer secret is stored."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import ID, Base, utc_now
+
+
+class ApiKey(Base):
+    __tablename__ = "api_key"
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    project: Mapped[str | None] = mapped_column(ForeignKey("project.name"), index=True)  # None: a super admin's
+    role: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str] = mapped_column(String(128), default="")
+    prefix: Mapped[str] = mapped_column(String(32), unique=True)
+    secret_hash: Mapped[str] = mapped_column(String(64))
+    access_key: Mapped[str] = mapped_column(String(64), unique=True)
+    sealed_secret_key: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: verifying a signature needs it
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]

@@ -1,0 +1,36 @@
+"""One run of a job on devices, from placement to its end: the full record that users and dialects read."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, utc_now
+
+
+class Attempt(Base):
+    __tablename__ = "attempt"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    fence: Mapped[int]
+    node_names: Mapped[list[Any]]
+    device_indices: Mapped[list[Any]]  # one list of indices per node
+    device_type: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    announced_at: Mapped[datetime | None]  # when the wake-up was last sent
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    start_type: Mapped[str] = mapped_column(String(32))
+    end_reason: Mapped[str | None] = mapped_column(Text)
+    end_related_task: Mapped[str | None] = mapped_column(String(64))
+    end_recover: Mapped[str | None] = mapped_column(String(48))
+    cause: Mapped[str | None] = mapped_column(String(32))
+    policy: Mapped[str | None] = mapped_column(String(48))
+    start_step: Mapped[int] = mapped_column(default=0)
+    end_step: Mapped[int] = mapped_column(default=0)
+    exit_code: Mapped[int | None]
+    lost_steps: Mapped[int | None]
+    detect_seconds: Mapped[float | None]
+    recover_seconds: Mapped[float | None]

@@ -1,0 +1,110 @@
+"""A job: what was asked for, its state, the wishes about it, and its newest progress."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.domain.job_state import JobState
+from app.models.base import ID, Base, utc_now
+
+_STATES = ", ".join(f"'{state}'" for state in JobState)
+
+
+class Job(Base):
+    __tablename__ = "job"
+    __table_args__ = (
+        CheckConstraint(f"status IN ({_STATES})", name="known_status"),
+        CheckConstraint("priority BETWEEN 0 AND 10", name="priority_range"),
+        CheckConstraint("progress BETWEEN 0 AND 1", name="progress_range"),
+        CheckConstraint("requested IS NULL OR requested IN ('pause', 'cancel', 'requeue')", name="known_wish"),
+        Index("ix_job_project_created", "project", "created_at", "id"),
+        Index("ix_job_project_status", "project", "status", "created_at", "id"),
+        Index("ix_job_project_name", "project", "name", "id"),
+        Index("ix_job_project_priority", "project", "priority", "id"),
+        Index("ix_job_status_order", "status", "priority", "queued_at"),
+        # The mirror's question "what changed since I told the result backend" must not scan finished jobs.
+        Index("ix_job_unmirrored", "id", postgresql_where=text("mirrored_version < version"),
+              sqlite_where=text("mirrored_version < version")),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    project: Mapped[str] = mapped_column(ForeignKey("project.name"))
+    created_by: Mapped[str] = mapped_column(ID, default="")
+    name: Mapped[str] = mapped_column(String(128))
+    labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    spec: Mapped[dict[str, Any]]  # as submitted, defaults filled in, secrets replaced by "***"
+    sealed_secrets: Mapped[str] = mapped_column(Text, default="")  # encrypted JSON {dotted path: value}
+    foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # what a dialect must be able to give back
+    training_type: Mapped[str] = mapped_column(String(32))
+    framework: Mapped[str] = mapped_column(String(32))
+    queue: Mapped[str] = mapped_column(ForeignKey("queue.name"))
+    priority: Mapped[int]
+    max_retries: Mapped[int] = mapped_column(default=3)
+    max_runtime_seconds: Mapped[int | None]
+    parent_job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id"), index=True)
+
+    status: Mapped[str] = mapped_column(String(16), default=JobState.PENDING)
+    status_reason: Mapped[str] = mapped_column(Text, default="")
+    pending_reason: Mapped[str] = mapped_column(Text, default="")
+    version: Mapped[int] = mapped_column(default=1)
+    mirrored_version: Mapped[int] = mapped_column(default=0)
+    fence: Mapped[int] = mapped_column(default=0)  # the newest fencing token; a writer with another one is stale
+    event_seq: Mapped[int] = mapped_column(default=0)
+
+    # Wishes: columns, never states. `requested` is what the supervisor must bring about.
+    requested: Mapped[str | None] = mapped_column(String(16))
+    requested_reason: Mapped[str] = mapped_column(Text, default="")
+    requested_by: Mapped[str] = mapped_column(ID, default="")
+    cancel_requested_at: Mapped[datetime | None]
+    pause_requested_at: Mapped[datetime | None]
+    pause_saves: Mapped[bool] = mapped_column(default=True)
+    checkpoint_requests: Mapped[int] = mapped_column(default=0)  # raised by one for each "save one now"
+
+    attempt: Mapped[int] = mapped_column(default=0)
+    retries_used: Mapped[int] = mapped_column(default=0)
+    not_before_at: Mapped[datetime | None]  # backoff after a transient failure
+    threads_per_rank: Mapped[int | None]  # fixed by the first attempt: another number changes the last bit
+    node_names: Mapped[list[Any]] = mapped_column(default=list)
+
+    progress: Mapped[float] = mapped_column(default=0.0)
+    current_step: Mapped[int] = mapped_column(default=0)
+    total_steps: Mapped[int | None]
+    current_epoch: Mapped[float] = mapped_column(default=0.0)
+    total_epochs: Mapped[float | None]
+    tokens: Mapped[int] = mapped_column(BigInteger, default=0)
+    eta_seconds: Mapped[float | None]
+    elapsed_seconds: Mapped[float] = mapped_column(default=0.0)  # of ended attempts; a running one is added on reading
+    gpu_seconds: Mapped[float] = mapped_column(default=0.0)
+    latest_metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    latest_checkpoint_id: Mapped[str | None] = mapped_column(ID)
+    best_checkpoint_id: Mapped[str | None] = mapped_column(ID)
+    # Where the first attempt starts from; until the job has ended, retention keeps that checkpoint.
+    resume_checkpoint_id: Mapped[str | None] = mapped_column(ID, index=True)
+
+    error_type: Mapped[str | None] = mapped_column(String(32))
+    error_message: Mapped[str | None] = mapped_column(Text)
+    error_stack: Mapped[str | None] = mapped_column(Text)
+    report: Mapped[dict[str, Any] | None]
+
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    updated_at: Mapped[datetime] = mapped_column(default=utc_now)
+    queued_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+    @property
+    def state(self) -> JobState:
+        return JobState(self.status)
+
+
+class JobLabel(Base):
+    """One label of a job, as a row, so that filters by label use an index."""
+
+    __tablename__ = "job_label"
+    __table_args__ = (Index("ix_job_label_key_value", "key", "value", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(63), primary_key=True)
+    value: Mapped[str] = mapped_column(String(255))

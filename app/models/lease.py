@@ -1,0 +1,33 @@
+"""Who may work on a job now. At most one live lease per job: the database itself refuses a second."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import ID, Base, utc_now
+
+
+class Lease(Base):
+    __tablename__ = "lease"
+    __table_args__ = (
+        Index("uq_lease_live_job", "job_id", unique=True, postgresql_where=text("released_at IS NULL"),
+              sqlite_where=text("released_at IS NULL")),
+        Index("ix_lease_live_node", "node", postgresql_where=text("released_at IS NULL"),
+              sqlite_where=text("released_at IS NULL")),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
+    attempt: Mapped[int]
+    fence: Mapped[int]
+    node: Mapped[str] = mapped_column(String(63))
+    counter: Mapped[int] = mapped_column(default=0)  # 0: not claimed yet; every renewal raises it by one
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    claimed_at: Mapped[datetime | None]
+    renewed_at: Mapped[datetime | None]  # shown to people; nothing is decided by it
+    released_at: Mapped[datetime | None]
+    # How a restarted node worker recognises the supervisor: a pid alone may have been used again.
+    supervisor_pid: Mapped[int | None]
+    supervisor_started: Mapped[int | None]  # field 22 of /proc/<pid>/stat, clock ticks since boot
+    boot_id: Mapped[str | None] = mapped_column(String(64))

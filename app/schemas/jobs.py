@@ -1,0 +1,114 @@
+"""Jobs on the wire: the submit document, the job as it is shown, and the answers of its verbs."""
+
+import re
+from typing import Any
+
+from marshmallow import Schema, fields
+
+from app.domain.job_state import JobState
+from app.schemas.data_config import DataConfigSchema
+from app.schemas.documents import DocumentSchema
+from app.schemas.output_config import OutputConfigSchema
+from app.schemas.queries import Cursor, ListQuerySchema, QueryFlag, QueryMoment, QueryTexts, one_of
+from app.schemas.resource_config import ResourceConfigSchema
+from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.schemas.strict_fields import NAME, AsStored, Matching, Moment, Section, Text, TextMap
+from app.schemas.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
+
+LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
+_NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
+_METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
+
+
+def _output_defaults() -> Any:
+    return OutputConfigSchema().load({})
+
+
+def _scheduling_defaults() -> Any:
+    return SchedulingConfigSchema().load({})
+
+
+class SubmitJobSchema(DocumentSchema):
+    name = Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True)
+    labels = TextMap(
+        keys=LABEL_KEY, rule="must be 1 to 63 of letters, digits and ._/-", most=64, longest=255, load_default=dict
+    )
+    training_config = Section(TrainingConfigSchema, required=True)
+    data_config = Section(DataConfigSchema, required=True)
+    resource_config = Section(ResourceConfigSchema, required=True)
+    output_config = Section(OutputConfigSchema, load_default=_output_defaults)
+    scheduling_config = Section(SchedulingConfigSchema, load_default=_scheduling_defaults)
+
+
+class SubmitQuerySchema(Schema):
+    dry_run = QueryFlag(load_default=False)
+    project = Text(longest=63)
+
+
+class SubmittedSchema(Schema):
+    job_id = fields.String()
+    status = fields.String()
+    message = fields.String()
+    estimated_wait_seconds = fields.Float(allow_none=True)
+
+
+class CancelSchema(DocumentSchema):
+    reason = Text(longest=1000, load_default="")
+
+
+class JobQuerySchema(ListQuerySchema):
+    """``labels.<key>=<value>`` filters are taken out of the query before and arrive as ``labels``."""
+
+    order_by = Cursor("created_at", "priority", "name", "status")
+    status = QueryTexts(one_of(tuple(JobState)))
+    queue = Text(longest=63)
+    project = Text(longest=63)
+    name = Text(longest=128)
+    training_type = one_of(TRAINING_TYPES)
+    framework = one_of(FRAMEWORKS)
+    created_after = QueryMoment()
+    created_before = QueryMoment()
+    parent_job_id = Text(longest=64)
+    labels = fields.List(fields.Tuple((fields.String(), fields.String())), load_default=list)
+
+
+class JobSchema(Schema):
+    """The job as GET shows it: what was submitted, secrets masked, and everything that became of it."""
+
+    job_id = fields.String(attribute="job.id")
+    name = fields.String(attribute="job.name")
+    labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
+    training_config = Section(TrainingConfigSchema, attribute="spec.training_config")
+    data_config = Section(DataConfigSchema, attribute="spec.data_config")
+    resource_config = Section(ResourceConfigSchema, attribute="spec.resource_config")
+    output_config = Section(OutputConfigSchema, attribute="spec.output_config")
+    scheduling_config = Section(SchedulingConfigSchema, attribute="spec.scheduling_config")
+    project = fields.String(attribute="job.project")
+    created_by = fields.String(attribute="job.created_by")
+    status = fields.String(attribute="job.status")
+    status_reason = fields.String(attribute="job.status_reason")
+    requested = fields.String(allow_none=True)
+    pending_reason = fields.String(attribute="job.pending_reason")
+    queue_position = fields.Integer(allow_none=True)
+    estimated_start_at = Moment(allow_none=True)
+    progress = fields.Float(attribute="job.progress")
+    current_step = fields.Integer(attribute="job.current_step")
+    total_steps = fields.Integer(attribute="job.total_steps", allow_none=True)
+    current_epoch = fields.Float(attribute="job.current_epoch")
+    total_epochs = fields.Float(attribute="job.total_epochs", allow_none=True)
+    eta_seconds = fields.Float(attribute="job.eta_seconds", allow_none=True)
+    elapsed_seconds = fields.Float()
+    latest_metrics = AsStored(_METRICS, attribute="job.latest_metrics")
+    latest_checkpoint_id = fields.String(attribute="job.latest_checkpoint_id", allow_none=True)
+    best_checkpoint_id = fields.String(attribute="job.best_checkpoint_id", allow_none=True)
+    attempt = fields.Integer(attribute="job.attempt")
+    node_names = AsStored({"type": "array", "items": {"type": "string"}}, attribute="job.node_names")
+    parent_job_id = fields.String(attribute="job.parent_job_id", allow_none=True)
+    child_job_ids = fields.List(fields.String())
+    error_type = fields.String(attribute="job.error_type", allow_none=True)
+    error_message = fields.String(attribute="job.error_message", allow_none=True)
+    created_at = Moment(attribute="job.created_at")
+    queued_at = Moment(attribute="job.queued_at", allow_none=True)
+    started_at = Moment(attribute="job.started_at", allow_none=True)
+    finished_at = Moment(attribute="job.finished_at", allow_none=True)
+    version = fields.Integer(attribute="job.version")

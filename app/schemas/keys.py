@@ -1,0 +1,42 @@
+"""API keys on the wire; what a key is worth is shown once, in the answer that made it."""
+
+from marshmallow import Schema, fields
+
+from app.schemas.documents import DocumentSchema
+from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.strict_fields import Choice, Moment, Text, Whole
+from app.security.permissions import Role
+
+
+class KeyQuerySchema(ListQuerySchema):
+    order_by = Cursor("created_at", "name")
+
+
+class CreateKeySchema(DocumentSchema):
+    role = Choice(tuple(str(role) for role in Role), load_default=str(Role.USER))
+    project = Text(longest=63, shortest=1)
+    name = Text(longest=128, load_default="")
+    expires_days = Whole(1, 36500)
+
+
+class KeySchema(Schema):
+    key_id = fields.String(attribute="id")
+    name = fields.String()
+    role = fields.String()
+    project = fields.String(allow_none=True)
+    prefix = fields.String()
+    access_key = fields.String()
+    created_at = Moment()
+    expires_at = Moment(allow_none=True)
+    revoked_at = Moment(allow_none=True)
+    last_used_at = Moment(allow_none=True)
+
+
+class NewKeySchema(Schema):
+    key_id = fields.String(attribute="row.id")
+    key = fields.String()
+    access_key = fields.String(attribute="row.access_key")
+    secret_key = fields.String()
+    role = fields.String(attribute="row.role")
+    project = fields.String(attribute="row.project", allow_none=True)
+    expires_at = Moment(attribute="row.expires_at", allow_none=True)

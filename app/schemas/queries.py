@@ -1,0 +1,77 @@
+"""Query strings: everything arrives as text, nothing unknown or repeated is ignored."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+
+from app.schemas.strict_fields import Choice, Moment
+
+_DIGITS = re.compile(r"-?[0-9]{1,15}")
+DEFAULT_PAGE_SIZE = 20
+LARGEST_PAGE = 100
+
+
+class QueryWhole(fields.Integer):
+    """Decimal digits in a range."""
+
+    def __init__(self, low: int, high: int, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Range(low, high), **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+        if not isinstance(value, str) or _DIGITS.fullmatch(value) is None:
+            raise ValidationError("must be a whole number")
+        return int(value)
+
+
+class QueryFlag(fields.Boolean):
+    """``true`` or ``false``; 1 and 0 mean the same."""
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        flags = {"true": True, "1": True, "false": False, "0": False}
+        if value not in flags:
+            raise ValidationError("must be true or false")
+        return flags[value]
+
+
+class QueryMoment(Moment):
+    """A time; a ``+`` of its offset that was not escaped arrives as a space."""
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
+        return super()._deserialize(value.replace(" ", "+"))
+
+
+class QueryTexts(fields.List[str]):
+    """A parameter that may be given several times; ``a,b`` is the same as two of them."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
+        words = [word for each in value for word in each.split(",") if word]
+        return super()._deserialize(words, attr, data, **kwargs)
+
+
+class Cursor(Choice):
+    """``order_by``: one of the columns, with ``-`` in front for descending order."""
+
+    def __init__(self, *columns: str, default: str = "-created_at") -> None:
+        super().__init__((*columns, *(f"-{column}" for column in columns)), load_default=default)
+
+
+class ListQuerySchema(Schema):
+    page_size = QueryWhole(1, LARGEST_PAGE, load_default=DEFAULT_PAGE_SIZE)
+    page_token = fields.String(load_default="", validate=validate.Length(max=1024))
+
+
+class AnyQuerySchema(Schema):
+    """Takes every parameter and looks at none."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class NoQuerySchema(Schema):
+    """Takes no parameters."""
+
+
+def one_of(words: tuple[str, ...]) -> Choice:
+    return Choice(tuple(str(word) for word in words))

@@ -1,0 +1,127 @@
+"""Fields that take exactly what JSON says: no ``"5"`` for 5, no ``true`` for 1, no 5.0 for 5; and times on the wire."""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from marshmallow import ValidationError, fields, validate
+
+NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
+TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
+LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
+
+
+class Text(fields.String):
+    """A string of bounded length."""
+
+    def __init__(self, *, longest: int = 1024, shortest: int = 0, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Length(min=shortest, max=longest), **kwargs)
+
+
+class Matching(fields.String):
+    """A string of one form; ``rule`` says it in words."""
+
+    def __init__(self, pattern: re.Pattern[str], rule: str, **kwargs: Any) -> None:
+        # \Z, not $: the latter lets a newline follow.
+        super().__init__(validate=validate.Regexp(rf"(?:{pattern.pattern})\Z", error=rule), **kwargs)
+
+
+class Choice(fields.String):
+    """One of a few words; the message lists them."""
+
+    def __init__(self, choices: tuple[str, ...], **kwargs: Any) -> None:
+        super().__init__(validate=validate.OneOf(choices, error=f"must be one of {', '.join(choices)}"), **kwargs)
+
+
+class Whole(fields.Integer):
+    """A JSON integer in a range."""
+
+    def __init__(self, low: int = 0, high: int = LARGEST, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Range(low, high), **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+        if type(value) is not int:
+            raise ValidationError("must be a whole number")
+        return value
+
+
+class Number(fields.Float):
+    """A JSON number in a range."""
+
+    def __init__(self, low: float = -math.inf, high: float = math.inf, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Range(low, high), **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> float:
+        if type(value) not in (int, float):
+            raise ValidationError("must be a number")
+        return float(value)
+
+
+class Flag(fields.Boolean):
+    """true or false."""
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+        if type(value) is not bool:
+            raise ValidationError("must be true or false")
+        return value
+
+
+class TextMap(fields.Dict):
+    """An object of strings: bounded in number, names and lengths."""
+
+    def __init__(
+        self, *, keys: re.Pattern[str], rule: str, most: int = 100, longest: int = 4096, **kwargs: Any
+    ) -> None:
+        super().__init__(
+            keys=Matching(keys, rule), values=Text(longest=longest), validate=validate.Length(max=most), **kwargs
+        )
+
+
+class FreeObject(fields.Dict):
+    """An object whose content is free."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Length(max=100), **kwargs)
+
+
+class Texts(fields.List[str]):
+    """A list of short words."""
+
+    def __init__(self, *, most: int = 64, **kwargs: Any) -> None:
+        word = Matching(TOKEN, "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit")
+        super().__init__(word, validate=validate.Length(max=most), **kwargs)
+
+
+class Moment(fields.DateTime):
+    """RFC 3339, UTC, milliseconds; what comes in must say its offset."""
+
+    def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
+        return None if value is None else on_the_wire(value)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
+        try:
+            moment = datetime.fromisoformat(value)
+            if "T" not in value.upper() or moment.tzinfo is None:
+                raise ValueError
+            return moment.astimezone(UTC)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValidationError("must be a time such as 2026-05-17T09:30:00Z") from error
+
+
+def on_the_wire(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Section(fields.Nested):
+    """A part of a job document: validated on the way in, shown as it is stored on the way out."""
+
+    def _serialize(self, nested_obj: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override] # Field and Nested differ
+        return nested_obj
+
+
+class AsStored(fields.Raw):
+    """Shown as it is; ``of`` tells the API description what it is, as JSON Schema."""
+
+    def __init__(self, of: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(metadata=of, **kwargs)

@@ -1,0 +1,1 @@
+"""What needs a signature, a hash or a role."""

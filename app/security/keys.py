@@ -1,0 +1,85 @@
+"""API keys: made once, stored as a hash, compared in constant time.
+
+``ty_<id>_<secret><checksum>``: the id finds the row, the secret has 190 bits, and the checksum lets a mistyped or
+invented key be refused without asking the database, and secret scanners recognise a leaked one.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+import zlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.models import ApiKey
+from app.security.permissions import Role
+from app.security.secrets import SecretBox
+
+_ALPHABET = string.digits + string.ascii_letters
+_FORM = re.compile(r"(ty_[0-9a-z]{12})_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
+# Compared with when there is no such key, so that a known id costs no more time than an unknown one.
+_NOBODYS_HASH = hashlib.sha256(b"nobody").hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewKey:
+    """The row to store, and what is shown once: the bearer key, and the same identity as a pair for signing."""
+
+    row: ApiKey
+    key: str
+    secret_key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresentedKey:
+    prefix: str
+    secret: str
+
+
+def make_key(
+    *, key_id: str, project: str | None, role: Role, name: str, expires_at: datetime | None, box: SecretBox
+) -> NewKey:
+    """A fresh key; ``project`` None makes it a super admin's, good for every project."""
+    prefix, secret = f"ty_{_random(12, string.digits + string.ascii_lowercase)}", _random(32)
+    access_key, secret_key = f"TYAK{_random(16, string.digits + string.ascii_uppercase)}", _random(40)
+    row = ApiKey(
+        id=key_id, project=project, role=role, name=name, prefix=prefix, secret_hash=_hash(secret),
+        access_key=access_key, sealed_secret_key=box.seal({"secret_key": secret_key}), expires_at=expires_at,
+    )  # fmt: skip
+    return NewKey(row=row, key=f"{prefix}_{secret}{_checksum(prefix, secret)}", secret_key=secret_key)
+
+
+def read_key(presented: str) -> PresentedKey | None:
+    """The parts of a bearer key; None when it has not the form or its checksum is wrong."""
+    match = _FORM.fullmatch(presented) if len(presented) < 100 else None
+    if match is None or not hmac.compare_digest(_checksum(match[1], match[2]), match[3]):
+        return None
+    return PresentedKey(prefix=match[1], secret=match[2])
+
+
+def is_valid(presented: PresentedKey, row: ApiKey | None, *, now: datetime) -> bool:
+    """Whether the row is this key's and still good."""
+    stored = row.secret_hash if row is not None else _NOBODYS_HASH
+    if not hmac.compare_digest(_hash(presented.secret), stored) or row is None:
+        return False
+    return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+
+
+def _hash(secret: str) -> str:
+    # A plain hash is enough: 190 random bits cannot be guessed, so nothing has to be slow.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _checksum(prefix: str, secret: str) -> str:
+    number = zlib.crc32(f"{prefix}_{secret}".encode())
+    digits = ""
+    for _ in range(6):
+        number, digit = divmod(number, len(_ALPHABET))
+        digits = _ALPHABET[digit] + digits
+    return digits
+
+
+def _random(length: int, alphabet: str = _ALPHABET) -> str:
+    return "".join(secrets.choice(alphabet) for _ in range(length))

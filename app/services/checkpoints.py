@@ -1,0 +1,156 @@
+"""Recorded checkpoints: recording under the fencing token, retention, and which ones to resume from."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Select, func, select, update
+from sqlalchemy.orm import Session
+
+from app.domain.checkpoints import Kept, best, score, to_prune
+from app.domain.errors import LeaseLost
+from app.domain.events import EventType
+from app.domain.ids import new_id
+from app.domain.job_state import HELD, TERMINAL
+from app.extensions import Database
+from app.models import Checkpoint, Job
+from app.models.base import utc_now
+from app.services import lifecycle
+
+DEFAULT_SAVE_TOTAL_LIMIT = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeCandidate:
+    checkpoint_id: str
+    job_id: str
+    uri: str
+    sha256: str
+    step: int
+    world_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCheckpoint:
+    """A complete checkpoint in the storage that is to be recorded; ``checkpoint_id`` is part of its URI."""
+
+    checkpoint_id: str
+    step: int
+    epoch: float
+    world_size: int
+    threads_per_rank: int | None
+    size_bytes: int
+    sha256: str
+    uri: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """``prune``: (id, uri) of checkpoints that no longer exist for anybody and whose files may be deleted now."""
+
+    checkpoint_id: str
+    is_best: bool
+    prune: tuple[tuple[str, str], ...]
+
+
+def new_checkpoint_id() -> str:
+    return new_id("ckpt")
+
+
+def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
+    """Make a checkpoint known and retire those beyond ``save_total_limit``, in one transaction.
+
+    Raises LeaseLost when ``fence`` is stale; the caller then deletes the files it stored.
+    """
+    with db.write() as session:
+        job = lifecycle.load_for_change(session, job_id)
+        if job.fence != fence or job.state not in HELD:
+            raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
+        session.add(
+            Checkpoint(
+                id=new.checkpoint_id, project=job.project, job_id=job_id, attempt=attempt, step=new.step,
+                epoch=new.epoch, world_size=new.world_size, threads_per_rank=new.threads_per_rank,
+                size_bytes=new.size_bytes, sha256=new.sha256, metrics=new.metrics, uri=new.uri,
+            )
+        )  # fmt: skip
+        session.flush()
+        # Locked before the pins are read: a submission that pins one at this moment is either seen or waits.
+        rows = list(session.scalars(_of_job(job_id).with_for_update()))
+        is_best = _mark_best(job, rows, new.checkpoint_id)
+        pruned = _retire(session, job, rows)
+        job.latest_checkpoint_id = new.checkpoint_id
+        lifecycle.record_event(
+            session, job_id, EventType.CHECKPOINT_SAVED, actor=actor, message=f"checkpoint at step {new.step}",
+            data={"checkpoint_id": new.checkpoint_id, "step": new.step, "size_bytes": new.size_bytes},
+        )  # fmt: skip
+    return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
+
+
+def list_for(session: Session, job_id: str) -> list[Checkpoint]:
+    """The job's checkpoints, oldest first."""
+    return list(session.scalars(_of_job(job_id)))
+
+
+def newest_step(session: Session, job_id: str) -> int:
+    """The step of the newest checkpoint, 0 when there is none."""
+    where = (Checkpoint.job_id == job_id) & Checkpoint.deleted_at.is_(None)
+    return session.scalar(select(func.max(Checkpoint.step)).where(where)) or 0
+
+
+def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
+    """What an attempt may continue from, best first: the job's own newest, then older ones, then its start point."""
+    rows = list_for(session, job.id)[::-1]
+    if job.resume_checkpoint_id is not None:
+        start = session.get(Checkpoint, job.resume_checkpoint_id)
+        rows += [start] if start is not None and start.deleted_at is None else []
+    return [
+        ResumeCandidate(
+            checkpoint_id=c.id, job_id=c.job_id, uri=c.uri, sha256=c.sha256, step=c.step, world_size=c.world_size
+        )
+        for c in rows
+    ]
+
+
+def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
+    top = best([_kept(job, c) for c in rows])
+    for c in rows:
+        c.is_best = top is not None and c.id == top.checkpoint_id
+    job.best_checkpoint_id = top.checkpoint_id if top is not None else None
+    return top is not None and top.checkpoint_id == new_id_
+
+
+def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[str, str], ...]:
+    settings = _checkpoint_settings(job)
+    limit = settings.get("save_total_limit") or DEFAULT_SAVE_TOTAL_LIMIT
+    pinned = _pinned(session, [c.id for c in rows])
+    kept = [replace(_kept(job, c), pinned=c.id in pinned) for c in rows]
+    gone = {k.checkpoint_id for k in to_prune(kept, limit=limit)}
+    if gone:
+        session.execute(update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now()))
+    return tuple((c.id, c.uri) for c in rows if c.id in gone)
+
+
+def _pinned(session: Session, ids: list[str]) -> set[str]:
+    """Those that a job which has not ended starts from."""
+    query = select(Job.resume_checkpoint_id).where(Job.resume_checkpoint_id.in_(ids), Job.status.not_in(TERMINAL))
+    return {checkpoint_id for checkpoint_id in session.scalars(query) if checkpoint_id is not None}
+
+
+def _of_job(job_id: str) -> Select[Checkpoint]:
+    return (
+        select(Checkpoint)
+        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
+        .order_by(Checkpoint.step, Checkpoint.id)
+    )
+
+
+def _kept(job: Job, c: Checkpoint) -> Kept:
+    settings = _checkpoint_settings(job)
+    metric = settings.get("metric_for_best_model")
+    greater = bool(settings.get("greater_is_better"))
+    value = score(c.metrics, metric, greater_is_better=greater) if metric else None
+    return Kept(checkpoint_id=c.id, step=c.step, score=value)
+
+
+def _checkpoint_settings(job: Job) -> dict[str, Any]:
+    return (job.spec.get("output_config") or {}).get("checkpoint") or {}

@@ -1,0 +1,81 @@
+"""A job together with what other rows know of it: its place in the line, its children, its running attempt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.job_state import RUNNING
+from app.models import Attempt, Job
+from app.models.base import utc_now
+from app.services import queues
+
+SHOWN_WISHES = ("pause", "cancel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDetails:
+    """``spec`` is the stored document with what was changed since it was submitted."""
+
+    job: Job
+    spec: Mapping[str, Any]
+    requested: str | None
+    queue_position: int | None
+    elapsed_seconds: float
+    child_job_ids: Sequence[str]
+    estimated_start_at: datetime | None = None  # nothing estimates it yet
+
+
+def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
+    """In the order given; a few queries however many jobs they are."""
+    ids = [job.id for job in jobs]
+    places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
+    started = _running_since(session, [job.id for job in jobs if job.state in RUNNING])
+    children = _children(session, ids)
+    now = utc_now()
+    return [
+        JobDetails(
+            job=job,
+            spec=_current(job),
+            requested=job.requested if job.requested in SHOWN_WISHES else None,
+            queue_position=places.get(job.id),
+            elapsed_seconds=_elapsed(job, started.get(job.id), now),
+            child_job_ids=children.get(job.id, []),
+        )
+        for job in jobs
+    ]
+
+
+def details(session: Session, job: Job) -> JobDetails:
+    return details_of(session, [job])[0]
+
+
+def _current(job: Job) -> dict[str, Any]:
+    return {**job.spec, "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority}}
+
+
+def _elapsed(job: Job, running_since: datetime | None, now: datetime) -> float:
+    running = max(0.0, (now - running_since).total_seconds()) if running_since is not None else 0.0
+    return round(job.elapsed_seconds + running, 3)
+
+
+def _running_since(session: Session, ids: Sequence[str]) -> dict[str, datetime]:
+    if not ids:
+        return {}
+    query = select(Attempt.job_id, Attempt.started_at).where(
+        Attempt.job_id.in_(ids), Attempt.ended_at.is_(None), Attempt.started_at.is_not(None)
+    )
+    return {row.job_id: row.started_at for row in session.execute(query)}
+
+
+def _children(session: Session, ids: Sequence[str]) -> dict[str, list[str]]:
+    if not ids:
+        return {}
+    found: dict[str, list[str]] = {}
+    query = select(Job.parent_job_id, Job.id).where(Job.parent_job_id.in_(ids)).order_by(Job.id)
+    for parent, child in session.execute(query):
+        found.setdefault(parent or "", []).append(child)
+    return found

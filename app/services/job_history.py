@@ -1,0 +1,27 @@
+"""What happened to a job: its events, and the records of its attempts."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.models import Attempt, JobEvent
+from app.services.pages import Orders, Page, PageRequest, page_of
+
+# Events of one job are numbered; their times may be equal.
+ORDERS: Orders = {"created_at": (JobEvent.seq,)}
+
+
+def page(session: Session, job_id: str, request: PageRequest) -> Page[JobEvent]:
+    return page_of(session, select(JobEvent).where(JobEvent.job_id == job_id), ORDERS, request)
+
+
+def events_after(session: Session, job_id: str, seq: int, *, limit: int = 500) -> Sequence[JobEvent]:
+    """The next events, oldest first."""
+    query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.seq > seq)
+    return session.scalars(query.order_by(JobEvent.seq).limit(limit)).all()
+
+
+def attempts(session: Session, job_id: str) -> Sequence[Attempt]:
+    """All of them, oldest first."""
+    return session.scalars(select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.number)).all()

@@ -1,0 +1,141 @@
+"""Submitting and cancelling jobs: each one transaction, and a wake-up after its commit."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import BadSpec, NotFound
+from app.domain.events import EventType
+from app.domain.fitting import refuse_unfitting
+from app.domain.ids import new_id
+from app.domain.job_rules import locations
+from app.domain.job_spec import JobSpec, from_document
+from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
+from app.domain.resources import request_of
+from app.models import Checkpoint, Job, JobLabel
+from app.security.permissions import Caller
+from app.services import controls, lifecycle, nodes, projects, queues
+from app.services.control_plane import ControlPlane
+from app.services.idempotency import Remember, forget
+
+_JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
+_RESUME_FIELD = "training_config.resume_from_checkpoint"
+
+
+def submit(
+    plane: ControlPlane,
+    caller: Caller,
+    document: Mapping[str, Any],
+    *,
+    project: str | None = None,
+    remember: Remember = forget,
+) -> Job:
+    """Store a new PENDING job; ``document`` has the shape that the schema checks.
+
+    Raises InvalidRequest for the first rule it breaks; nothing is written then.
+    """
+    project = project or caller.home_project
+    spec = from_document(document, plane.reading)
+    _refuse_what_never_fits(plane, spec)
+    with plane.db.write() as session:
+        projects.visible(session, caller, project)
+        queues.require(session, spec.queue, field="scheduling_config.queue")
+        _refuse_foreign_results(session, plane.reading, project, spec)
+        job = _store(session, plane, caller, project, spec)
+        remember(session, job)
+    plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+    return job
+
+
+def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", remember: Remember = forget) -> Job:
+    """Cancel at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it has ended."""
+    with plane.db.write() as session:
+        find(session, caller, job_id)
+        job = controls.wish_cancel(session, job_id, actor=caller.actor, reason=reason)
+        remember(session, job)
+    if job.requested == "cancel":
+        for node in job.node_names:
+            plane.dispatcher.nudge(job.id, node)
+    return job
+
+
+def find(session: Session, caller: Caller, job_id: str) -> Job:
+    """The job; raises NotFound alike for one that does not exist and one of a project that is not the caller's."""
+    job = session.get(Job, job_id) if _JOB_ID.fullmatch(job_id) else None
+    if job is None or not caller.sees(job.project):
+        raise NotFound(f"no job {job_id[:64]}")
+    return job
+
+
+def _store(session: Session, plane: ControlPlane, caller: Caller, project: str, spec: JobSpec) -> Job:
+    start = _start_point(session, project, spec) if spec.resume_from_checkpoint else None
+    job = Job(
+        id=new_id("job"), project=project, created_by=caller.key_id, name=spec.name, labels=dict(spec.labels),
+        spec=dict(spec.document), sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
+        training_type=spec.training_type, framework=spec.framework, queue=spec.queue, priority=spec.priority,
+        max_retries=spec.max_retries, max_runtime_seconds=spec.max_runtime_seconds,
+        resume_checkpoint_id=start.id if start is not None else None,
+    )  # fmt: skip
+    session.add(job)
+    session.flush()
+    session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
+    lifecycle.record_event(session, job.id, EventType.SUBMITTED, actor=caller.actor, message=f"queue {spec.queue}")
+    session.flush()
+    session.refresh(job)
+    return job
+
+
+def _refuse_what_never_fits(plane: ControlPlane, spec: JobSpec) -> None:
+    # Before the transaction: on SQLite that one keeps everybody else from writing.
+    with plane.db.read() as session:
+        capacities = nodes.capacities(session, only_ready=False)
+        request = request_of(spec.document, has_gpus=nodes.has_gpus(session))
+    refuse_unfitting(request, capacities)
+
+
+def _refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
+    """Stored results lie below a root that everybody may read from, but belong to the project of their job."""
+    for location, field in locations(spec.document):
+        path = None if is_hub_id(location) else local_path(location, field=field)
+        for candidate in candidates(path, reading) if path is not None else ():
+            owner = job_of_path(candidate, reading)
+            job = session.get(Job, owner) if owner is not None and _JOB_ID.fullmatch(owner) else None
+            if owner is not None and (job is None or job.project != project):
+                raise BadSpec(f"the project {project} has no job with such results; look for them with GET "
+                              "/v1/jobs/{job_id}/artifacts", field=field)  # fmt: skip
+
+
+def _start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint:
+    """The checkpoint to resume from, locked so that it cannot be pruned meanwhile."""
+    wanted = spec.resume_from_checkpoint or ""
+    checkpoint = session.get(Checkpoint, wanted, with_for_update=True)
+    if checkpoint is None or checkpoint.deleted_at is not None or checkpoint.project != project:
+        raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=_RESUME_FIELD)
+    source = session.get_one(Job, checkpoint.job_id)
+    different = [name for name, of in _SAME_ON_RESUME if of(source.spec) != of(spec.document)]
+    if different:
+        raise BadSpec(
+            f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
+            "from a checkpoint of the same model, type and data: make them equal, or start anew without it",
+            field=_RESUME_FIELD,
+        )
+    return checkpoint
+
+
+def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
+    model = spec["training_config"]["base_model"]
+    return model["model_id"], model.get("revision") or ""
+
+
+def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
+    training = spec["training_config"]
+    return training["training_type"], training["framework"]["type"]
+
+
+_SAME_ON_RESUME = (
+    ("model", _model),
+    ("training type", _type),
+    ("data_config", lambda spec: spec["data_config"]),
+)

@@ -1,0 +1,85 @@
+"""What of a job is shown outside the database, and which jobs changed since it was last shown there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+
+from app.domain.job_state import RUNNING, TERMINAL
+from app.extensions import Database
+from app.models import Job
+from app.models.base import utc_now
+
+BATCH = 200
+# After the result backend lost everything, jobs that ended longer ago than this are not shown there again.
+REMEMBER_ENDED_DAYS = 7
+_MESSAGE_CHARACTERS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobImage:
+    """A job as the result backend and Flower show it."""
+
+    job_id: str
+    state: str
+    label: str  # <training type>:<name>
+    version: int
+    is_first: bool
+    attempt: int
+    node: str
+    details: dict[str, Any]
+
+
+def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
+    """Jobs of which a version is not mirrored yet, oldest first."""
+    query = select(Job).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
+    with db.read() as session:
+        return [_image(job) for job in session.scalars(query)]
+
+
+def running(db: Database) -> list[JobImage]:
+    """Every job whose progress moves without a new version."""
+    with db.read() as session:
+        return [_image(job) for job in session.scalars(select(Job).where(Job.status.in_(RUNNING)).order_by(Job.id))]
+
+
+def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
+    """Remember that these versions were shown; one that changed meanwhile stays due."""
+    if not images:
+        return
+    with db.write() as session:
+        for image in images:
+            session.execute(
+                update(Job)
+                .where(Job.id == image.job_id, Job.mirrored_version < image.version)
+                .values(mirrored_version=image.version)
+                .execution_options(synchronize_session=False)
+            )
+
+
+def forget_mirrored(db: Database) -> None:
+    """The result backend is empty: everything that still matters must be shown again."""
+    since = utc_now() - timedelta(days=REMEMBER_ENDED_DAYS)
+    with db.write() as session:
+        session.execute(
+            update(Job)
+            .where(Job.mirrored_version > 0, Job.status.not_in(TERMINAL) | (Job.finished_at > since))
+            .values(mirrored_version=0)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def _image(job: Job) -> JobImage:
+    return JobImage(
+        job_id=job.id, state=job.status, label=f"{job.training_type}:{job.name}", version=job.version,
+        is_first=job.mirrored_version == 0, attempt=job.attempt, node=job.node_names[0] if job.node_names else "",
+        details={
+            "job_id": job.id, "name": job.name, "project": job.project, "queue": job.queue, "state": job.status,
+            "progress": job.progress, "step": job.current_step, "total_steps": job.total_steps,
+            "epoch": job.current_epoch, "attempt": job.attempt, "node_names": list(job.node_names),
+            "requested": job.requested, "metrics": dict(job.latest_metrics), "error_type": job.error_type,
+            "error_message": (job.error_message or "")[:_MESSAGE_CHARACTERS] or None, "version": job.version,
+        },
+    )  # fmt: skip

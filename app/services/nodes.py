@@ -1,0 +1,153 @@
+"""Nodes: what they have, whether they live, and which of their devices are free."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session, selectinload
+
+from app.domain.errors import NotFound
+from app.domain.resources import Device, NodeCapacity
+from app.extensions import Database
+from app.models import Device as DeviceRow
+from app.models import Job, Lease, Node, Reservation
+from app.models.base import utc_now
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeReport:
+    """What a node worker says about its machine when it starts."""
+
+    name: str
+    devices: tuple[Device, ...]
+    cpu_cores: int
+    ram_mb: int
+    storage_mb: int
+    sandbox: str
+    version: str
+    boot_id: str
+    labels: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+
+
+def register(db: Database, report: NodeReport) -> None:
+    """Make the node known, or bring it up to date. A drained node stays drained until somebody enables it."""
+    with db.write() as session:
+        node = session.get(Node, report.name)
+        if node is None:
+            node = Node(name=report.name, state="ready")
+            session.add(node)
+        if node.state == "lost":
+            node.state = "ready"
+        node.labels, node.capabilities = list(report.labels), list(report.capabilities)
+        node.cpu_cores, node.ram_mb, node.storage_mb = report.cpu_cores, report.ram_mb, report.storage_mb
+        node.sandbox, node.version, node.boot_id = report.sandbox, report.version, report.boot_id
+        node.limits = report.limits
+        node.heartbeat = (node.heartbeat or 0) + 1
+        node.last_seen_at = utc_now()
+        session.flush()
+        _sync_devices(session, report)
+
+
+def heartbeat(db: Database, name: str) -> str:
+    """Raise the node's counter; returns its state. A node that was given up as lost is ready again."""
+    with db.write() as session:
+        node = session.get(Node, name, with_for_update=True)
+        if node is None:
+            raise NotFound(f"node {name} is not registered")
+        node.heartbeat += 1
+        node.last_seen_at = utc_now()
+        if node.state == "lost":
+            node.state = "ready"
+        return node.state
+
+
+def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> bool:
+    """Give up a node whose counter still is the one seen; its leases run out by themselves."""
+    with db.write() as session:
+        statement = (
+            update(Node)
+            .where(Node.name == name, Node.heartbeat == heartbeat_seen, Node.state != "lost")
+            .values(state="lost")
+            .returning(Node.name)
+        )
+        return session.execute(statement).first() is not None
+
+
+def heartbeats(db: Database) -> list[tuple[str, int]]:
+    """(name, counter) of every node that is not lost."""
+    with db.read() as session:
+        rows = session.execute(select(Node.name, Node.heartbeat).where(Node.state != "lost"))
+        return [(row.name, row.heartbeat) for row in rows]
+
+
+def set_state(db: Database, name: str, state: str) -> None:
+    """Ready, draining or drained, as an administrator wishes. Raises NotFound."""
+    with db.write() as session:
+        node = session.get(Node, name, with_for_update=True)
+        if node is None:
+            raise NotFound(f"no node {name}; known: {', '.join(session.scalars(select(Node.name)).all()) or 'none'}")
+        node.state = state
+
+
+def request_requeue(db: Database, name: str) -> int:
+    """Take no new jobs on the node and ask its running ones to save and go back to the queue; returns how many."""
+    with db.write() as session:
+        session.execute(update(Node).where(Node.name == name).values(state="draining"))
+        held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None))
+        asked = session.execute(
+            update(Job)
+            .where(Job.id.in_(held), Job.requested.is_(None))
+            .values(requested="requeue", requested_reason=f"node {name} drains", version=Job.version + 1)
+            .returning(Job.id)
+            .execution_options(synchronize_session=False)
+        )
+        return len(asked.all())
+
+
+def capacities(session: Session, *, only_ready: bool = True) -> list[NodeCapacity]:
+    """Every node with its devices and which of them no attempt holds."""
+    query = select(Node).options(selectinload(Node.devices)).order_by(Node.name)
+    if only_ready:
+        query = query.where(Node.state == "ready")
+    taken: dict[str, set[int]] = {}
+    for row in session.execute(select(Reservation.node, Reservation.device_index)):
+        taken.setdefault(row.node, set()).add(row.device_index)
+    return [_capacity(node, taken.get(node.name, set())) for node in session.scalars(query)]
+
+
+def list_nodes(session: Session) -> Sequence[Node]:
+    return session.scalars(select(Node).options(selectinload(Node.devices)).order_by(Node.name)).all()
+
+
+def has_gpus(session: Session) -> bool:
+    return session.scalar(select(DeviceRow.node).where(DeviceRow.type != "cpu").limit(1)) is not None
+
+
+def _capacity(node: Node, taken: set[int]) -> NodeCapacity:
+    devices = tuple(
+        Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated) for d in node.devices
+    )
+    return NodeCapacity(
+        name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken, cpu_cores=node.cpu_cores,
+        ram_mb=node.ram_mb, storage_mb=node.storage_mb, capabilities=frozenset(node.capabilities),
+        labels=frozenset(node.labels),
+    )  # fmt: skip
+
+
+def _sync_devices(session: Session, report: NodeReport) -> None:
+    rows = {d.index: d for d in session.scalars(select(DeviceRow).where(DeviceRow.node == report.name))}
+    for device in report.devices:
+        row = rows.pop(device.index, None)
+        if row is None:
+            row = DeviceRow(node=report.name, index=device.index)
+            session.add(row)
+        row.type, row.memory_mb, row.simulated = device.type, device.memory_mb, device.simulated
+    # A device that is gone but still held keeps its row until its attempt has ended; the next start removes it.
+    held = select(Reservation.device_index).where(Reservation.node == report.name)
+    busy = set(session.scalars(held))
+    for index, row in rows.items():
+        if index not in busy:
+            session.delete(row)

@@ -1,0 +1,209 @@
+"""Admission, planning and re-announcing: from PENDING to a dispatched attempt, all of it safe to do twice."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.domain.errors import NotFound, StaleJob
+from app.domain.ids import new_id
+from app.domain.job_state import JobState
+from app.domain.planning import Placement, QueuedJob, plan
+from app.domain.resources import request_of
+from app.extensions import Database
+from app.models import Attempt, Job, Lease, ProcessBeat, Reservation
+from app.models.base import utc_now
+from app.services import lifecycle, nodes
+
+_log = logging.getLogger(__name__)
+
+PLANNER = "planner"
+_SNAPSHOT_LIMIT = 2000  # the front of the line; what is behind it waits for the next pass anyway
+_ADMISSION_BATCH = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispatched:
+    """An attempt that a node has to be told of."""
+
+    job_id: str
+    attempt: int
+    node: str
+    device_type: str
+    priority: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """Who plans; ``counter`` standing still means that the holder is gone."""
+
+    holder: str
+    counter: int
+
+
+def admit(db: Database, job_id: str, *, actor: str = "coordinator") -> bool:
+    """PENDING → QUEUED; False when somebody did it before, or the job no longer waits for it."""
+    with db.write() as session:
+        try:
+            job = lifecycle.load_for_change(session, job_id)
+        except NotFound:
+            return False
+        if job.state is not JobState.PENDING:
+            return False
+        lifecycle.transition(session, job, JobState.QUEUED, actor=actor, reason="admitted")
+        return True
+
+
+def admit_waiting(db: Database) -> int:
+    """Admit what no message announced; returns how many."""
+    with db.read() as session:
+        ids = session.scalars(
+            select(Job.id).where(Job.status == JobState.PENDING).order_by(Job.id).limit(_ADMISSION_BATCH)
+        ).all()
+    return sum(admit(db, job_id) for job_id in ids)
+
+
+def plan_once(db: Database, *, actor: str = "planner") -> list[Dispatched]:
+    """One pass: read a snapshot, ask the planner, apply each placement in its own transaction."""
+    with db.read() as session:
+        jobs = _queued(session)
+        if not jobs:
+            return []
+        known_reasons = {row.id: row.pending_reason for row, _ in jobs}
+        capacities = nodes.capacities(session)
+    decided = plan([queued for _, queued in jobs], capacities)
+    dispatched = [d for placement in decided.placements if (d := _place(db, placement, actor)) is not None]
+    changed = {k: v for k, v in decided.pending_reasons.items() if known_reasons[k] != v}
+    if changed:
+        _explain(db, changed)
+    return dispatched
+
+
+def unannounced(db: Database, *, older_than_seconds: float) -> list[Dispatched]:
+    """Dispatched attempts that nobody claimed within the time; they count as announced again by this call."""
+    cutoff = utc_now() - timedelta(seconds=older_than_seconds)
+    with db.write() as session:
+        rows = session.execute(
+            select(Attempt, Lease.node, Job.priority)
+            .join(Lease, (Lease.job_id == Attempt.job_id) & (Lease.attempt == Attempt.number))
+            .join(Job, Job.id == Attempt.job_id)
+            .where(Lease.released_at.is_(None), Lease.counter == 0, Attempt.announced_at < cutoff)
+        ).all()
+        for attempt, _, _ in rows:
+            attempt.announced_at = utc_now()
+        return [
+            Dispatched(job_id=a.job_id, attempt=a.number, node=node, device_type=a.device_type, priority=priority)
+            for a, node, priority in rows
+        ]
+
+
+def dispatched_to(db: Database, node: str) -> list[tuple[str, int]]:
+    """(job, attempt) that wait for this node to claim them."""
+    with db.read() as session:
+        rows = session.execute(
+            select(Lease.job_id, Lease.attempt)
+            .where(Lease.node == node, Lease.released_at.is_(None), Lease.counter == 0)
+            .order_by(Lease.id)
+        )
+        return [(row.job_id, row.attempt) for row in rows]
+
+
+def hold_planner(db: Database, me: str, *, replacing: Holding | None = None) -> Holding:
+    """Stay or become the planner; returns who is. ``replacing`` is a holder that the caller has found dead."""
+    with db.write() as session:
+        row = session.get(ProcessBeat, PLANNER, with_for_update=True)
+        if row is None:
+            row = ProcessBeat(name=PLANNER, kind="planner", holder=me, counter=0)
+            session.add(row)
+        if row.holder == me or (replacing is not None and replacing == Holding(holder=row.holder, counter=row.counter)):
+            row.holder = me
+            row.counter += 1
+            row.last_seen_at = utc_now()
+        return Holding(holder=row.holder, counter=row.counter)
+
+
+def beat(db: Database, name: str, holder: str) -> None:
+    """A coordinator's sign of life."""
+    with db.write() as session:
+        row = session.get(ProcessBeat, name)
+        if row is None:
+            row = ProcessBeat(name=name, kind="coordinator", counter=0)
+            session.add(row)
+        row.holder = holder
+        row.counter += 1
+        row.last_seen_at = utc_now()
+
+
+def _queued(session: Session) -> list[tuple[Job, QueuedJob]]:
+    has_gpus = nodes.has_gpus(session)
+    now = utc_now()
+    rows = session.scalars(
+        select(Job)
+        .where(
+            Job.status == JobState.QUEUED,
+            Job.requested.is_(None),
+            (Job.not_before_at.is_(None)) | (Job.not_before_at <= now),
+        )
+        .order_by(Job.priority.desc(), Job.queued_at, Job.id)
+        .limit(_SNAPSHOT_LIMIT)
+    ).all()
+    found = []
+    for position, job in enumerate(rows):
+        try:
+            request = request_of(job.spec, has_gpus=has_gpus)
+        except (KeyError, TypeError, ValueError):
+            # Submit lets no such document in; should one be there all the same, the others must not wait for it.
+            _log.exception("job %s has a document that cannot be planned", job.id)
+            continue
+        queued = QueuedJob(job_id=job.id, priority=job.priority, position=position, request=request)
+        found.append((job, queued))
+    return found
+
+
+def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:
+    try:
+        with db.write() as session:
+            return _apply(session, placement, actor)
+    except (IntegrityError, StaleJob):
+        # Somebody else placed the job or took a device: the unique keys refused ours, and the next pass looks anew.
+        return None
+
+
+def _apply(session: Session, placement: Placement, actor: str) -> Dispatched | None:
+    job = lifecycle.load_for_change(session, placement.job_id)
+    if job.state is not JobState.QUEUED or job.requested is not None:
+        return None
+    number, now = job.attempt + 1, utc_now()
+    indices, device_type = [d.index for d in placement.devices], placement.devices[0].type
+    lifecycle.transition(
+        session, job, JobState.SCHEDULING, actor=actor, message=f"attempt {number} on {placement.node}",
+        attempt=number, node_names=[placement.node], pending_reason="", not_before_at=None,
+    )  # fmt: skip
+    session.add(
+        Attempt(
+            job_id=job.id, number=number, fence=job.fence, node_names=[placement.node], device_indices=[indices],
+            device_type=device_type, announced_at=now, start_type="init_or_rescheduled", start_step=job.current_step,
+        )
+    )  # fmt: skip
+    session.add(
+        Lease(id=new_id("lease"), job_id=job.id, attempt=number, fence=job.fence, node=placement.node, created_at=now)
+    )
+    session.add_all(Reservation(node=placement.node, device_index=i, job_id=job.id, attempt=number) for i in indices)
+    session.flush()
+    return Dispatched(
+        job_id=job.id, attempt=number, node=placement.node, device_type=device_type, priority=job.priority
+    )
+
+
+def _explain(db: Database, reasons: dict[str, str]) -> None:
+    with db.write() as session:
+        for job_id, reason in reasons.items():
+            session.execute(
+                update(Job)
+                .where(Job.id == job_id, Job.status == JobState.QUEUED)
+                .values(pending_reason=reason)
+                .execution_options(synchronize_session=False)
+            )

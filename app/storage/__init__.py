@@ -1,0 +1,1 @@
+"""Artefacts by URI: checkpoints, results and logs of jobs."""

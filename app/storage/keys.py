@@ -1,0 +1,56 @@
+"""Where things lie in the storage: one function per kind of thing, and the check that no key leaves the root."""
+
+from app.domain.errors import InvalidRequest
+
+# What is being written or deleted carries this mark; nobody lists it and no key may name it.
+TEMPORARY = ".trainyard-tmp-"
+MAX_KEY_BYTES = 1024
+MAX_PART_BYTES = 255
+
+
+class BadKey(InvalidRequest):
+    """A key that is empty, absolute, climbs out of its folder, or could mean two things."""
+
+
+def job_key(job_id: str) -> str:
+    return checked_key(f"jobs/{job_id}")
+
+
+def checkpoint_key(job_id: str, checkpoint_id: str) -> str:
+    return checked_key(f"jobs/{job_id}/checkpoints/{checkpoint_id}")
+
+
+def artifacts_key(job_id: str, path: str = "") -> str:
+    """The folder of a job's result, or one file in it."""
+    return checked_key(f"jobs/{job_id}/artifacts/{path}" if path else f"jobs/{job_id}/artifacts")
+
+
+def attempts_key(job_id: str) -> str:
+    return checked_key(f"jobs/{job_id}/attempts")
+
+
+def logs_key(job_id: str, attempt: int) -> str:
+    return checked_key(f"jobs/{job_id}/attempts/{attempt}/logs")
+
+
+def checked_key(key: str) -> str:
+    """The key itself; raises BadKey unless every part is a plain name below the root."""
+    problem = _problem(key)
+    if problem:
+        raise BadKey(f"{key[:200]!r} is no path in the storage: {problem}")
+    return key
+
+
+def _problem(key: str) -> str:
+    if not key or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        return f"it must have 1 to {MAX_KEY_BYTES} bytes"
+    if any(character < " " or character == "\x7f" or "\ud800" <= character <= "\udfff" for character in key):
+        return "it holds a control character"
+    for part in key.split("/"):
+        if part in ("", ".", ".."):
+            return "it may not begin or end with '/', nor hold '//', '.' or '..'"
+        if part.startswith(TEMPORARY):
+            return f"names that begin with {TEMPORARY} are reserved"
+        if len(part.encode()) > MAX_PART_BYTES:
+            return f"a name in it is longer than {MAX_PART_BYTES} bytes"
+    return ""

@@ -1,0 +1,196 @@
+"""Files of this machine: everything is written under a temporary name, fsynced, and renamed last."""
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from app.storage.keys import TEMPORARY, BadKey
+from app.storage.trees import replace_links, tree_files
+
+
+class LocalFiles:
+    """A directory. Whatever it answers to have stored survives a power cut."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root).absolute()
+        self._resolved = self._root.resolve()
+
+    def path(self, key: str) -> Path | None:
+        """Where the key lies; also for keys that do not exist yet."""
+        return self._at(key)
+
+    def put_tree(self, directory: Path, key: str, *, move: bool) -> None:
+        target = self._at(key)
+        _make_parents(target, self._root)
+        _remove_leftovers(target)
+        temporary = _temporary(target)
+        if not (move and _moved(directory, temporary)):
+            _copy(directory, temporary)
+        _sync_tree(temporary)
+        _replace(temporary, target)
+        if move:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def fetch_tree(self, key: str, directory: Path) -> None:
+        source = self._at(key)
+        for stored in self.files(key):
+            relative = stored[0].removeprefix(f"{key}/")
+            destination = directory / relative
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / relative, destination)
+
+    def open(self, key: str, offset: int) -> BinaryIO:
+        stream = self._at(key).open("rb")
+        stream.seek(offset)
+        return stream
+
+    def size(self, key: str) -> int:
+        path = self._at(key)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a directory", key)
+        return path.stat().st_size
+
+    def files(self, key: str) -> list[tuple[str, int]]:
+        """(key, size) of every file below; empty when there is nothing."""
+        return sorted(self._walk(self._at(key)))
+
+    def names(self, key: str) -> list[str]:
+        """Files and folders directly below; empty when there is nothing."""
+        try:
+            found = [entry.name for entry in os.scandir(self._at(key))]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in found if not name.startswith(TEMPORARY))
+
+    def write(self, key: str, data: bytes) -> None:
+        target = self._at(key)
+        _make_parents(target, self._root)
+        temporary = _temporary(target)
+        with temporary.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+        _sync(target.parent)
+
+    def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
+        """Put ``tail`` at ``offset``, the end of what is good; repeating it after a failure does no harm.
+
+        Not fsynced: log lines of the last seconds may be lost with the power, and each of them is not worth a flush.
+        """
+        del whole
+        target = self._at(key)
+        if offset == 0:
+            _make_parents(target, self._root)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "wb", buffering=0) as stream:
+            if os.fstat(descriptor).st_size != offset:  # an earlier try was torn
+                stream.truncate(offset)
+            stream.seek(offset)
+            view = memoryview(tail)
+            while view:
+                view = view[stream.write(view) :]
+
+    def delete_tree(self, key: str) -> None:
+        """Gone at once for every reader; a second call ends what a killed first one began."""
+        target = self._at(key)
+        with contextlib.suppress(FileNotFoundError):
+            target.rename(_temporary(target))
+            _sync(target.parent)
+        _remove_leftovers(target)
+
+    def exists(self, key: str) -> bool:
+        return self._at(key).exists()
+
+    def _at(self, key: str) -> Path:
+        path = self._root / key
+        # Keys are checked by name; this catches a link that somebody put into the storage by hand.
+        if not path.resolve().is_relative_to(self._resolved):
+            raise BadKey(f"{key!r} is no path in the storage: a link leads out of it")
+        return path
+
+    def _walk(self, start: Path) -> Iterator[tuple[str, int]]:
+        if start.is_file():
+            yield str(start.relative_to(self._root)), start.stat().st_size
+            return
+        for folder, folders, names in os.walk(start):
+            folders[:] = [name for name in folders if not name.startswith(TEMPORARY)]
+            for name in names:
+                path = Path(folder, name)
+                if not name.startswith(TEMPORARY) and not path.is_symlink():
+                    with contextlib.suppress(FileNotFoundError):  # deleted while we look
+                        yield str(path.relative_to(self._root)), path.stat().st_size
+
+
+def _temporary(target: Path) -> Path:
+    return target.parent / f"{TEMPORARY}{secrets.token_hex(4)}-{target.name}"
+
+
+def _remove_leftovers(target: Path) -> None:
+    # One writer per key at a time (it holds the job's lease), so whatever is left of this name is a dead one's.
+    with contextlib.suppress(FileNotFoundError):
+        for entry in list(target.parent.iterdir()):
+            if entry.name.startswith(TEMPORARY) and entry.name[len(TEMPORARY) + 9 :] == target.name:
+                _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _moved(directory: Path, target: Path) -> bool:
+    replace_links(directory)
+    try:
+        directory.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _copy(directory: Path, target: Path) -> None:
+    target.mkdir()
+    for file in tree_files(directory):
+        destination = target / file.path
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file.source, destination)
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    if target.exists():
+        # A directory cannot be renamed onto a full one. Nobody reads this key: it was never recorded.
+        target.rename(_temporary(target))
+    temporary.rename(target)
+    _sync(target.parent)
+    _remove_leftovers(target)
+
+
+def _make_parents(target: Path, root: Path) -> None:
+    missing = [folder for folder in target.parents if folder.is_relative_to(root) and not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync_tree(directory: Path) -> None:
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

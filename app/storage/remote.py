@@ -1,0 +1,87 @@
+"""Any other URL, through fsspec. Object stores rename nothing: a tree is complete when its manifest is there.
+
+They store single objects whole or not at all, therefore the manifest goes last and nothing is recorded before.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec
+
+from app.storage.trees import tree_files
+
+MANIFEST = "manifest.json"
+
+
+class RemoteFiles:
+    """A bucket or any other file system that fsspec has an adapter for; credentials come from its own environment."""
+
+    def __init__(self, url: str) -> None:
+        # skip_instance_cache: an instance belongs to the process (and event loop) that made it.
+        self._fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
+        self._root = str(root).rstrip("/")
+
+    def path(self, key: str) -> Path | None:
+        del key
+        return None
+
+    def put_tree(self, directory: Path, key: str, *, move: bool) -> None:
+        files = tree_files(directory)
+        self.delete_tree(key)
+        bulk = [file for file in files if file.path != MANIFEST]
+        last = [file for file in files if file.path == MANIFEST]
+        for part in (bulk, last):
+            if part:
+                # Two lists: fsspec then expands no patterns in names, and uploads in parallel where it can.
+                self._fs.put([str(file.source) for file in part], [self._at(f"{key}/{file.path}") for file in part])
+        if move:
+            shutil.rmtree(directory)
+
+    def fetch_tree(self, key: str, directory: Path) -> None:
+        stored = [name for name, _ in self.files(key)]
+        targets = [directory / name.removeprefix(f"{key}/") for name in stored]
+        for target in targets:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if stored:
+            self._fs.get([self._at(name) for name in stored], [str(target) for target in targets])
+
+    def open(self, key: str, offset: int) -> BinaryIO:
+        stream: BinaryIO = self._fs.open(self._at(key), "rb")
+        stream.seek(offset)
+        return stream
+
+    def size(self, key: str) -> int:
+        return int(self._fs.info(self._at(key))["size"])
+
+    def files(self, key: str) -> list[tuple[str, int]]:
+        found: dict[str, Any] = self._fs.find(self._at(key), detail=True)
+        cut = len(self._at(""))
+        return sorted((name[cut:], int(info["size"])) for name, info in found.items() if info["type"] == "file")
+
+    def names(self, key: str) -> list[str]:
+        try:
+            found = self._fs.ls(self._at(key), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
+
+    def write(self, key: str, data: bytes) -> None:
+        path = self._at(key)
+        self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        self._fs.pipe_file(path, data)
+
+    def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
+        """Objects cannot grow: the whole of it is written again."""
+        del offset, tail
+        self.write(key, whole)
+
+    def delete_tree(self, key: str) -> None:
+        if self.exists(key):
+            self._fs.rm(self._at(key), recursive=True)
+
+    def exists(self, key: str) -> bool:
+        return bool(self._fs.exists(self._at(key)))
+
+    def _at(self, key: str) -> str:
+        return f"{self._root}/{key}"

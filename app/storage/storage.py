@@ -1,0 +1,129 @@
+"""The storage of checkpoints, results and logs: one class over whatever the configured URL names.
+
+Errors: NotFound, BadKey and RefusedFile (both InvalidRequest), TransientStorageError for what may be tried again, and
+StorageRefused for what may not.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from app.storage.failures import translated
+from app.storage.keys import BadKey, checked_key
+
+# Scheme → class. Everything else goes through fsspec.
+LOCAL_SCHEME = "file"
+LOCAL = "app.storage.local:LocalFiles"
+REMOTE = "app.storage.remote:RemoteFiles"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    key: str
+    size_bytes: int
+
+
+class Files(Protocol):
+    """What an adapter can do; keys were checked before. Adapters raise OSError."""
+
+    def path(self, key: str) -> Path | None: ...
+    def put_tree(self, directory: Path, key: str, *, move: bool) -> None: ...
+    def fetch_tree(self, key: str, directory: Path) -> None: ...
+    def open(self, key: str, offset: int) -> BinaryIO: ...
+    def size(self, key: str) -> int: ...
+    def files(self, key: str) -> list[tuple[str, int]]: ...
+    def names(self, key: str) -> list[str]: ...
+    def write(self, key: str, data: bytes) -> None: ...
+    def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None: ...
+    def delete_tree(self, key: str) -> None: ...
+    def exists(self, key: str) -> bool: ...
+
+
+class Storage:
+    """``Storage("file:///srv/files")`` or any URL that fsspec knows. Safe to share between threads."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._files = _adapter(self._url)
+
+    def uri(self, key: str) -> str:
+        """What is written into records, so that a later move of the storage can be told."""
+        return f"{self._url}/{checked_key(key)}"
+
+    def key_of(self, uri: str) -> str:
+        """The key of a URI that ``uri`` made; raises BadKey for one of another storage."""
+        if not uri.startswith(f"{self._url}/"):
+            raise BadKey(f"{uri!r} does not lie in the configured storage {self._url}")
+        return checked_key(uri.removeprefix(f"{self._url}/"))
+
+    def local_path(self, key: str) -> Path | None:
+        """Where the key lies on this machine, whether it exists or not; None when the storage is elsewhere."""
+        return self._files.path(checked_key(key))
+
+    def put_tree(self, local_dir: Path, key: str, *, move: bool = True) -> None:
+        """Store a directory whole or not at all, replacing what was there. ``move`` gives up the source.
+
+        Raises RefusedFile when it holds anything but files, directories and links that stay inside.
+        """
+        with translated(f"{key} (from {local_dir})"):
+            self._files.put_tree(local_dir, checked_key(key), move=move)
+
+    def fetch_tree(self, key: str, local_dir: Path) -> None:
+        """Copy a stored directory into ``local_dir``; raises NotFound when there is none."""
+        with translated(key):
+            if not self._files.exists(checked_key(key)):
+                raise FileNotFoundError(key)
+            self._files.fetch_tree(key, local_dir)
+
+    def write(self, key: str, data: bytes) -> None:
+        """Store one small file, whole or not at all."""
+        with translated(key):
+            self._files.write(checked_key(key), data)
+
+    def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
+        """Make a file that ends at ``offset`` longer by ``tail``; ``whole`` is what it then holds."""
+        with translated(key):
+            self._files.grow(checked_key(key), offset=offset, tail=tail, whole=whole)
+
+    def open(self, key: str, offset: int = 0) -> BinaryIO:
+        """Read a file from ``offset`` on; the caller closes it."""
+        with translated(key):
+            return self._files.open(checked_key(key), offset)
+
+    def read(self, key: str, offset: int = 0) -> bytes:
+        with self.open(key, offset) as stream, translated(key):
+            return stream.read()
+
+    def size(self, key: str) -> int:
+        with translated(key):
+            return self._files.size(checked_key(key))
+
+    def list(self, prefix: str) -> tuple[StoredFile, ...]:
+        """Every file below, sorted by key; empty when there is nothing."""
+        with translated(prefix):
+            return tuple(StoredFile(*found) for found in self._files.files(checked_key(prefix)))
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Files and folders directly below, sorted; empty when there is nothing."""
+        with translated(prefix):
+            return tuple(self._files.names(checked_key(prefix)))
+
+    def delete_tree(self, key: str) -> None:
+        """Delete a file or a directory; nothing there is fine, so a deletion that was cut off can be repeated."""
+        with translated(key):
+            self._files.delete_tree(checked_key(key))
+
+    def exists(self, key: str) -> bool:
+        with translated(key):
+            return self._files.exists(checked_key(key))
+
+
+def _adapter(url: str) -> Files:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise BadKey(f"{url!r} is no storage URL; expected something like file:///srv/trainyard or s3://bucket/folder")
+    target, argument = (LOCAL, rest) if scheme == LOCAL_SCHEME else (REMOTE, url)
+    # By name: fsspec takes a tenth of a second to import, and most installations keep files on a disk.
+    module, _, name = target.partition(":")
+    return cast("Files", getattr(import_module(module), name)(argument))

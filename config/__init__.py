@@ -1,0 +1,1 @@
+"""Settings, queue names and logging; imports nothing of ours."""

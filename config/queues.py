@@ -1,0 +1,142 @@
+"""Queue names, broker options and the command lines of everything that speaks Celery."""
+
+import socket
+import sys
+from typing import Any
+
+from config.settings import Settings
+
+DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+
+# Celery must have a default queue. Nobody sends to this one: whoever forgets to name a queue finds it unread.
+UNROUTED_QUEUE = "unrouted"
+ADMISSION_PREFIX = "jobs."
+DEFAULT_ADMISSION_QUEUE = "jobs.default"
+
+# All producers, workers and Flower must agree on these two, or they do not see each other's messages.
+PRIORITY_STEPS = list(range(10))
+QUEUE_SEPARATOR = ":"
+
+# A wake-up that nobody took in this time has been overtaken by the polls of those it was meant for.
+MESSAGE_EXPIRES_SECONDS = 300
+POOL_THREADS = 4
+
+COORDINATOR = "coordinator"
+NODE = "node"
+
+
+def node_name(settings: Settings) -> str:
+    """The name of this machine's node worker."""
+    return settings.node.name or socket.gethostname()
+
+
+def worker_hostname(role: str, name: str) -> str:
+    """Celery's name of a worker. It follows from the node's name alone, so that anybody can address a node."""
+    return f"{role}@{name}"
+
+
+def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, Any]:
+    """Celery's configuration; ``publisher`` gives up sooner, because somebody is waiting."""
+    url = settings.broker.url or DEFAULT_BROKER_URL
+    timeout = settings.broker.publish_timeout_seconds if publisher else settings.broker.socket_timeout_seconds
+    return {
+        "broker_url": url,
+        "broker_transport_options": _transport_options(timeout, settings.broker.publish_timeout_seconds),
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,  # the default gives up after 100
+        "broker_connection_timeout": timeout,
+        **_result_options(settings, url),
+        **_WORKER_OPTIONS,
+        **_TASK_OPTIONS,
+    }
+
+
+def consume_only(app: Any, names: list[str]) -> None:
+    """Make the worker of ``app`` read these queues and no other; before its consumer starts."""
+    queues = app.amqp.queues
+    for name in names:
+        queues.add(name)
+    queues.select(names)
+
+
+def worker_command(settings: Settings, role: str) -> list[str]:
+    """How to start a worker of the role ``coordinator`` or ``node`` in a process of its own.
+
+    Not ``celery -A tasks.… worker``, although that works: it imports what lies in the current directory in preference
+    to our modules, and takes 0.4 s of processor time more.
+    """
+    del settings
+    return [sys.executable, "-m", f"tasks.{role}"]
+
+
+def flower_command(settings: Settings) -> list[str]:
+    """How to start Flower; it must be given ``flower_environment`` too."""
+    del settings
+    return [sys.executable, "-m", "tasks.flower"]
+
+
+def flower_environment(settings: Settings) -> dict[str, str]:
+    """Flower's secrets, which must never stand in a command line."""
+    return {"FLOWER_BASIC_AUTH": f"{settings.flower.user}:{settings.flower.password}"}
+
+
+def _transport_options(timeout: float, connect_timeout: float) -> dict[str, Any]:
+    return {
+        # Tasks last seconds; what an ended worker left unacknowledged comes back after this time.
+        "visibility_timeout": MESSAGE_EXPIRES_SECONDS,
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "priority_steps": PRIORITY_STEPS,
+        "sep": QUEUE_SEPARATOR,
+        "queue_order_strategy": "round_robin",
+        # Without them a connection whose other end vanished blocks for ever, and the whole worker with it.
+        "socket_timeout": timeout,
+        "socket_connect_timeout": connect_timeout,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        "max_connections": 50,
+    }
+
+
+def _result_options(settings: Settings, url: str) -> dict[str, Any]:
+    # The backend only mirrors the states of jobs. Whoever mirrors must not hang: it will try again anyway.
+    return {
+        "result_backend": url,
+        "result_expires": settings.broker.result_expires_seconds,
+        "result_backend_always_retry": False,
+        "result_backend_transport_options": {"retry_policy": {"max_retries": 0}, "global_keyprefix": ""},
+        "redis_socket_timeout": settings.broker.publish_timeout_seconds,
+        "redis_socket_connect_timeout": settings.broker.publish_timeout_seconds,
+        "redis_socket_keepalive": True,
+        "redis_backend_health_check_interval": 10,
+        "redis_retry_on_timeout": False,
+    }
+
+
+_WORKER_OPTIONS: dict[str, Any] = {
+    "worker_prefetch_multiplier": 1,
+    "worker_send_task_events": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    "worker_enable_remote_control": True,
+}
+
+_TASK_OPTIONS: dict[str, Any] = {
+    "task_default_queue": UNROUTED_QUEUE,
+    "task_create_missing_queues": False,
+    "task_default_priority": 5,  # a message without one would be served first
+    "task_ignore_result": True,
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": True,
+    "task_publish_retry": True,
+    "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
+    "task_send_sent_event": False,  # dispatch messages are not worth a second message each
+    "task_serializer": "json",
+    "result_serializer": "json",
+    "accept_content": ["json"],
+    "event_queue_ttl": 60,
+    "event_queue_expires": 120,
+    "timezone": "UTC",
+    "enable_utc": True,
+}

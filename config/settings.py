@@ -1,0 +1,296 @@
+"""Frozen settings, one class per concern; the only reader of the environment.
+
+``TRAINYARD_<CONCERN>_<FIELD>`` becomes ``settings.<concern>.<field>``. All problems are reported at once, and a
+``TRAINYARD_…`` variable that no field knows is a problem too: a typo must not be ignored.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+
+class SettingsError(Exception):
+    """The environment does not make valid settings; ``problems`` names every one of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("invalid settings:\n  " + "\n  ".join(problems))
+        self.problems = problems
+
+
+def setting(default: Any, meaning: str) -> Any:
+    """A field with its default and the sentence that ``docs/operations.md`` prints for it."""
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    dir: Path = setting(Path("~/.local/share/trainyard"), "where the embedded database, files, keys and logs lie")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSettings:
+    url: str = setting("", "SQLAlchemy URL; empty: SQLite in the data directory")
+    busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another one; a PostgreSQL connect timeout")
+    pool_size: int = setting(10, "connections kept per process (PostgreSQL)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings:
+    url: str = setting("", "Redis URL of broker and result backend; empty: the one `trainyard up` wrote down")
+    socket_timeout_seconds: float = setting(10.0, "after this long without an answer a broker connection is given up")
+    publish_timeout_seconds: float = setting(2.0, "the same for publishing wake-ups from the API")
+    result_expires_seconds: int = setting(90 * 86400, "how long mirrored job states stay in the result backend")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageSettings:
+    url: str = setting("", "where checkpoints, artefacts and logs are kept; empty: `files` in the data directory")
+    roots: tuple[Path, ...] = setting((), "colon-separated directories from which jobs may read models and data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchSettings:
+    allow: tuple[str, ...] = setting((), "comma-separated hosts or networks that URIs may name although private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseSettings:
+    ttl_seconds: float = setting(15.0, "a lease whose counter stands still this long is taken away")
+    renew_seconds: float = setting(2.0, "how often a supervisor renews its lease and reads its job's wishes")
+    fence_seconds: float = setting(10.0, "a supervisor that could not renew for this long is killed by the kernel")
+    kill_grace_seconds: float = setting(3.0, "time between SIGTERM and SIGKILL for ranks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSettings:
+    poll_seconds: float = setting(0.5, "how often planner and reconciler look at the database without being woken")
+    resend_seconds: float = setting(5.0, "a dispatched attempt nobody claimed is announced again after this long")
+    retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
+    retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiSettings:
+    host: str = setting("127.0.0.1", "address the API listens on")
+    port: int = setting(8000, "port the API listens on")
+    workers: int = setting(1, "gunicorn processes")
+    threads: int = setting(64, "request threads per process")
+    max_streams: int = setting(48, "open event streams per process; below threads, so that streams can't starve it")
+    max_body_bytes: int = setting(1_048_576, "largest request body")
+    max_nesting: int = setting(32, "deepest nesting of a JSON body")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    name: str = setting("", "this node's name; empty: the host name")
+    config: Path | None = setting(None, "node.toml with labels, capabilities, limits and declared devices")
+    poll_seconds: float = setting(1.0, "how often a node looks for attempts dispatched to it without being woken")
+    heartbeat_seconds: float = setting(2.0, "how often a node reports itself")
+    lost_seconds: float = setting(8.0, "a node whose counter stands still this long gets no new jobs")
+    sandbox: str = setting("auto", "auto, bubblewrap or process")
+    keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecuritySettings:
+    secret_key: str = setting("", "key that encrypts stored secrets; empty: the key file in the data directory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowerSettings:
+    port: int = setting(5555, "port of Flower under `trainyard up`")
+    user: str = setting("admin", "Flower's user")
+    password: str = setting("", "Flower's password; empty: the one in the data directory's flower.password")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    level: str = setting("INFO", "lowest level that processes log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that a process of Trainyard is configured by."""
+
+    data: DataSettings
+    database: DatabaseSettings
+    broker: BrokerSettings
+    storage: StorageSettings
+    fetch: FetchSettings
+    lease: LeaseSettings
+    scheduler: SchedulerSettings
+    api: ApiSettings
+    node: NodeSettings
+    security: SecuritySettings
+    flower: FlowerSettings
+    log: LogSettings
+
+    @property
+    def admin_key_file(self) -> Path:
+        return self.data.dir / "admin.key"
+
+    @property
+    def secret_key_file(self) -> Path:
+        return self.data.dir / "secret.key"
+
+    @property
+    def broker_url_file(self) -> Path:
+        return self.data.dir / "broker.url"
+
+    @property
+    def storage_roots(self) -> tuple[Path, ...]:
+        """Directories from which jobs may read: the stored files and the configured roots."""
+        return (self.data.dir / "files", *self.storage.roots)
+
+
+# Variables of the same prefix that other parts read: the client's two, and what a rank finds in its environment.
+CLIENT_VARIABLES = frozenset({"TRAINYARD_URL", "TRAINYARD_API_KEY"})
+RANK_VARIABLES = frozenset(
+    {
+        "TRAINYARD_JOB_ID",
+        "TRAINYARD_ATTEMPT",
+        "TRAINYARD_RUN_DIR",
+        "TRAINYARD_SPEC",
+        "TRAINYARD_CHANNEL",
+    }
+)
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from the environment (the process's own, unless given).
+
+    Raises SettingsError with every problem at once.
+    """
+    env = os.environ if environ is None else environ
+    problems: list[str] = []
+    known = set(CLIENT_VARIABLES | RANK_VARIABLES)
+    concerns: dict[str, Any] = {}
+    for concern, cls in get_type_hints(Settings).items():
+        values: dict[str, Any] = {}
+        for name, kind in get_type_hints(cls).items():
+            variable = variable_name(concern, name)
+            known.add(variable)
+            if variable in env:
+                _parse_into(values, name, kind, variable, env[variable], problems)
+        concerns[concern] = cls(**values)
+    problems += [
+        f"{name} is not a setting; docs/operations.md lists them"
+        for name in sorted(env)
+        if name.startswith("TRAINYARD_") and name not in known
+    ]
+    settings = _complete(Settings(**concerns))
+    problems += _contradictions(settings)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def variable_name(concern: str, name: str) -> str:
+    """The environment variable of one field."""
+    return f"TRAINYARD_{concern}_{name}".upper()
+
+
+def client_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """(URL, API key) that client commands were given by environment; empty strings when they were not."""
+    env = os.environ if environ is None else environ
+    return env.get("TRAINYARD_URL", ""), env.get("TRAINYARD_API_KEY", "")
+
+
+def settings_table() -> list[tuple[str, str, str]]:
+    """(variable, default, meaning) of every setting, in the order of the classes."""
+    rows = []
+    for concern, cls in get_type_hints(Settings).items():
+        for f in fields(cls):
+            default = ":".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
+            rows.append(
+                (variable_name(concern, f.name), "" if default is None else str(default), f.metadata["meaning"])
+            )
+    return rows
+
+
+def _parse_into(values: dict[str, Any], name: str, kind: Any, variable: str, raw: str, problems: list[str]) -> None:
+    try:
+        values[name] = _parse(kind, raw)
+    except ValueError as error:
+        problems.append(f"{variable}={raw!r}: {error}")
+
+
+def _parse(kind: Any, raw: str) -> Any:
+    parser = _PARSERS.get(kind)
+    if parser is not None:
+        return parser(raw)
+    if kind == tuple[Path, ...]:
+        return tuple(Path(part).expanduser().resolve() for part in raw.split(":") if part)
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if type(None) in get_args(kind):
+        return Path(raw).expanduser() if raw else None
+    raise TypeError(f"no parser for settings of type {kind}")
+
+
+def _parse_bool(raw: str) -> bool:
+    values = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if raw.lower() not in values:
+        raise ValueError("expected one of 1, 0, true, false, yes, no")
+    return values[raw.lower()]
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: _parse_bool,
+    Path: lambda raw: Path(raw).expanduser(),
+}
+
+
+def _complete(settings: Settings) -> Settings:
+    """Fill what is derived from the data directory."""
+    data_dir = settings.data.dir.expanduser().absolute()
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    values["data"] = DataSettings(dir=data_dir)
+    if not settings.database.url:
+        values["database"] = _with(settings.database, url=f"sqlite:///{data_dir / 'trainyard.db'}")
+    if not settings.storage.url:
+        values["storage"] = _with(settings.storage, url=f"file://{data_dir / 'files'}")
+    if not settings.broker.url:
+        values["broker"] = _with(settings.broker, url=_first_line(data_dir / "broker.url"))
+    if not settings.security.secret_key:
+        values["security"] = SecuritySettings(secret_key=_first_line(data_dir / "secret.key"))
+    if not settings.flower.password:
+        values["flower"] = _with(settings.flower, password=_first_line(data_dir / "flower.password"))
+    return Settings(**values)
+
+
+def _with(part: Any, **changes: Any) -> Any:
+    return type(part)(**{f.name: changes.get(f.name, getattr(part, f.name)) for f in fields(part)})
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    problems = []
+    lease = settings.lease
+    if lease.fence_seconds + lease.kill_grace_seconds >= lease.ttl_seconds:
+        problems.append(
+            "TRAINYARD_LEASE_FENCE_SECONDS + TRAINYARD_LEASE_KILL_GRACE_SECONDS must be less than "
+            f"TRAINYARD_LEASE_TTL_SECONDS ({lease.fence_seconds} + {lease.kill_grace_seconds} >= {lease.ttl_seconds}): "
+            "an old attempt must be dead before a new one starts"
+        )
+    if lease.renew_seconds * 2 > lease.fence_seconds:
+        problems.append("TRAINYARD_LEASE_RENEW_SECONDS must be at most half of TRAINYARD_LEASE_FENCE_SECONDS")
+    if settings.api.max_streams >= settings.api.threads:
+        problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
+    if settings.node.sandbox not in ("auto", "bubblewrap", "process"):
+        problems.append("TRAINYARD_NODE_SANDBOX must be auto, bubblewrap or process")
+    if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
+        # Without it redis-py accepts any certificate and only logs a warning.
+        problems.append("TRAINYARD_BROKER_URL: rediss:// needs ?ssl_cert_reqs=required&ssl_ca_certs=FILE")
+    return problems

@@ -1,0 +1,1 @@
+"""Tools for people who work on Trainyard; nothing here is installed."""

@@ -1,0 +1,115 @@
+"""Writes the parts of docs/ that tables in the code decide: ``python -m scripts.generated_docs`` (or ``make docs``).
+
+A generated part stands between ``<!-- generated: name -->`` and ``<!-- end -->``; a test fails when it is out of date.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from app.domain.errors import ERROR_TYPES
+from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
+from config.settings import CLIENT_VARIABLES, settings_table
+
+ROOT = Path(__file__).parent.parent
+# Ways out of the normal course. They leave so many states that arrows would hide the course: the matrix has them.
+WAYS_OUT = {JobState.QUEUED, JobState.PAUSED, JobState.CANCELLED, JobState.FAILED, JobState.PREEMPTED}
+
+
+def lifecycle_diagram() -> str:
+    """Mermaid: the normal course, and without the ways out."""
+    lines = ["```mermaid", "stateDiagram-v2", "    direction LR", f"    [*] --> {JobState.PENDING}"]
+    lines += [f"    {before} --> {after}" for before, after in _steps() if _is_normal_course(before, after)]
+    lines += [f"    {state} --> [*]" for state in JobState if state in TERMINAL and state not in WAYS_OUT]
+    return "\n".join([*lines, "```"])
+
+
+def transition_matrix() -> str:
+    """Every allowed step: rows are before, columns after."""
+    columns = [state for state in JobState if state != JobState.PENDING]
+    lines = [
+        "| from \\ to | " + " | ".join(columns) + " |",
+        "|---|" + ":-:|" * len(columns),
+    ]
+    for before in JobState:
+        marks = ["●" if after in TRANSITIONS[before] else "" for after in columns]
+        lines.append(f"| **{before}** | " + " | ".join(marks) + " |")
+    return "\n".join(lines)
+
+
+def state_groups() -> str:
+    """The groups that the code asks for, derived from the table."""
+    groups = {
+        "Terminal: nothing leaves them": TERMINAL,
+        "Held: the job has a lease, devices and a supervisor": HELD,
+        "At rest: nothing has to be stopped": frozenset(JobState) - HELD - TERMINAL,
+    }
+    return "\n".join(f"- {meaning}: {_in_order(states)}." for meaning, states in groups.items())
+
+
+def settings() -> str:
+    """Every setting with its default and meaning."""
+    rows = [f"| `{name}` | {_code(default)} | {meaning} |" for name, default, meaning in settings_table()]
+    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
+
+
+def client_variables() -> str:
+    return ", ".join(f"`{name}`" for name in sorted(CLIENT_VARIABLES))
+
+
+def error_types() -> str:
+    """Every cause that a failed job may name."""
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in ERROR_TYPES.items()]
+    return "\n".join(["| `error_type` | meaning |", "|---|---|", *rows])
+
+
+GENERATED: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/lifecycle.md": {
+        "diagram": lifecycle_diagram,
+        "matrix": transition_matrix,
+        "groups": state_groups,
+    },
+    "docs/operations.md": {"settings": settings, "client variables": client_variables},
+    "docs/api.md": {"error types": error_types},
+}
+
+
+def render(path: str, text: str) -> str:
+    """``text`` with each of its generated parts written anew; raises when a part has no place in it."""
+    for name, make in GENERATED[path].items():
+        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"{path} has no place for the generated part '{name}'")
+        text = pattern.sub(lambda match, make=make: f"{match[1]}{make()}\n{match[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def main() -> None:
+    for path in GENERATED:
+        file = ROOT / path
+        before = file.read_text()
+        after = render(path, before)
+        if after != before:
+            file.write_text(after)
+            print(f"{path}: written")
+
+
+def _steps() -> list[tuple[JobState, JobState]]:
+    return [(before, after) for before in JobState for after in JobState if after in TRANSITIONS[before]]
+
+
+def _is_normal_course(before: JobState, after: JobState) -> bool:
+    enters_queue = after == JobState.QUEUED and before in (JobState.PENDING, JobState.PAUSED)
+    return enters_queue or after not in WAYS_OUT
+
+
+def _in_order(states: frozenset[JobState]) -> str:
+    return ", ".join(state for state in JobState if state in states)
+
+
+def _code(value: str) -> str:
+    return f"`{value}`" if value else "–"
+
+
+if __name__ == "__main__":
+    main()

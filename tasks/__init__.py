@@ -1,0 +1,1 @@
+"""Celery: thin tasks, one service call each, and the processes that run them."""

@@ -1,0 +1,62 @@
+"""Remote-control commands: `revoke` of a job's id becomes the wish to cancel it, `nudge` tells a node of a wish.
+
+Handlers run in the worker's own loop and must return at once; what touches the database goes to a thread.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from celery.worker import control
+from celery.worker.control import control_command
+
+from app.services import dispatch, revocations
+from tasks.celery_app import Runtime
+
+TRIES = 15
+PAUSE_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+_celery_revoke = control.revoke
+
+
+@control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+def revoke(state: Any, task_id: str | Iterable[str], **options: Any) -> Any:
+    """Revoke tasks by id; the id of a job cancels the job."""
+    ids = {task_id} if isinstance(task_id, str) else set(task_id or ())
+    jobs = sorted(filter(revocations.is_job_id, ids))
+    if jobs:
+        # One thread for each command, not one for good: a revoke is rare, and must not wait for an earlier one.
+        runtime: Runtime = state.app.runtime
+        threading.Thread(target=_revoke_jobs, args=(runtime, jobs), name="revoke", daemon=True).start()
+    tasks = ids.difference(jobs)
+    if tasks or not jobs:
+        return _celery_revoke(state, list(tasks), **options)
+    return {"ok": f"cancelling {', '.join(jobs)}"}
+
+
+@control_command(name="terminate", variadic="task_id", signature="<signal> [id1 [id2 [... [idN]]]]")
+def terminate(state: Any, signal: str, task_id: str | Iterable[str], **options: Any) -> Any:
+    """Terminate tasks by id; the id of a job cancels the job."""
+    return revoke(state, task_id, terminate=True, signal=signal, **options)
+
+
+@control_command(name=dispatch.NUDGE, args=[("job_id", str)], signature="<job_id>")
+def nudge(state: Any, job_id: str, **_: Any) -> dict[str, str]:
+    """Look at the wishes about a job of this node now, not at the next renewal of its lease."""
+    state.app.runtime.on_nudge(job_id)
+    return {"ok": job_id}
+
+
+def _revoke_jobs(runtime: Runtime, job_ids: list[str]) -> None:
+    for job_id in job_ids:
+        for _ in range(TRIES):
+            try:
+                revocations.revoke_job(runtime.database, job_id, runtime.dispatcher.nudge)
+                break
+            except Exception:
+                logger.exception("job %s is not revoked yet", job_id)
+                time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,100 @@
+"""What a coordinator does without any message: planning, reaping, mirroring and housekeeping, each in its own thread.
+
+All of it reads the database and nothing else, so it goes on when the broker is away from the start.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from app.services import housekeeping, queues, scheduling
+from app.services.reaping import Reaper
+from app.services.scheduling import Dispatched
+from app.services.seats import PlannerSeat, own_identity
+from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
+from tasks.celery_app import Runtime
+from tasks.loops import Loop
+from tasks.mirror import Mirror
+
+BEAT_SECONDS = 2.0
+ANNOUNCE_SECONDS = 2.0
+HOUSEKEEPING_SECONDS = 600.0
+
+
+class Coordination:
+    """Started before Celery's consumer, so that it needs no broker. Only the holder of the seat plans and reaps."""
+
+    def __init__(self, celery: Any, name: str, *, consume: Callable[[str], None]) -> None:
+        runtime: Runtime = celery.runtime
+        poll = runtime.settings.scheduler.poll_seconds
+        self._runtime = runtime
+        self._name = name
+        self._consume = consume
+        self._consumed = {DEFAULT_ADMISSION_QUEUE}
+        self._identity = own_identity()
+        self._seat = PlannerSeat(runtime.database, self._identity)
+        self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
+        self._mirror = Mirror(celery)
+        self._due: dict[str, float] = {}
+        self._planner = Loop("planner", self._plan, poll)
+        self._loops = [
+            self._planner,
+            Loop("reaper", self._reap, max(poll, 0.5)),
+            Loop("mirror", self._show, poll),
+            Loop("signs of life", self._beat, BEAT_SECONDS),
+        ]
+
+    def start(self) -> None:
+        self._runtime.on_admitted = lambda _job_id: self._planner.wake()
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join()
+
+    def _plan(self) -> None:
+        now = time.monotonic()
+        if not self._seat.hold(now):
+            return
+        db = self._runtime.database
+        scheduling.admit_waiting(db)
+        self._ring(scheduling.plan_once(db))
+        if self._is_due("announce", ANNOUNCE_SECONDS, now):
+            resend = self._runtime.settings.scheduler.resend_seconds
+            self._ring(scheduling.unannounced(db, older_than_seconds=resend))
+
+    def _ring(self, dispatched: list[Dispatched]) -> None:
+        for d in dispatched:
+            self._runtime.dispatcher.ring_run(d.job_id, d.attempt, d.node, d.device_type, d.priority)
+
+    def _reap(self) -> None:
+        now = time.monotonic()
+        if not self._seat.is_mine:
+            self._reaper.reset()
+            return
+        self._reaper.sweep(now)
+        # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
+        if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
+            housekeeping.drop_old_replies(self._runtime.database)
+            housekeeping.drop_dead_coordinators(self._runtime.database)
+
+    def _show(self) -> None:
+        if self._seat.is_mine:
+            self._mirror.show_changes(time.monotonic())
+
+    def _beat(self) -> None:
+        scheduling.beat(self._runtime.database, self._name, self._identity)
+        for name in queues.names(self._runtime.database):
+            queue = f"{ADMISSION_PREFIX}{name}"
+            if queue not in self._consumed:
+                self._consume(queue)
+                self._consumed.add(queue)
+
+    def _is_due(self, what: str, every_seconds: float, now: float) -> bool:
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + every_seconds
+        return True

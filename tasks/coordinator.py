@@ -1,0 +1,69 @@
+"""The coordinator process: `python -m tasks.coordinator`, or `celery -A tasks.coordinator worker -P threads`."""
+
+import secrets
+import socket
+import sys
+from typing import Any
+
+from celery import Celery, bootsteps
+
+from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, worker_hostname
+from config.settings import Settings, load_settings
+from tasks import admission, control
+from tasks.celery_app import build_app, run_worker
+from tasks.coordination import Coordination
+
+__all__ = ["admission", "control", "make_app"]
+
+
+class CoordinatorStep(bootsteps.StartStopStep):
+    """Starts what needs no broker, before Celery's consumer, which waits for a broker for ever."""
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        self._coordination = Coordination(worker.app, worker.hostname, consume=lambda name: _consume(worker, name))
+
+    def start(self, worker: Any) -> None:
+        del worker
+        self._coordination.start()
+
+    def stop(self, worker: Any) -> None:
+        del worker
+        self._coordination.stop()
+
+    terminate = stop
+
+
+def _consume(worker: Any, queue: str) -> None:
+    """Also read this queue; from any thread."""
+    worker.app.amqp.queues.select_add(queue)  # for the next connection
+    consumer = worker.consumer
+
+    def add() -> None:
+        if consumer.task_consumer is not None:  # connected
+            consumer.add_task_queue(queue)
+
+    consumer.call_soon(add)
+
+
+def make_app(settings: Settings) -> Celery:
+    celery = build_app(settings)
+    celery.steps["worker"].add(CoordinatorStep)
+    consume_only(celery, [DEFAULT_ADMISSION_QUEUE])
+    return celery
+
+
+def own_hostname() -> str:
+    """Several coordinators may run on one machine, and each must have a name of its own."""
+    return worker_hostname(COORDINATOR, f"{socket.gethostname()}-{secrets.token_hex(3)}")
+
+
+app = make_app(load_settings())
+
+
+def main() -> int:
+    return run_worker(app, hostname=own_hostname(), process=COORDINATOR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

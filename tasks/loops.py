@@ -1,0 +1,77 @@
+"""Threads that do something again and again, whatever happens, and sooner when they are woken."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+FIRST_REST_SECONDS = 0.1
+LONGEST_REST_SECONDS = 2.0
+# At a start under `trainyard up` the tables may come a moment later than we do: not worth a traceback.
+COMPLAIN_AFTER_SECONDS = 3.0
+REPEAT_COMPLAINT_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Loop:
+    """Calls ``work`` at least every ``every_seconds``; a failure is logged and followed by a rest, never by the end."""
+
+    def __init__(self, name: str, work: Callable[[], None], every_seconds: float) -> None:
+        self._name = name
+        self._work = work
+        self._every_seconds = every_seconds
+        self._woken = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._failing_since: float | None = None
+        self._complained_at: float | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Work soon; safe from any thread."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Ask it to end; what it is doing now is done to the end."""
+        self._stopping.set()
+        self._woken.set()
+
+    def join(self) -> None:
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        rest = FIRST_REST_SECONDS
+        while not self._stopping.is_set():
+            self._woken.clear()
+            if self._succeeds():
+                rest = FIRST_REST_SECONDS
+                self._woken.wait(self._every_seconds)
+            else:
+                self._stopping.wait(rest)
+                rest = min(rest * 2, LONGEST_REST_SECONDS)
+
+    def _succeeds(self) -> bool:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001  the outermost frame of a thread that must go on
+            self._complain(error, time.monotonic())
+            return False
+        if self._complained_at is not None:
+            logger.info("%s works again", self._name)
+        self._failing_since = self._complained_at = None
+        return True
+
+    def _complain(self, error: Exception, now: float) -> None:
+        if self._failing_since is None:
+            self._failing_since = now
+            logger.info("%s failed and tries again: %s: %s", self._name, type(error).__name__, error)
+        elif now - self._failing_since < COMPLAIN_AFTER_SECONDS:
+            return
+        elif self._complained_at is None or now - self._complained_at >= REPEAT_COMPLAINT_SECONDS:
+            logger.error("%s fails and goes on trying", self._name, exc_info=error)
+            self._complained_at = now

@@ -1,0 +1,122 @@
+"""Shows jobs where Celery's users look: states in the result backend, task events for Flower, both under the job's id.
+
+Level-triggered: what could not be shown stays due in the database. Nothing here is ever read to decide anything.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from app.services import mirrors
+from app.services.mirrors import JobImage
+from config.queues import COORDINATOR, NODE, worker_hostname
+
+PROGRESS_SECONDS = 2.0
+EVENT_SECONDS = 30.0
+CHECK_LOSS_SECONDS = 5.0
+# Its absence tells that the backend has lost everything: a restart without data, or FLUSHALL.
+MARKER = "trainyard:mirror"
+
+STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING"})
+
+logger = logging.getLogger(__name__)
+
+
+class Mirror:
+    """Used by one thread of the coordinator that plans. Errors of broker and database go through to its loop."""
+
+    def __init__(self, celery: Any) -> None:
+        self._celery = celery
+        self._db = celery.runtime.database
+        self._sender: Any = None
+        self._token = secrets.token_hex(8)
+        self._loss_checked_at: float | None = None
+        self._progress_at = 0.0
+        self._shown: dict[str, dict[str, Any]] = {}  # of running jobs: what was last shown
+        self._events_at: dict[str, float] = {}
+        self._started: dict[str, int] = {}  # running job → attempt whose start Flower was told of
+
+    def show_changes(self, now_seconds: float) -> None:
+        """Show every job that changed, and every two seconds the progress of the running ones."""
+        try:
+            self._notice_loss(now_seconds)
+            while images := mirrors.changed(self._db):
+                for image in images:
+                    self._show(image, now_seconds)
+                mirrors.mark_mirrored(self._db, images)
+            if now_seconds - self._progress_at >= PROGRESS_SECONDS:
+                self._progress_at = now_seconds
+                self._show_progress(now_seconds)
+        except Exception:
+            self._disconnect()
+            raise
+
+    def _show_progress(self, now_seconds: float) -> None:
+        running = mirrors.running(self._db)
+        for image in running:
+            if self._shown.get(image.job_id) != image.details:
+                self._store(image)
+            if now_seconds - self._events_at.get(image.job_id, 0.0) >= EVENT_SECONDS:
+                self._send(image, now_seconds)
+        alive = {image.job_id for image in running}
+        for memory in (self._shown, self._events_at, self._started):
+            for job_id in memory.keys() - alive:
+                del memory[job_id]
+
+    def _show(self, image: JobImage, now_seconds: float) -> None:
+        self._store(image)
+        self._send(image, now_seconds)
+
+    def _store(self, image: JobImage) -> None:
+        self._celery.backend.store_result(image.job_id, image.details, image.state)
+        self._shown[image.job_id] = image.details
+
+    def _send(self, image: JobImage, now_seconds: float) -> None:
+        if self._sender is None:
+            connection = self._celery.connection_for_write()
+            self._sender = self._celery.events.Dispatcher(connection, buffer_while_offline=False)
+        # Flower files a task under the worker that speaks of it.
+        self._sender.hostname = (
+            worker_hostname(NODE, image.node) if image.node else worker_hostname(COORDINATOR, "queue")
+        )
+        for kind in self._kinds(image):
+            self._sender.send(kind, **event_fields(image))
+        self._events_at[image.job_id] = now_seconds
+
+    def _kinds(self, image: JobImage) -> Iterator[str]:
+        if image.is_first:
+            yield "task-received"
+        if image.state in STARTED_STATES and self._started.get(image.job_id) != image.attempt:
+            self._started[image.job_id] = image.attempt
+            yield "task-started"
+        # A state that Celery does not know outranks those it knows, except success and failure, which we never send.
+        yield f"task-{image.state.lower()}"
+
+    def _notice_loss(self, now_seconds: float) -> None:
+        if self._loss_checked_at is not None and now_seconds - self._loss_checked_at < CHECK_LOSS_SECONDS:
+            return
+        client = self._celery.backend.client
+        if client.set(MARKER, self._token, nx=True):
+            logger.info("the result backend is empty; showing it every job again")
+            mirrors.forget_mirrored(self._db)
+            self._shown.clear()
+        self._loss_checked_at = now_seconds
+
+    def _disconnect(self) -> None:
+        sender, self._sender = self._sender, None
+        self._loss_checked_at = None
+        if sender is not None:
+            sender.close()
+            sender.connection.release()
+
+
+def event_fields(image: JobImage) -> dict[str, Any]:
+    """The whole of it in every event: Flower may have been started after the job."""
+    details = image.details
+    shown = {name: details[name] for name in ("progress", "step", "total_steps", "attempt", "node_names", "queue")}
+    fields: dict[str, Any] = {"uuid": image.job_id, "name": image.label, "args": f"({image.job_id!r},)", "retries": 0}
+    fields["kwargs"] = repr(shown)
+    if details["error_message"]:
+        fields["exception"] = f"{details['error_type']}: {details['error_message']}"
+    return fields

@@ -1,0 +1,34 @@
+"""The node worker's process: `python -m tasks.node`, or `celery -A tasks.node worker -P threads`."""
+
+import sys
+
+from celery import Celery
+
+from config.queues import NODE, node_name, worker_hostname
+from config.settings import Settings, load_settings
+from tasks import control, training
+from tasks.celery_app import build_app, run_worker
+
+__all__ = ["control", "make_app", "training"]
+
+# By name: tasks import nothing of the workers but the function that starts an attempt.
+NODE_STEP = "workers.node:NodeStep"
+
+
+def make_app(settings: Settings) -> Celery:
+    """The step takes the inventory and tells the application which queues to consume."""
+    celery = build_app(settings)
+    celery.steps["worker"].add(NODE_STEP)
+    return celery
+
+
+app = make_app(load_settings())
+
+
+def main() -> int:
+    name = node_name(app.runtime.settings)
+    return run_worker(app, hostname=worker_hostname(NODE, name), process=f"{NODE}-{name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The API on a test's database, and a client that speaks its envelope."""
+
+from pathlib import Path
+from typing import Any
+
+from cryptography.fernet import Fernet
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app.extensions import Database
+from app.factory import create_app
+from app.security.permissions import Role
+from app.security.secrets import SecretBox
+from app.services import keys
+from config.settings import load_settings
+from tests.factories import make_document, make_project, make_queue
+from tests.fakes import FakeDispatcher
+
+SECRET_KEY = Fernet.generate_key().decode()
+
+
+class Api:
+    """One application with a project, a queue, and a super admin as the default caller."""
+
+    def __init__(self, database: Database, folder: Path, **settings: str) -> None:
+        self.db, self.folder, self.dispatcher = database, folder, FakeDispatcher()
+        self.inputs = folder / "inputs"
+        self.inputs.mkdir()
+        environment = {
+            "TRAINYARD_DATA_DIR": str(folder / "data"),
+            "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
+            "TRAINYARD_STORAGE_ROOTS": f"{self.inputs}:/srv",
+            "TRAINYARD_DATABASE_URL": str(database.engine.url.render_as_string(hide_password=False)),
+            **settings,
+        }
+        self.app: Flask = create_app(load_settings(environment), db=database, dispatcher=self.dispatcher)
+        self.client: FlaskClient = self.app.test_client()
+        with database.write() as session:
+            make_project(session)
+            make_queue(session)
+        self.key = self.make_key(Role.SUPER_ADMIN, None)
+
+    def make_key(self, role: Role, project: str | None = "default", **more: Any) -> str:
+        if project is not None:
+            with self.db.write() as session:
+                make_project(session, project)
+        return keys.create(self.db, SecretBox(SECRET_KEY), role=role, project=project, **more).key
+
+    def call(self, method: str, path: str, *, key: str | None = None, **request: Any) -> TestResponse:
+        headers = {"Authorization": f"Bearer {key or self.key}", **request.pop("headers", {})}
+        return self.client.open(path, method=method, headers=headers, **request)
+
+    def get(self, path: str, **request: Any) -> Any:
+        """The data of a successful answer."""
+        return self.data(self.call("GET", path, **request))
+
+    def post(self, path: str, body: Any = None, **request: Any) -> TestResponse:
+        return self.call("POST", path, json=body, **request) if body is not None else self.call("POST", path, **request)
+
+    def submit(self, *, key: str | None = None, **changes: Any) -> str:
+        """The id of a new job."""
+        answer = self.post("/v1/jobs", make_document(**changes), key=key)
+        return str(self.data(answer, 201)["job_id"])
+
+    def data(self, answer: TestResponse, status: int = 200) -> Any:
+        assert answer.status_code == status, answer.get_data(as_text=True)
+        assert answer.json is not None
+        assert answer.json["status"] == "success"
+        return answer.json["data"]
+
+    def problem(self, answer: TestResponse, status: int) -> dict[str, Any]:
+        assert answer.status_code == status, answer.get_data(as_text=True)
+        assert answer.json is not None
+        assert answer.json["status"] == "error"
+        assert answer.json["meta"]["request_id"].startswith("req_")
+        error: dict[str, Any] = answer.json["error"]
+        return error

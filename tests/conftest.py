@@ -1,0 +1,128 @@
+"""Fixtures for every level: real servers, a fresh migrated database for each test, and guards against leaks."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from app.extensions import Database, make_engine
+from app.migrations.runner import upgrade
+from tests import guards
+from tests.servers import PostgresServer, RedisServer
+
+TEMPLATE = "template_migrated"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clean_environment() -> None:
+    """What the person at the keyboard has configured must not reach the tests."""
+    for name in [name for name in os.environ if name.startswith("TRAINYARD_")]:
+        del os.environ[name]
+    guards.mark_descendants()
+
+
+@pytest.fixture(scope="session")
+def owned_pids() -> set[int]:
+    """Processes that live longer than one test; whoever starts one adds it here and ends it."""
+    return set()
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_behind(
+    request: pytest.FixtureRequest, _clean_environment: None, owned_pids: set[int]
+) -> Iterator[None]:
+    with ExitStack() as stack:
+        if request.node.get_closest_marker("network") is None:
+            stack.enter_context(guards.loopback_only())
+        stack.enter_context(guards.no_leaked_processes(owned_pids))
+        stack.enter_context(guards.no_leaked_threads())
+        stack.enter_context(guards.no_leaked_app_context())
+        yield
+
+
+@pytest.fixture(scope="session")
+def redis_server(owned_pids: set[int]) -> Iterator[RedisServer]:
+    """One Redis for the session; a test that stops or kills its server makes a `RedisServer` of its own."""
+    server = RedisServer()
+    try:
+        server.start()
+        owned_pids.add(server.pid)
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The session's Redis, emptied."""
+    with redis_server.client() as client:
+        client.flushall()
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_server(owned_pids: set[int]) -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        owned_pids.add(server.pid)
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy."""
+    path = tmp_path_factory.mktemp("template") / "trainyard.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: PostgresServer) -> str:
+    """The name of a migrated PostgreSQL database to clone."""
+    postgres_server.execute(f"CREATE DATABASE {TEMPLATE}")
+    _migrate(postgres_server.url(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    """A fresh migrated SQLite database."""
+    path = tmp_path / "trainyard.db"
+    shutil.copyfile(migrated_sqlite, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
+    """A fresh migrated PostgreSQL database."""
+    name = f"test_{os.urandom(6).hex()}"
+    postgres_server.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_postgres}")
+    yield postgres_server.url(name)
+    postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A fresh migrated database, once of each kind: a test that asks for it runs twice."""
+    fixture = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
+    return str(request.getfixturevalue(fixture))
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """The same, bound and ready for `write` and `read`."""
+    bound = Database().bind(make_engine(database_url))
+    yield bound
+    bound.close()
+
+
+def _migrate(url: str) -> None:
+    engine = make_engine(url)
+    upgrade(engine)
+    engine.dispose()

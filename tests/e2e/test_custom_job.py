@@ -1,0 +1,135 @@
+"""A custom script's way through the real system."""
+
+import json
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+from celery import Celery
+from celery.result import AsyncResult
+
+from tests.installations import counting_job, steps_said
+from tests.system import System, wait_for
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_custom_job_runs_to_its_end(
+    make_system: Callable[..., System], database: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
+    system = make_system(database_url=url).start("n1")
+
+    job_id = system.submit(counting_job(steps=30, step_seconds=0.02, labels={"team": "tests"}))
+    job = system.wait_for_status(job_id, "COMPLETED")
+
+    saving = ["CHECKPOINTING", "TRAINING"] * 3
+    walked = ["QUEUED", "SCHEDULING", "PREPARING", "TRAINING", *saving, "EXPORTING", "COMPLETED"]
+    assert system.statuses(job_id) == walked
+    assert (job["progress"], job["current_step"], job["total_steps"], job["attempt"]) == (1.0, 30, 30, 1)
+    assert job["latest_metrics"]["loss"] == pytest.approx(1 / 30)
+    assert [s for s, _ in steps_said(system.log_lines(job_id))] == list(range(1, 31))
+    checkpoints = system.get(f"/v1/jobs/{job_id}/checkpoints")["checkpoints"]
+    assert [c["step"] for c in checkpoints] == [10, 20, 30]
+    series = system.get(f"/v1/jobs/{job_id}/metrics")["series"]["loss"]
+    assert [point[0] for point in series] == list(range(1, 31))
+    artifacts = system.get(f"/v1/jobs/{job_id}/artifacts")["artifacts"]
+    assert [a["path"] for a in artifacts] == ["answer.txt"]
+    assert system.download(f"/v1/jobs/{job_id}/artifacts/answer.txt") == b"counted to 30\n"
+    report = system.get(f"/v1/jobs/{job_id}/report")
+    assert (report["status"], report["steps"], report["attempts"]) == ("SUCCESS", 30, 1)
+    assert report["compute_time_ms"] > 500
+    wait_for(lambda: not system.processes_of(job_id), seconds=5, what="no process of the job left")
+    assert not list((system.data_dir / "run" / "jobs").glob("*/*")), "the run directory is gone"
+
+
+def test_cancel_while_training(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    job_id = system.submit(counting_job(steps=5000, step_seconds=0.05))
+    system.wait_for_step(job_id, 25)
+
+    status, body = system.call("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "enough"})
+    wait_for(lambda: not system.processes_of(job_id), seconds=5, what="no process of the job left")
+    job = system.wait_for_status(job_id, "CANCELLED", seconds=5)
+
+    assert (status, body["data"]["requested"] in ("cancel", None)) == (200, True)
+    assert job["finished_at"] is not None
+    steps = [c["step"] for c in system.get(f"/v1/jobs/{job_id}/checkpoints")["checkpoints"]]
+    assert steps
+    assert steps[0] == 10
+    assert system.get(f"/v1/jobs/{job_id}/report")["status"] == "CANCELLED"
+
+
+def test_a_script_that_fails_tells_why(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    (system.inputs / "broken.py").write_text("print('before')\nraise RuntimeError('the reason')\n")
+    document = counting_job()
+    document["training_config"]["framework"]["custom_script_path"] = "broken.py"
+
+    job_id = system.submit(document)
+    job = system.wait_for_status(job_id, "FAILED")
+
+    assert job["error_type"] == "SCRIPT_ERROR"
+    assert "before" in system.log_lines(job_id)
+    assert any("the reason" in line for line in system.log_lines(job_id))
+    assert len(system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]) == 1
+
+
+def test_jobs_wait_for_devices_and_run_by_priority(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    first = system.submit(counting_job(steps=20, step_seconds=0.1, ranks=2))
+    system.wait_for_step(first, 1)
+
+    low = system.submit(counting_job(steps=3, ranks=2, name="low"))
+    high = system.submit(counting_job(steps=3, ranks=2, name="high", scheduling_config={"priority": 9}))
+    wait_for(lambda: system.job(high).get("queue_position") == 1, seconds=5, what="the urgent one first in line")
+    waiting = wait_for(
+        lambda: job if (job := system.job(low))["pending_reason"] else None, seconds=5, what="a reason for the other"
+    )
+    for job_id in (first, low, high):
+        system.wait_for_status(job_id, "COMPLETED")
+
+    assert (waiting["queue_position"], waiting["status"]) == (2, "QUEUED")
+    assert "needs 2 CPU slots on one node; free: 0 on n1" in waiting["pending_reason"]
+    assert system.job(high)["started_at"] < system.job(low)["started_at"]
+
+
+def test_declared_devices_run_on_the_cpu_and_match_as_gpus(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    config = system.data_dir / "node.toml"
+    config.write_text('labels = ["zone-a"]\n\n[[devices]]\ntype = "A100"\nmemory_mb = 81920\ncount = 2\n')
+    system.start_node("gpu1", config=config)
+    wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 2, seconds=20, what="the second node")
+
+    document = counting_job(steps=3, resource_config={"gpu_count": 2, "gpu_type": "A100-80GB"})
+    job = system.wait_for_status(system.submit(document), "COMPLETED")
+
+    assert job["node_names"] == ["gpu1"]
+
+
+def test_states_are_mirrored_for_celery_clients(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    app = Celery(broker=system.redis.url, backend=system.redis.url)
+    job_id = system.submit(counting_job(steps=5000, step_seconds=0.05))
+
+    wait_for(lambda: AsyncResult(job_id, app=app).state == "TRAINING", seconds=30, what="TRAINING mirrored")
+    app.control.revoke(job_id)
+    wait_for(lambda: AsyncResult(job_id, app=app).state == "CANCELLED", seconds=15, what="CANCELLED mirrored")
+
+    assert system.job(job_id)["status"] == "CANCELLED"
+    app.close()
+
+
+def test_log_and_event_streams_end_with_the_job(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    job_id = system.submit(counting_job(steps=20, step_seconds=0.05))
+
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{system.port}/v1/jobs/{job_id}/logs",
+        headers={"Authorization": f"Bearer {system.key}", "Accept": "text/event-stream"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        data = [line[6:].strip().decode() for line in stream if line.startswith(b"data: ")]
+
+    assert data[-1] == "[DONE]"
+    said = steps_said([json.loads(d)["line"] for d in data[:-1]])
+    assert [s for s, _ in said] == list(range(1, 21))

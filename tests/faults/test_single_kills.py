@@ -1,0 +1,140 @@
+"""One part at a time is killed while a job trains: the job still ends COMPLETED, once, and loses few steps."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.installations import counting_job, steps_said
+from tests.system import System, wait_for
+
+STEPS = 60
+
+
+def assert_completed_once(system: System, job_id: str, *, seconds: float = 60) -> list[tuple[int, int]]:
+    """The job completes; no step was trained by two attempts at the same time; returns what was said."""
+    system.wait_for_status(job_id, "COMPLETED", seconds=seconds)
+    said = steps_said(system.log_lines(job_id))
+    assert said[-1][0] == STEPS
+    assert [at for _, at in said] == sorted(at for _, at in said), "two attempts trained at the same time"
+    assert system.statuses(job_id).count("COMPLETED") == 1
+    wait_for(lambda: not system.processes_of(job_id), seconds=5, what="no process of the job left")
+    return said
+
+
+@pytest.fixture
+def training(make_system: Callable[..., System]) -> tuple[System, str]:
+    """A system with one node whose job has trained 15 of its 60 steps."""
+    system = make_system().start("n1")
+    job_id = system.submit(counting_job(steps=STEPS, step_seconds=0.1))
+    system.wait_for_step(job_id, 15)
+    return system, job_id
+
+
+@pytest.mark.parametrize("part", ["coordinator", "api", "node-n1"])
+def test_a_killed_process_of_ours_disturbs_no_training(training: tuple[System, str], part: str) -> None:
+    system, job_id = training
+
+    system.kill(part)
+    {"coordinator": system.start_coordinator, "api": system.start_api, "node-n1": lambda: system.start_node("n1")}[
+        part
+    ]()
+
+    said = assert_completed_once(system, job_id)
+    assert [step for step, _ in said] == list(range(1, STEPS + 1)), "steps were trained again"
+
+
+def test_a_killed_rank_is_started_again_from_the_last_checkpoint(training: tuple[System, str]) -> None:
+    system, job_id = training
+
+    system.ranks_of(job_id)[0].kill()
+
+    said = assert_completed_once(system, job_id)
+    steps = [step for step, _ in said]
+    again = next(i for i in range(1, len(steps)) if steps[i] <= steps[i - 1])
+    assert steps[again] % 10 == 1, "it went on from a checkpoint"
+    attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
+    assert [a["cause"] for a in attempts] == ["RANK_KILLED", None]
+    assert attempts[0]["lost_steps"] < 10
+
+
+def test_a_killed_supervisor_takes_its_ranks_along_and_is_replaced(training: tuple[System, str]) -> None:
+    system, job_id = training
+    ranks = system.ranks_of(job_id)
+
+    system.supervisor_of(job_id).kill()
+
+    wait_for(lambda: not any(r.is_running() for r in ranks), seconds=5, what="ranks gone")
+    assert_completed_once(system, job_id)
+
+
+def test_redis_killed_and_back_with_nothing_in_it(training: tuple[System, str]) -> None:
+    system, job_id = training
+
+    system.redis.stop(signal.SIGKILL)
+    system.redis.start()
+
+    assert_completed_once(system, job_id)
+    second = system.submit(counting_job(steps=STEPS, step_seconds=0.0))
+    assert_completed_once(system, second)
+
+
+def test_flushall(training: tuple[System, str]) -> None:
+    system, job_id = training
+    waiting = system.submit(counting_job(steps=STEPS, step_seconds=0.0, ranks=2))
+
+    with system.redis.client() as client:
+        client.flushall()
+
+    assert_completed_once(system, job_id)
+    assert_completed_once(system, waiting)
+
+
+def test_redis_stopped_for_good(training: tuple[System, str]) -> None:
+    system, job_id = training
+
+    system.redis.stop(signal.SIGKILL)
+
+    assert_completed_once(system, job_id)
+    second = system.submit(counting_job(steps=STEPS, step_seconds=0.0))
+    assert_completed_once(system, second)
+    third = system.submit(counting_job(steps=5000, step_seconds=0.1))
+    system.wait_for_step(third, 2)
+    assert system.call("POST", f"/v1/jobs/{third}/cancel")[0] == 200
+    system.wait_for_status(third, "CANCELLED", seconds=10)
+
+
+def test_the_loss_of_a_machine_moves_the_job_to_another_node(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1", "n2")
+    job_id = system.submit(counting_job(steps=STEPS, step_seconds=0.1))
+    job = system.wait_for_step(job_id, 25)
+    home = job["node_names"][0]
+    supervisor = system.supervisor_of(job_id)
+
+    system.kill(f"node-{home}")
+    supervisor.kill()
+    lost_at = time.monotonic()
+
+    moved = wait_for(
+        lambda: [s for s in steps_said(system.log_lines(job_id)) if s[1] > lost_at * 1e9],
+        seconds=40,
+        what="training on the other node",
+    )
+    assert moved[0][1] / 1e9 - lost_at < 20 + 3, "20 s and the script's own start"
+    assert moved[0][0] == 21, "from the last checkpoint"
+    assert_completed_once(system, job_id)
+    attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
+    assert [a["node_names"][0] == home for a in attempts] == [True, False]
+
+
+def test_a_restarted_node_worker_adopts_its_supervisor(training: tuple[System, str]) -> None:
+    system, job_id = training
+    supervisor = system.supervisor_of(job_id).pid
+
+    system.kill("node-n1", signal.SIGTERM)
+    system.start_node("n1")
+    system.wait_for_step(job_id, 30)
+
+    assert system.supervisor_of(job_id).pid == supervisor
+    assert_completed_once(system, job_id)

@@ -1,0 +1,164 @@
+"""What a test may not leave behind or reach: threads, processes, app contexts, the network beyond this machine."""
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from flask import has_app_context
+
+# Ends of things are asynchronous: a thread that was told to stop gets this long to do it.
+GRACE_SECONDS = 5.0
+# Every process that descends from the tests carries this variable, also when its parent is gone.
+MARK = "TESTS_OF_TRAINYARD"
+# Library threads that live as long as the process: tqdm's monitor, pyarrow's and grpc's pools.
+LASTING_THREADS = ("tqdm_monitor", "TMonitor", "pytest_timeout", "grpc")
+# One per process, started by the standard library on first use, ends with it.
+LASTING_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+T = TypeVar("T")
+Process = tuple[int, float]  # pid and start time: a pid alone may be another process by now
+
+
+def mark_descendants() -> None:
+    """From now on every process started by the tests can be told from everybody else's."""
+    os.environ[MARK] = uuid.uuid4().hex
+
+
+@contextmanager
+def no_leaked_threads() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    leaked = _wait_until_empty(lambda: [t for t in threading.enumerate() if t not in before and _is_ours(t)])
+    assert not leaked, f"threads left running: {leaked}"
+
+
+@contextmanager
+def no_leaked_processes(owned: set[int]) -> Iterator[None]:
+    """Fails on, and ends, processes that began inside; ``owned`` are pids that a longer fixture ends."""
+    before = _descendants()
+    yield
+    leaked = _wait_until_empty(lambda: _new_processes(before, owned))
+    said = [_describe(process) for process in leaked]
+    for process in leaked:
+        _kill(process)
+    assert not leaked, f"processes left running (now killed): {said}"
+
+
+@contextmanager
+def no_leaked_app_context() -> Iterator[None]:
+    yield
+    assert not has_app_context(), "a Flask app context was left open"
+
+
+@contextmanager
+def loopback_only() -> Iterator[None]:
+    """Refuses connections of this process to other machines; tests run with the cable pulled."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        _refuse_remote(self, address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        _refuse_remote(self, address)
+        return connect_ex(self, address)
+
+    socket.socket.connect = guarded_connect  # type: ignore[method-assign, assignment]
+    socket.socket.connect_ex = guarded_connect_ex  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        socket.socket.connect = connect  # type: ignore[method-assign]
+        socket.socket.connect_ex = connect_ex  # type: ignore[method-assign]
+
+
+class RemoteConnectionError(OSError):
+    """A test tried to leave this machine."""
+
+
+def _refuse_remote(sock: socket.socket, address: Any) -> None:
+    if sock.family in (socket.AF_INET, socket.AF_INET6) and not _is_loopback(str(address[0])):
+        raise RemoteConnectionError(f"tests may not connect to {address}")
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1", "0.0.0.0", "::") or host.startswith(("127.", "::ffff:127."))
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    return thread.is_alive() and not any(name in thread.name for name in LASTING_THREADS)
+
+
+def _new_processes(before: set[Process], owned: set[int]) -> list[Process]:
+    elders = {pid for pid, _ in before} | owned
+    return [process for process in _descendants() - before if not _belongs_to(process, elders)]
+
+
+def _belongs_to(process: Process, elders: set[int]) -> bool:
+    # What a server of a longer fixture starts by itself is that server's business.
+    try:
+        handle = psutil.Process(process[0])
+        lineage = {handle.pid, *(parent.pid for parent in handle.parents())}
+        command = " ".join(handle.cmdline())
+    except psutil.NoSuchProcess:
+        return True
+    return bool(lineage & (elders - {os.getpid()})) or any(name in command for name in LASTING_PROCESSES)
+
+
+def _descendants() -> set[Process]:
+    found = set()
+    marked = f"{MARK}={os.environ[MARK]}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and marked in _environment(entry):
+            found |= _identity(int(entry.name))
+    for child in psutil.Process().children(recursive=True):  # also those that were started with an empty environment
+        found |= _identity(child.pid)
+    return found
+
+
+def _environment(entry: Path) -> bytes:
+    try:
+        return (entry / "environ").read_bytes()
+    except OSError:  # ended meanwhile, or somebody else's
+        return b""
+
+
+def _identity(pid: int) -> set[Process]:
+    try:
+        handle = psutil.Process(pid)
+        if handle.status() == psutil.STATUS_ZOMBIE:
+            return set()
+        return {(pid, handle.create_time())}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def _describe(process: Process) -> str:
+    try:
+        return f"{process[0]}: {' '.join(psutil.Process(process[0]).cmdline())}"
+    except psutil.NoSuchProcess:
+        return f"{process[0]}: ended meanwhile"
+
+
+def _kill(process: Process) -> None:
+    try:
+        handle = psutil.Process(process[0])
+        if handle.create_time() == process[1]:
+            handle.kill()
+    except psutil.NoSuchProcess:
+        pass
+    _wait_until_empty(lambda: list(_identity(process[0]) & {process}))
+
+
+def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,54 @@
+"""Fixtures for tests that need the whole system, and the jobs they submit; `e2e` and `faults` import them."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system import System
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@pytest.fixture
+def make_system(tmp_path: Path) -> Iterator[Callable[..., System]]:
+    """Builds installations that are ended with the test, however it ends."""
+    systems: list[System] = []
+
+    def make(**settings: str) -> System:
+        system = System(tmp_path / f"system{len(systems)}", **settings)
+        for script in SCRIPTS.glob("*.py"):
+            shutil.copy(script, system.inputs)
+        (system.inputs / "data.jsonl").write_text('{"text": "a line"}\n')
+        (system.inputs / "model").mkdir()
+        (system.inputs / "model" / "config.json").write_text("{}")
+        systems.append(system)
+        return system
+
+    yield make
+    for system in systems:
+        system.stop()
+
+
+def counting_job(*, steps: int = 40, step_seconds: float = 0.05, ranks: int = 1, **changes: Any) -> dict[str, Any]:
+    """A document for the counting script; ``changes`` replace whole sections."""
+    return {
+        "name": "count",
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": "model"},
+            "framework": {"type": "CUSTOM", "custom_script_path": "count.py"},
+            "hyperparameters": {"steps": str(steps), "step_seconds": str(step_seconds)},
+        },
+        "data_config": {"sources": [{"path": "data.jsonl", "format": "jsonl"}]},
+        "resource_config": {"gpu_count": ranks, "device_type": "cpu"},
+        **changes,
+    }
+
+
+def steps_said(lines: list[str]) -> list[tuple[int, int]]:
+    """(step, monotonic nanoseconds) in the order the script said them."""
+    words = [line.split() for line in lines if line.startswith("step ")]
+    return [(int(w[1]), int(w[3])) for w in words]

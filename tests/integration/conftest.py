@@ -1,0 +1,57 @@
+"""Fixtures of the tests that run the API in their own process."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.extensions import Database, make_engine
+from tests.apps import Api
+from tests.supervising import World
+
+
+@pytest.fixture
+def api(database: Database, tmp_path: Path) -> Api:
+    return Api(database, tmp_path)
+
+
+@pytest.fixture
+def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
+    """For what does not depend on the kind of database."""
+    bound = Database().bind(make_engine(sqlite_url))
+    yield Api(bound, tmp_path)
+    bound.close()
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[Callable[..., World]]:
+    """A node in miniature with settings of its own."""
+    worlds: list[World] = []
+
+    def make(**variables: str) -> World:
+        worlds.append(World(tmp_path, sqlite_url, **variables))
+        return worlds[-1]
+
+    yield make
+    for made in worlds:
+        made.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """A node in miniature, on SQLite."""
+    return make_world()
+
+
+@pytest.fixture
+def bare_world(make_world: Callable[..., World]) -> World:
+    """The same without bubblewrap."""
+    return make_world(TRAINYARD_NODE_SANDBOX="process")
+
+
+@pytest.fixture
+def any_world(tmp_path: Path, database_url: str) -> Iterator[World]:
+    """The same on each kind of database."""
+    made = World(tmp_path, database_url)
+    yield made
+    made.close()

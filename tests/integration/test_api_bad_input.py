@@ -1,0 +1,271 @@
+"""Input that is wrong in every way we could think of: each gets its status, and none of it a 5xx."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.apps import Api
+from tests.factories import make_document
+
+JOB = "job-01900000-0000-7000-8000-000000000000"
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+DOCUMENT = json.dumps(make_document())
+# The raw body of POST /v1/jobs → the status it must get.
+RAW_BODIES: dict[bytes, int] = {
+    b"": 400,
+    b"null": 400,
+    b"[]": 400,
+    b'"x"': 400,
+    b"5": 400,
+    b"{": 400,
+    b"\xef\xbb\xbf{}": 400,
+    b"{} x": 400,
+    b"{'a':1}": 400,
+    b"\xff\xfe{\x00}\x00": 400,
+    b'{"name":"\xff"}': 400,
+    b'{"name":NaN}': 400,
+    b'{"name":Infinity}': 400,
+    b'{"name":-Infinity}': 400,
+    b'{"name":1e999}': 400,
+    b'{"name":' + b"9" * 5000 + b"}": 400,
+    b'{"name":"a","name":"b"}': 400,
+    b"[" * 100_000: 400,
+    nested(33).encode(): 400,
+    nested(900).encode(): 400,
+    nested(32).encode(): 422,
+    b'{"name":"a\\u0000b"}': 422,
+    b'{"name":"\\ud800"}': 422,
+    b'{"na\\u0000me":"b"}': 422,
+    b"{}": 422,
+    b'{"nam":"x"}': 422,
+    b'{"_schema":"x","__proto__":{}}': 422,
+    b" " * 1_048_577: 413,
+}
+# What replaces a value of a good document, by dotted path → the status it must get.
+CHANGES: list[tuple[str, Any, int]] = [
+    *(("name", name, 422) for name in ("", " ", "x" * 129, "../x", "a/b", "a\nb", "ü", "<script>", 5, None, ["x"])),
+    ("name", "Good name_1.2-3", 201),
+    *(("labels", labels, 422) for labels in ({"a b": "x"}, {"": "x"}, {"k": 5}, {"k": "v" * 256}, {"k" * 64: "v"}, 1)),
+    ("labels", {f"k{i}": "v" for i in range(65)}, 422),
+    ("labels", {f"k{i}": "v" for i in range(64)}, 201),
+    ("project_id", "x", 422),
+    ("training_config.training_type", "sft", 422),
+    ("training_config.training_type", "DPO", 400),
+    ("training_config.framework.type", "MEGATRON", 400),
+    ("training_config.framework.type", "CUSTOM", 400),
+    ("training_config.framework.custom_script_path", "/srv/train.py", 400),
+    ("training_config.framework.distributed", {"world_size": 2}, 400),
+    ("training_config.framework.distributed", {"world_size": 1, "backend": "gloo"}, 201),
+    ("training_config.framework.distributed", {"backend": "mpi"}, 400),
+    ("training_config.framework.config", {"a": "b"}, 400),
+    ("training_config.framework.config", {}, 201),
+    ("training_config.base_model.model_id", "", 400),
+    ("training_config.base_model.model_id", "org/model-8b", 201),
+    ("training_config.base_model.model_id", "/etc", 400),
+    ("training_config.base_model.model_id", "../../etc", 400),
+    ("training_config.base_model.model_id", "file:///srv/models/x", 201),
+    ("training_config.base_model.model_id", "http://169.254.169.254/x", 400),
+    ("training_config.base_model.dtype", "int3", 400),
+    ("training_config.base_model.dtype", "bfloat16", 201),
+    ("training_config.base_model.trust_remote_code", True, 400),
+    ("training_config.base_model.trust_remote_code", False, 201),
+    ("training_config.base_model.source", None, 201),
+    ("training_config.hyperparameters", {"learning_rat": "1e-4"}, 400),
+    ("training_config.hyperparameters", {"learning_rate": "nan"}, 400),
+    ("training_config.hyperparameters", {"learning_rate": "-1"}, 400),
+    ("training_config.hyperparameters", {"learning_rate": 0.1}, 422),
+    ("training_config.hyperparameters", {"num_train_epochs": "1" + "0" * 400}, 400),
+    *(("training_config.environment", {name: "x"}, 400)
+      for name in ("LD_PRELOAD", "PYTHONPATH", "PATH", "CUDA_VISIBLE_DEVICES", "TRAINYARD_URL", "https_proxy")),
+    *(("training_config.environment", {name: "x"}, 422) for name in ("A=B", "", "1A", "A B", "A" * 129)),
+    ("training_config.environment", {"A": "v" * 5000}, 422),
+    ("training_config.environment", {f"A{i}": "v" for i in range(200)}, 422),
+    ("training_config.environment", {"NCCL_DEBUG": "$(id) ${x} {{7*7}}"}, 201),
+    ("training_config.max_retries", -1, 422),
+    ("training_config.priority", 11, 422),
+    ("training_config.priority", True, 422),
+    ("training_config.evaluation", {"strategy": "steps", "steps": 5}, 400),
+    ("training_config.resume_from_checkpoint", "ckpt-x", 400),
+    ("data_config.sources", [], 400),
+    ("data_config.sources", None, 422),
+    ("data_config.sources", [{}], 422),
+    *(("data_config.sources", [{"path": path, "format": "jsonl"}], 400) for path in (
+        "", "/etc/passwd", "file:///etc/shadow", "../../etc/passwd", "/srv/../etc/passwd", "~/x", "file://host/x",
+        "file:/srv/x", "http://127.0.0.1/x", "http://127.1/", "http://2130706433/", "http://0x7f000001/",
+        "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://localhost:6379/", "http://good@10.0.0.1/x",
+        "https://example.org/x.jsonl", "s3://bucket/x", "hf://org/set", "gopher://x/", "javascript:alert(1)",
+        "http:///x", "http://exa mple/x", "pvc://claim/x", "\\\\host\\x://", "/proc/self/environ",
+    )),
+    ("data_config.sources", [{"path": "train.jsonl", "format": "jsonl"}], 201),
+    ("data_config.sources", [{"path": "/srv/x.csv"}], 400),
+    ("data_config.sources", [{"path": "/srv/x.jsonl", "format": "xml"}], 422),
+    ("data_config.sources", [{"path": "/srv/x.jsonl", "columns": ["a"]}], 400),
+    ("data_config.sources", [{"path": "/srv/x.jsonl", "columns": []}], 201),
+    ("data_config.sources", [{"path": "/srv/x.jsonl", "split": "test"}], 400),
+    ("data_config.sources", [{"path": "/srv/x.jsonl", "split": "train"}], 201),
+    ("data_config.preprocess", {"truncation": True}, 400),
+    ("data_config.preprocess", {"trunkation": True}, 422),
+    *(("data_config.seed", seed, 422) for seed in (-1, 2**32, 2**64, 1.0, "5", True)),
+    ("data_config.seed", 2**32 - 1, 201),
+    *(("data_config.batch_size", size, 422) for size in (0, -1, 1.5, "4", 10**18)),
+    ("data_config.validation_split", 1.5, 422),
+    ("data_config.validation_split", 1.0, 400),
+    ("data_config.validation_split", 0, 201),
+    *(("resource_config.gpu_count", count, 422) for count in (-1, 1.5, 10**6, True, "1", [1])),
+    ("resource_config.gpu_count", 0, 400),
+    ("resource_config.gpu_type", "A100", 400),
+    ("resource_config.node_count", 2, 400),
+    ("resource_config.node_affinity", ["zone-a"], 400),
+    ("resource_config.node_affinity", [], 201),
+    ("resource_config.device_type", "tpu", 422),
+    ("output_config.push_to_hub", True, 400),
+    ("output_config.hub_token", "hf_x", 201),
+    ("output_config.output_path", "../../etc", 400),
+    ("output_config.export_format", "gguf", 400),
+    ("output_config.export_format", "safetensors", 201),
+    ("output_config.checkpoint", {"save_steps": 0}, 422),
+    ("output_config.checkpoint", {"metric_for_best_model": "eval_loss"}, 400),
+    ("scheduling_config.queue", "nowhere", 400),
+    ("scheduling_config.priority", 0, 201),
+    ("scheduling_config.preemptible", True, 400),
+    ("scheduling_config.on_preemption", "requeue", 400),
+    ("scheduling_config.max_runtime_seconds", 0, 422),
+    ("scheduling_config.min_runtime_seconds", 60, 400),
+    ("scheduling_config.required_capabilities", ["bf16"], 201),
+]  # fmt: skip
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    document = json.loads(DOCUMENT)
+    node = document
+    *parents, last = path.split(".")
+    for name in parents:
+        node = node.setdefault(name, {})
+    node[last] = value
+    return dict(document)
+
+
+def test_raw_bodies_get_their_status(api: Api):
+    headers = {"Content-Type": "application/json"}
+
+    got = {raw[:60]: api.call("POST", "/v1/jobs", data=raw, headers=headers).status_code for raw in RAW_BODIES}
+
+    assert got == {raw[:60]: status for raw, status in RAW_BODIES.items()}
+
+
+def test_changed_documents_get_their_status_and_name_the_field(api: Api):
+    answers = [(path, value, api.post("/v1/jobs", changed(path, value))) for path, value, _ in CHANGES]
+
+    got = [(path, value, answer.status_code) for path, value, answer in answers]
+    assert got == CHANGES
+    unnamed = [
+        (path, value)
+        for path, value, answer in answers
+        if answer.status_code != 201 and not (answer.json or {})["error"].get("details")
+    ]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json; charset=utf-7"}, 415),
+        ({"Content-Type": "multipart/form-data"}, 415),
+        ({}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "application/json; charset=UTF-8"}, 201),
+        ({"Content-Type": "application/json", "Idempotency-Key": "x" * 256}, 400),
+        ({"Content-Type": "application/json", "Idempotency-Key": "a b"}, 400),
+    ],
+)
+def test_only_json_is_taken(sqlite_api: Api, headers: dict[str, str], status: int):
+    assert sqlite_api.call("POST", "/v1/jobs", data=DOCUMENT, headers=headers).status_code == status
+
+
+PATHS: dict[str, int] = {
+    f"/v1/jobs/{2**63}": 404,
+    "/v1/jobs/-1": 404,
+    "/v1/jobs/%00": 404,
+    f"/v1/jobs/{JOB}%0a": 404,
+    "/v1/jobs/%F0%9F%98%80": 404,
+    "/v1/jobs/%ff%fe": 404,
+    "/v1/jobs/..%2f..%2fetc": 404,
+    f"/v1/jobs/{JOB}/artifacts/..%2f..%2fetc%2fpasswd": 404,
+    f"/v1/jobs/{JOB}/artifacts/%00": 404,
+    "/v1/nodes/%00": 404,
+    f"/v1/nodes/{'x' * 5000}": 404,
+    "/v1/projects/%00": 404,
+    "/v1/projects/nothing": 404,
+    "/v1/jobs?page_size=0": 422,
+    "/v1/jobs?page_size=101": 422,
+    "/v1/jobs?page_size=1e2": 422,
+    f"/v1/jobs?page_size={'9' * 400}": 422,
+    "/v1/jobs?page_size=%EF%BC%91%EF%BC%92": 422,
+    "/v1/jobs?page_size=5&page_size=6": 422,
+    "/v1/jobs?page_token=": 200,
+    "/v1/jobs?page_token=x": 400,
+    "/v1/jobs?order_by=password": 422,
+    "/v1/jobs?order_by=created_at;drop": 422,
+    "/v1/jobs?status=DONE": 422,
+    "/v1/jobs?fields=secret": 422,
+    "/v1/jobs?q=%25": 422,
+    "/v1/jobs?name=%00": 422,
+    "/v1/jobs?name=%25": 200,
+    "/v1/jobs?labels.=x": 422,
+    "/v1/jobs?labels.a%20b=x": 422,
+    "/v1/jobs?labels.a=%27%20OR%201%3D1--": 200,
+    "/v1/jobs?created_after=yesterday": 422,
+    "/v1/jobs?created_after=2026-02-30T00:00:00Z": 422,
+    "/v1/jobs?created_after=2026-01-01T00:00:00": 422,
+    "/v1/jobs?created_after=0001-01-01T00:00:00%2B23:00": 422,
+    "/v1/jobs?created_after=9999-12-31T23:59:59-23:00": 422,
+    "/v1/jobs?project=nothing": 404,
+    "/v1/jobs?framework=JAX": 422,
+    "/v1/queue?order_by=secret": 422,
+    f"/v1/jobs?parent_job_id={'x' * 65}": 422,
+}
+
+
+def test_odd_paths_and_queries_get_their_status(api: Api):
+    got = {path: api.call("GET", path).status_code for path in PATHS}
+
+    assert got == PATHS
+
+
+def test_verbs_take_an_empty_body_and_refuse_unknown_fields(api: Api):
+    cancel = f"/v1/jobs/{api.submit()}/cancel"
+
+    assert api.post(cancel, {"reasons": "x"}).status_code == 422
+    assert api.post(cancel, {"reason": 5}).status_code == 422
+    assert api.call("POST", cancel, data=b"", headers={"Content-Type": "text/plain"}).status_code == 200
+
+
+def test_body_without_a_length_is_limited_too(sqlite_api: Api):
+    answer = sqlite_api.client.post(
+        "/v1/jobs",
+        headers={"Authorization": f"Bearer {sqlite_api.key}", "Content-Type": "application/json"},
+        environ_overrides={"wsgi.input_terminated": True, "wsgi.input": Endless()},
+    )
+
+    assert sqlite_api.problem(answer, 413)["code"] == "BODY_TOO_LARGE"
+
+
+class Endless:
+    """A client that never stops sending."""
+
+    def read(self, size: int = -1) -> bytes:
+        return b" " * (size if size > 0 else 65536)
+
+    def readinto(self, buffer: bytearray) -> int:
+        buffer[:] = b" " * len(buffer)
+        return len(buffer)
+
+    def close(self) -> None:
+        """Holds nothing."""

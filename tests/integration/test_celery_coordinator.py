@@ -1,0 +1,251 @@
+"""The coordinator as a process: woken by messages, working without them, and only one of many planning."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+from sqlalchemy.orm import Session
+
+from app.domain.job_state import JobState
+from app.models import Job, Node
+from tasks.celery_app import SHUTDOWN_SECONDS
+from tests.celery_processes import CeleryWorld, is_over
+from tests.factories import make_attempt, make_job, make_node
+from tests.servers import RedisServer, free_port
+from tests.system import wait_for
+
+MakeWorld = Callable[..., CeleryWorld]
+RARELY = {"TRAINYARD_SCHEDULER_POLL_SECONDS": "30"}  # what happens soon is then due to a message
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[MakeWorld]:
+    worlds: list[CeleryWorld] = []
+
+    def make(broker_url: str, **variables: str) -> CeleryWorld:
+        worlds.append(CeleryWorld(tmp_path, database_url=sqlite_url, broker_url=broker_url, **variables))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server that the test may kill."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def running(make_world: MakeWorld, redis_url: str) -> CeleryWorld:
+    world = make_world(redis_url)
+    world.start()
+    wait_for(lambda: world.celery.control.ping(timeout=0.5), seconds=15, what="the coordinator answers")
+    return world
+
+
+def answers(world: CeleryWorld) -> bool:
+    try:
+        return bool(world.celery.control.ping(timeout=0.5))
+    except (OSError, RedisError, OperationalError):  # the test's own connection broke with the broker
+        return False
+
+
+def test_message_wakes_the_planner_and_it_sends_the_next_one(make_world: MakeWorld, redis_url: str,
+                                                             redis_server: RedisServer) -> None:  # fmt: skip
+    world = make_world(redis_url, **RARELY)
+    world.add_node("local")
+    world.start()
+    wait_for(lambda: world.celery.control.ping(timeout=0.5), seconds=15, what="the coordinator answers")
+    job_id = world.submit(priority=10)
+
+    world.dispatcher.ring_admit(job_id, "default", 10)
+
+    wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+    with redis_server.client() as client:
+        assert wait_for(lambda: client.llen("cpu.local"), seconds=5, what="the wake-up of the node") == 1
+
+
+def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWorld) -> None:
+    running.add_node("local")
+
+    job_id = running.submit()
+
+    wait_for(lambda: running.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+
+
+def test_broker_that_was_never_there_stops_nothing(make_world: MakeWorld) -> None:
+    world = make_world(f"redis://127.0.0.1:{free_port()}/0")
+    world.add_node("local")
+    job_id = world.submit()
+
+    process = world.start()
+
+    wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=15, what="dispatched")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+def test_broker_that_does_not_answer_stops_nothing(make_world: MakeWorld, own_redis: RedisServer) -> None:
+    world = make_world(own_redis.url)
+    world.add_node("local")
+    process = world.start()
+    wait_for(lambda: answers(world), seconds=15, what="the coordinator answers")
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    job_id = world.submit()
+
+    before = time.monotonic()
+    world.dispatcher.ring_admit(job_id, "default", 5)
+
+    assert time.monotonic() - before < 0.1
+    wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+    process.send_signal(signal.SIGTERM)
+    process.wait(SHUTDOWN_SECONDS + 1.5)  # before `trainyard up` loses its patience
+    os.kill(own_redis.pid, signal.SIGCONT)
+
+
+def test_killed_broker_costs_nothing_and_is_used_again(make_world: MakeWorld, own_redis: RedisServer) -> None:
+    world = make_world(own_redis.url)
+    world.add_node("local")
+    world.start()
+    wait_for(lambda: answers(world), seconds=15, what="the coordinator answers")
+    own_redis.stop()
+
+    during = world.submit()
+    wait_for(lambda: world.is_in(during, JobState.SCHEDULING), seconds=5, what="dispatched without a broker")
+    own_redis.start()
+
+    wait_for(lambda: answers(world), seconds=30, what="the coordinator answers again")
+    wait_for(lambda: world.shown(during).state == "SCHEDULING", seconds=15, what="shown in the new broker")
+
+
+def test_new_queue_is_listened_to(make_world: MakeWorld, redis_url: str) -> None:
+    world = make_world(redis_url)
+    world.start()
+    wait_for(lambda: answers(world), seconds=15, what="the coordinator answers")
+
+    world.submit(queue="night")
+
+    active = world.celery.control.inspect(timeout=0.5).active_queues
+    wait_for(
+        lambda: [q["name"] for queues in (active() or {}).values() for q in queues if q["name"] == "jobs.night"],
+        seconds=10,
+        what="consumed",
+    )
+
+
+def test_state_is_readable_under_the_jobs_id_and_comes_back_after_flushall(
+    running: CeleryWorld, redis_server: RedisServer
+) -> None:
+    job_id = running.submit(name="first steps")
+    wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=5, what="shown")
+    result = running.shown(job_id).result
+    assert result["name"] == "first steps"
+    assert result["progress"] == 0.0
+
+    with redis_server.client() as client:
+        client.flushall()
+
+    wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=15, what="shown again")
+
+
+def test_progress_of_a_running_job_is_shown(running: CeleryWorld) -> None:
+    with running.db.write() as session:
+        job_id = running_job(session)
+    wait_for(lambda: running.shown(job_id).state == "PREPARING", seconds=5, what="shown")
+
+    with running.db.write() as session:
+        session.get_one(Job, job_id).progress = 0.5
+
+    wait_for(lambda: running.shown(job_id).result["progress"] == 0.5, seconds=5, what="progress shown")
+
+
+def test_revoke_of_a_waiting_job_cancels_it(running: CeleryWorld) -> None:
+    job_id = running.submit()
+
+    running.celery.control.revoke(job_id)
+
+    wait_for(lambda: running.is_in(job_id, JobState.CANCELLED), seconds=5, what="cancelled")
+    wait_for(lambda: running.shown(job_id).state == "CANCELLED", seconds=5, what="shown")
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+def test_revoke_of_a_running_job_wishes_it_cancelled(running: CeleryWorld, terminate: bool) -> None:  # noqa: FBT001
+    with running.db.write() as session:
+        job_id = running_job(session)
+
+    running.celery.control.revoke([job_id, "job-unknown"], terminate=terminate, signal="SIGKILL")
+
+    wait_for(lambda: running.job(job_id).requested == "cancel", seconds=5, what="wished")
+    assert running.job(job_id).requested_by == "revoke"
+
+
+def test_revoke_of_anything_else_is_celerys_own(running: CeleryWorld) -> None:
+    (reply,) = running.celery.control.revoke("d2c5bfb4", reply=True, timeout=2)
+
+    assert "flagged as revoked" in str(reply)
+    assert running.celery.control.inspect(timeout=2).revoked().popitem()[1] == ["d2c5bfb4"]
+
+
+def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world: MakeWorld, redis_url: str) -> None:
+    world = make_world(redis_url)
+    world.add_node("local")
+    processes = {process.pid: process for process in (world.start(), world.start())}
+    wait_for(lambda: len(world.celery.control.ping(timeout=0.5)) == 2, seconds=15, what="both answer")
+    first = world.planner_pid()
+    (other,) = processes.keys() - {first}
+
+    processes[first].kill()
+
+    wait_for(lambda: world.planner_pid() == other, seconds=4, what="taken over")
+    job_id = world.submit()
+    wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+
+
+def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str) -> None:
+    world = make_world(redis_url)
+    processes = {process.pid: process for process in (world.start(), world.start())}
+    wait_for(lambda: len(world.celery.control.ping(timeout=0.5)) == 2, seconds=15, what="both answer")
+    first = world.planner_pid()
+    (other,) = processes.keys() - {first}
+
+    processes[first].send_signal(signal.SIGSTOP)
+    wait_for(lambda: world.planner_pid() == other, seconds=12, what="taken over")
+
+    processes[first].send_signal(signal.SIGCONT)
+    time.sleep(1.5)  # long enough for the first to have tried to take it back
+    assert world.planner_pid() == other
+
+
+def test_lease_that_stands_still_goes_back_to_the_queue(make_world: MakeWorld, redis_url: str) -> None:
+    world = make_world(
+        redis_url,
+        TRAINYARD_LEASE_TTL_SECONDS="2",
+        TRAINYARD_LEASE_FENCE_SECONDS="1",
+        TRAINYARD_LEASE_RENEW_SECONDS="0.3",
+        TRAINYARD_LEASE_KILL_GRACE_SECONDS="0.5",
+    )
+    with world.db.write() as session:
+        job_id = running_job(session)
+
+    process = world.start()
+
+    wait_for(lambda: world.is_in(job_id, JobState.QUEUED), seconds=15, what="taken away")
+    assert not is_over(process)
+
+
+def running_job(session: Session) -> str:
+    node = session.get(Node, "somewhere") or make_node(session, "somewhere", state="drained")
+    job = make_job(session)
+    make_attempt(session, job, node)
+    job.node_names = []
+    return job.id

@@ -1,0 +1,160 @@
+"""The administrator's groups on a real database of each kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli.main import main
+from app.extensions import Database
+from app.services import keys
+from tests.factories import make_job, make_node
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that the commands find, prepared."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    assert run("db", "init").exit_code == 0
+    return database
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def told(*arguments: str) -> Any:
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+@pytest.mark.usefixtures("db")
+def test_init_makes_the_admin_key_and_tells_where(tmp_path: Path) -> None:
+    answer = told("db", "init")
+
+    assert answer["admin_key_file"] == str(tmp_path / "data" / "admin.key")
+    assert (tmp_path / "data" / "admin.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("db")
+def test_the_schema_moves_down_and_up() -> None:
+    assert told("db", "current") == {"revision": "0001", "needed": "0001"}
+    assert told("db", "downgrade", "base", "--yes") == {"revision": None}
+
+    refused = run("jobs", "list")
+
+    assert refused.exit_code == 1
+    assert "trainyard db init" in refused.stderr
+    assert told("db", "upgrade") == {"revision": "0001"}
+
+
+def test_jobs_are_listed_newest_first_and_filtered(db: Database) -> None:
+    with db.write() as session:
+        first = make_job(session).id
+        second = make_job(session, project="other").id
+
+    assert [job["job_id"] for job in told("jobs", "list")["jobs"]] == [second, first]
+    assert [job["job_id"] for job in told("jobs", "list", "--project", "other")["jobs"]] == [second]
+    assert told("jobs", "list", "--status", "training")["jobs"] == []
+    assert first in run("jobs", "list").stdout
+
+
+def test_a_job_is_shown_with_its_history(db: Database) -> None:
+    with db.write() as session:
+        job_id = make_job(session).id
+    run("jobs", "cancel", job_id, "--reason", "no more need")
+
+    shown = told("jobs", "show", job_id)
+
+    assert shown["status"] == "CANCELLED"
+    assert (shown["events"][-1]["actor"], shown["events"][-1]["message"]) == ("cli", "no more need")
+    assert "no more need" in run("jobs", "show", job_id).stdout
+
+
+def test_an_unknown_job_is_told_in_a_line(db: Database) -> None:
+    answer = run("jobs", "show", "job-1")
+
+    assert (answer.exit_code, answer.stderr) == (1, "Error: no job job-1\n")
+
+
+def test_nodes_are_drained_and_enabled(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1")
+
+    assert told("nodes", "drain", "gpu-1")["status"] == "draining"
+    assert told("nodes", "show", "gpu-1")["status"] == "draining"
+    assert told("nodes", "enable", "gpu-1")["status"] == "ready"
+    assert "gpu-1" in run("nodes", "list").stdout
+    assert run("nodes", "drain", "gpu-2").exit_code == 1
+
+
+def test_queues_are_made_and_show_who_waits(db: Database) -> None:
+    told("queues", "create", "night")
+    with db.write() as session:
+        job_id = make_job(session, queue="night").id
+
+    assert [queue["name"] for queue in told("queues", "list")["queues"]] == ["default", "night"]
+    assert [entry["job_id"] for entry in told("queues", "show", "night")["entries"]] == [job_id]
+    assert told("queues", "show", "default")["entries"] == []
+    assert run("queues", "show", "nigth").exit_code == 1
+    assert run("queues", "create", "a:b").exit_code == 2
+
+
+def test_a_key_is_made_used_listed_and_revoked(db: Database) -> None:
+    made = told("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
+
+    assert set(made) == {"key_id", "key", "access_key", "secret_key"}
+    assert keys.authenticate(db, made["key"]).role == "viewer"
+    listed = {key["key_id"]: key for key in told("keys", "list")["keys"]}
+    assert listed[made["key_id"]]["project"] == "default"
+    assert made["key"] not in json.dumps(listed)
+    assert told("keys", "revoke", made["key_id"])["revoked"]
+    assert "revoked" in run("keys", "list").stdout
+
+
+def test_a_key_for_a_new_project_makes_it_and_says_so(db: Database) -> None:
+    answer = run("keys", "create", "--project", "team-b", "--json")
+
+    assert "There was no project team-b: made it." in answer.stderr
+    assert keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
+    assert told("projects", "show", "team-b")["name"] == "team-b"
+
+
+def test_a_super_admins_key_has_no_project(db: Database) -> None:
+    made = told("keys", "create", "--role", "super_admin")
+
+    assert keys.authenticate(db, made["key"]).project is None
+    assert run("keys", "create", "--role", "super_admin", "--project", "default").exit_code == 1
+
+
+@pytest.mark.usefixtures("db")
+def test_projects_are_made_and_listed() -> None:
+    told("projects", "create", "team-a")
+
+    assert {project["name"] for project in told("projects", "list")["projects"]} == {"default", "team-a"}
+    assert run("projects", "create", "Team A").exit_code == 2
+
+
+def test_a_directory_without_a_database_is_named_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "nowhere"))
+
+    answer = run("jobs", "list")
+
+    assert answer.exit_code == 1
+    assert f"{tmp_path}/nowhere/trainyard.db" in answer.stderr
+    assert not (tmp_path / "nowhere" / "trainyard.db").exists()
+
+
+def test_a_database_that_is_away_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/none")
+
+    answer = run("jobs", "list")
+
+    assert answer.exit_code == 1
+    assert "does not answer" in answer.stderr
+    assert "secret" not in answer.stderr

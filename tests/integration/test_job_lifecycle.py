@@ -1,0 +1,223 @@
+"""The way of a job through the services, wishes, checkpoints and metrics, on both databases."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+
+from app.domain.errors import IllegalTransition, StaleJob
+from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
+from app.extensions import Database
+from app.models import Attempt, JobEvent, Lease, Reservation
+from app.services import attempts, checkpoints, controls, leases, lifecycle, scheduling, telemetry
+from app.services.attempts import NewArtifact, Outcome
+from app.services.telemetry import MetricPoint, Reports
+from tests import factories
+from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_job_goes_from_pending_to_completed(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database)
+
+    assert scheduling.admit_waiting(database) == 1
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING)
+    attempts.enter_phase(database, work, JobState.EVALUATING)
+    attempts.enter_phase(database, work, JobState.EXPORTING)
+    done = Outcome(
+        kind="completed", end_step=7, ran_seconds=2.0, report={"model_hash": "abc"},
+        artifacts=[NewArtifact(path="model.safetensors", size_bytes=3, sha256="1" * 64)],
+    )  # fmt: skip
+    ended = attempts.finish(database, work, done, NO_WAIT)
+
+    assert ended is JobState.COMPLETED
+    assert statuses(database, job_id) == [
+        "QUEUED", "SCHEDULING", "PREPARING", "TRAINING", "EVALUATING", "EXPORTING", "COMPLETED",
+    ]  # fmt: skip
+    job = job_of(database, job_id)
+    assert (job.report, job.progress, job.elapsed_seconds) == ({"model_hash": "abc"}, 1.0, 2.0)
+    with database.read() as session:
+        assert session.scalars(select(Reservation)).all() == []
+        assert session.scalars(select(Lease).where(Lease.released_at.is_(None))).all() == []
+        assert session.get_one(Attempt, (job_id, 1)).end_step == 7
+
+
+@pytest.mark.parametrize("before", list(JobState))
+def test_every_pair_of_states_is_allowed_or_refused_by_the_table(database: Database, before: JobState) -> None:
+    for after in JobState:
+        job_id = make_job(database, state=before)
+        with database.write() as session:
+            job = lifecycle.load_for_change(session, job_id)
+            if after in TRANSITIONS[before]:
+                lifecycle.transition(session, job, after, actor="test")
+                assert job.state is after
+                continue
+            with pytest.raises(IllegalTransition, match=before):
+                lifecycle.transition(session, job, after, actor="test")
+            assert job.state is before
+
+
+def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> None:
+    job_id = make_job(database)
+    stale = job_of(database, job_id)
+
+    scheduling.admit(database, job_id)
+
+    with database.write() as session, pytest.raises(StaleJob):
+        lifecycle.transition(session, session.merge(stale, load=False), JobState.CANCELLED, actor="test")
+    assert job_of(database, job_id).state is JobState.QUEUED
+
+
+def test_events_are_numbered_without_gaps(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database)
+    scheduling.admit(database, job_id)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING, start_step=0)
+    save(database, work, 5)
+
+    with database.read() as session:
+        rows = session.execute(select(JobEvent.seq, JobEvent.id).order_by(JobEvent.seq)).all()
+
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    assert [row.id for row in rows] == sorted(row.id for row in rows)
+
+
+def test_retries_end_in_failed(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED, max_retries=1)
+    failed = Outcome(kind="failed", cause="RANK_KILLED", message="rank 0 was killed by signal 9")
+
+    first = attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+    second = attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+
+    assert (first, second) == (JobState.QUEUED, JobState.FAILED)
+    assert job_of(database, job_id).error_message == "rank 0 was killed by signal 9"
+
+
+def test_a_fatal_cause_is_never_retried(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+
+    ended = attempts.finish(
+        database, start_attempt(database, job_id), Outcome(kind="failed", cause="DATA_INVALID"), NO_WAIT
+    )
+
+    assert ended is JobState.FAILED
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.QUEUED, JobState.PAUSED])
+def test_cancel_is_immediate_when_nobody_holds_the_job(database: Database, state: JobState) -> None:
+    job_id = make_job(database, state=state)
+
+    with database.write() as session:
+        controls.wish_cancel(session, job_id, actor="me", reason="enough")
+
+    assert job_of(database, job_id).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL - {JobState.CANCELLED}))
+def test_cancel_is_refused_after_another_end(database: Database, state: JobState) -> None:
+    job_id = make_job(database, state=state)
+
+    with database.write() as session, pytest.raises(IllegalTransition, match="cannot be cancelled"):
+        controls.wish_cancel(session, job_id, actor="me")
+
+
+def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+
+    for _ in range(2):
+        with database.write() as session:
+            controls.wish_cancel(session, job_id, actor="me")
+
+    assert leases.renew(database, lease_id=work.lease_id, fence=work.fence).requested == "cancel"
+    ended = attempts.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED"), NO_WAIT)
+    assert ended is JobState.CANCELLED
+    with database.read() as session:
+        wishes = session.scalars(select(JobEvent).where(JobEvent.type == "job.cancel_requested")).all()
+    assert len(wishes) == 1
+
+
+def test_old_checkpoints_are_retired_but_never_the_best(database: Database) -> None:
+    make_node(database)
+    settings = {"save_total_limit": 2, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+    job_id = make_job(
+        database, state=JobState.QUEUED, document=factories.make_document(output_config={"checkpoint": settings})
+    )
+    work = start_attempt(database, job_id)
+
+    save(database, work, 1, eval_loss=0.5)
+    save(database, work, 2, eval_loss=0.9)
+    last = save(database, work, 3, eval_loss=0.8)
+
+    assert [uri for _, uri in last.prune] == [f"jobs/{job_id}/checkpoints/2"]
+    with database.read() as session:
+        kept = [(c.step, c.is_best) for c in checkpoints.list_for(session, job_id)]
+    assert kept == [(1, True), (3, False)]
+
+
+def test_metrics_of_steps_done_again_replace_the_old_ones(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+
+    def store(*points: MetricPoint) -> None:
+        telemetry.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+
+    store(*(MetricPoint(name="loss", step=s, at=NOW + timedelta(seconds=s), value=float(s)) for s in range(5)))
+    store(
+        MetricPoint(name="loss", step=3, at=NOW, value=9.0),
+        MetricPoint(name="loss", step=4, at=NOW, value=float("nan")),
+    )
+
+    with database.read() as session:
+        points = telemetry.series(session, job_id)["loss"]
+    assert [p.value for p in points[:4]] == [0.0, 1.0, 2.0, 9.0]
+    assert points[4].value != points[4].value
+    assert job_of(database, job_id).latest_metrics == {"loss": "NaN"}
+
+
+def test_thinning_keeps_the_smallest_and_the_largest(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    values = [1.0] * 500
+    values[123], values[321] = -7.0, 42.0
+    points = [MetricPoint(name="loss", step=i, at=NOW, value=v) for i, v in enumerate(values)]
+    telemetry.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+
+    with database.read() as session:
+        thinned = telemetry.series(session, job_id, max_points=20)["loss"]
+
+    assert len(thinned) <= 20
+    assert {-7.0, 42.0} <= {p.value for p in thinned}
+    assert (thinned[0].step, thinned[-1].step) == (0, 499)
+
+
+def test_held_states_are_exactly_those_between_placement_and_end() -> None:
+    assert {JobState.SCHEDULING, JobState.EXPORTING} <= HELD
+    assert not HELD & TERMINAL
+    assert JobState.PAUSED not in HELD
+
+
+def test_a_checkpoint_stays_while_a_job_that_starts_from_it_lives(database: Database) -> None:
+    make_node(database)
+    limited = factories.make_document(output_config={"checkpoint": {"save_total_limit": 1}})
+    job_id = make_job(database, state=JobState.QUEUED, document=limited)
+    work = start_attempt(database, job_id)
+    first = save(database, work, 1)
+    heir = make_job(database, resume_checkpoint_id=first.checkpoint_id)
+
+    kept = save(database, work, 2)
+    with database.write() as session:
+        controls.wish_cancel(session, heir, actor="me")
+    pruned = save(database, work, 3)
+
+    assert kept.prune == ()
+    assert [uri for _, uri in pruned.prune] == [f"jobs/{job_id}/checkpoints/{step}" for step in (1, 2)]

@@ -1,0 +1,213 @@
+"""The rules that keep two planners, two holders and two deliveries apart, on both databases."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.errors import LeaseLost
+from app.domain.job_state import JobState
+from app.domain.retry import Backoff
+from app.extensions import Database
+from app.models import Attempt, Node
+from app.services import attempts, controls, leases, nodes, scheduling, telemetry
+from app.services.attempts import Outcome
+from app.services.telemetry import Progress, Reports
+from tests import factories
+from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_second_delivery_claims_nothing(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    scheduling.plan_once(database)
+
+    results: list[object] = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b"))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len([r for r in results if r is not None]) == 1
+    assert leases.claim(database, job_id=job_id, attempt=1, node="other", boot_id="b") is None
+
+
+def test_a_device_is_never_given_twice(database: Database) -> None:
+    make_node(database, devices=1, device_type="a100", memory_mb=1000)
+    gpu = factories.make_document(resource_config={"device_type": "cuda"})
+    first = make_job(database, state=JobState.QUEUED, document=gpu)
+    second = make_job(database, state=JobState.QUEUED, document=gpu)
+
+    placed = scheduling.plan_once(database)
+
+    assert [d.job_id for d in placed] == [first]
+    assert "needs 1 GPU on one node; free: 0 on n1" in job_of(database, second).pending_reason
+
+
+def test_two_planners_at_once_place_a_job_once(database: Database) -> None:
+    make_node(database, devices=8)
+    jobs = [make_job(database, state=JobState.QUEUED) for _ in range(6)]
+
+    placed: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: placed.extend(d.job_id for d in scheduling.plan_once(database)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    placed.extend(d.job_id for d in scheduling.plan_once(database))
+
+    assert sorted(placed) == sorted(jobs)
+
+
+def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_more(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING)
+    save(database, work, 3)
+    telemetry.store(
+        database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=5, total_steps=9))
+    )
+    seen = leases.live(database)[0]
+
+    taken = leases.take_away(database, seen, cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT)
+
+    assert taken
+    job = job_of(database, job_id)
+    assert (job.state, job.retries_used, job.error_type) == (JobState.QUEUED, 1, "NODE_LOST")
+    with database.read() as session:
+        assert session.get_one(Attempt, (job_id, 1)).lost_steps == 2
+    with pytest.raises(LeaseLost):
+        leases.renew(database, lease_id=work.lease_id, fence=work.fence)
+    with pytest.raises(LeaseLost):
+        save(database, work, 6)
+    with pytest.raises(LeaseLost):
+        telemetry.store(
+            database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=6))
+        )
+    with pytest.raises(LeaseLost):
+        attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT)
+    with pytest.raises(LeaseLost):
+        attempts.enter_phase(database, work, JobState.EVALUATING)
+    again = start_attempt(database, job_id)
+    assert again.attempt == 2
+    assert again.fence > work.fence
+    assert [c.step for c in again.resume] == [3]
+
+
+def test_a_renewal_between_look_and_deed_saves_the_lease(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    seen = leases.live(database)[0]
+    leases.renew(database, lease_id=work.lease_id, fence=work.fence)
+
+    taken = leases.take_away(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+
+    assert not taken
+    assert job_of(database, job_id).state is JobState.PREPARING
+
+
+def test_an_unclaimed_lease_goes_back_without_costing_a_retry(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    scheduling.plan_once(database)
+
+    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+
+    assert (job_of(database, job_id).state, job_of(database, job_id).retries_used) == (JobState.QUEUED, 0)
+
+
+def test_a_backoff_keeps_a_job_waiting(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    long = Backoff(base_seconds=60.0, max_seconds=60.0)
+
+    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="RANK_KILLED"), long)
+
+    assert scheduling.plan_once(database) == []
+
+
+def test_a_cancelled_dispatch_is_not_started(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    scheduling.plan_once(database)
+    with database.write() as session:
+        controls.wish_cancel(session, job_id, actor="me")
+
+    claim = leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
+
+    assert claim is None
+    assert job_of(database, job_id).state is JobState.CANCELLED
+
+
+def test_draining_for_a_stop_asks_running_jobs_to_requeue(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING)
+
+    asked = nodes.request_requeue(database, "n1")
+    ended = attempts.finish(database, work, Outcome(kind="requeued", end_step=4), NO_WAIT)
+
+    assert (asked, ended) == (1, JobState.QUEUED)
+    job = job_of(database, job_id)
+    assert (job.requested, job.retries_used) == (None, 0)
+    assert scheduling.plan_once(database) == []
+    nodes.set_state(database, "n1", "ready")
+    assert len(scheduling.plan_once(database)) == 1
+
+
+def test_threads_per_rank_are_fixed_by_the_first_attempt(database: Database) -> None:
+    make_node(database, cpu_cores=8)
+    job_id = make_job(database, state=JobState.QUEUED)
+    first = start_attempt(database, job_id)
+    attempts.finish(database, first, Outcome(kind="requeued"), NO_WAIT)
+    with database.write() as session:
+        session.get_one(Node, "n1").cpu_cores = 2
+
+    second = start_attempt(database, job_id)
+
+    assert (first.threads_per_rank, second.threads_per_rank) == (8, 8)
+
+
+def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> None:
+    first = scheduling.hold_planner(database, "a")
+    second = scheduling.hold_planner(database, "b")
+    renewed = scheduling.hold_planner(database, "a")
+    late = scheduling.hold_planner(database, "b", replacing=second)
+    taken = scheduling.hold_planner(database, "b", replacing=renewed)
+
+    assert [h.holder for h in (first, second, renewed, late, taken)] == ["a", "a", "a", "a", "b"]
+
+
+def test_unclaimed_attempts_are_announced_again(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    scheduling.plan_once(database)
+
+    again = scheduling.unannounced(database, older_than_seconds=-1)
+    soon_after = scheduling.unannounced(database, older_than_seconds=60)
+
+    assert [(d.job_id, d.attempt, d.node) for d in again] == [(job_id, 1, "n1")]
+    assert soon_after == []
+    assert scheduling.dispatched_to(database, "n1") == [(job_id, 1)]
+
+
+def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database) -> None:
+    make_node(database)
+    make_job(database, state=JobState.QUEUED, spec={"resource_config": {}})
+    sound = make_job(database, state=JobState.QUEUED)
+
+    assert [d.job_id for d in scheduling.plan_once(database)] == [sound]

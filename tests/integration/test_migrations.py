@@ -1,0 +1,149 @@
+"""The chain of revisions makes exactly the tables of the models, on both databases, and can be undone."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, inspect, text
+
+from app.extensions import make_engine
+from app.migrations import runner
+from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision_of, wait_until_current
+from app.models import Base
+from tests.servers import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = f"empty_{time.monotonic_ns()}"
+    server.execute(f"CREATE DATABASE {name}")
+    yield server.url(name)
+    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def engine(empty_url: str) -> Iterator[Engine]:
+    engine = make_engine(empty_url)
+    yield engine
+    engine.dispose()
+
+
+def test_the_head_that_the_quick_check_knows_is_the_last_revision() -> None:
+    assert runner.scripts().get_current_head() == HEAD
+
+
+def test_migrations_and_models_agree(engine: Engine) -> None:
+    runner.upgrade(engine)
+
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrations_make_the_same_constraints_as_the_models(engine: Engine) -> None:
+    runner.upgrade(engine)
+    migrated = _shape(engine)
+    runner.downgrade(engine, "base")
+    Base.metadata.create_all(engine)
+
+    assert _shape(engine) == migrated
+
+
+def test_downgrade_leaves_nothing(engine: Engine) -> None:
+    runner.upgrade(engine)
+
+    runner.downgrade(engine, "base")
+
+    assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
+    with engine.connect() as connection:
+        assert revision_of(connection) is None
+
+
+def test_upgrading_twice_changes_nothing(engine: Engine) -> None:
+    runner.upgrade(engine)
+    before = _shape(engine)
+
+    runner.upgrade(engine)
+
+    assert _shape(engine) == before
+
+
+def test_processes_that_start_together_migrate_once(empty_url: str) -> None:
+    engines = [make_engine(empty_url) for _ in range(4)]
+    failures: list[BaseException] = []
+
+    def upgrade(engine: Engine) -> None:
+        try:
+            runner.upgrade(engine)
+        except BaseException as error:  # noqa: BLE001 – a thread's failure must reach the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=upgrade, args=(engine,)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert is_current(engines[0])
+    for engine in engines:
+        engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_refused_by_name(engine: Engine) -> None:
+    runner.upgrade(engine)
+    with engine.execution_options(writes=True).begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(SchemaNotReady, match=r"9999.*newer version"):
+        runner.upgrade(engine)
+
+
+def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
+    with engine.execution_options(writes=True).begin() as connection:
+        connection.execute(text("CREATE TABLE lease (id INTEGER)"))  # in the way of a later table
+
+    with pytest.raises(Exception, match="lease"):
+        runner.upgrade(engine)
+
+    assert set(inspect(engine).get_table_names()) == {"lease"}
+
+
+def test_waiting_for_a_schema_that_nobody_makes_says_what_to_do(engine: Engine) -> None:
+    with pytest.raises(SchemaNotReady, match="trainyard db upgrade"):
+        wait_until_current(engine, seconds=0.1)
+
+
+def _shape(engine: Engine) -> dict[str, object]:
+    """Everything that inspection tells about the tables but their order."""
+    seen = inspect(engine)
+    shape: dict[str, object] = {}
+    for table in set(seen.get_table_names()) - {"alembic_version"}:
+        shape[table] = {
+            "columns": {c["name"]: (str(c["type"]), c["nullable"], c["default"]) for c in seen.get_columns(table)},
+            "primary key": seen.get_pk_constraint(table),
+            "foreign keys": _by_name(seen.get_foreign_keys(table)),
+            "indexes": _by_name(seen.get_indexes(table)),
+            "unique": _by_name(seen.get_unique_constraints(table)),
+            "checks": _by_name(seen.get_check_constraints(table)),
+        }
+    return shape
+
+
+def _by_name(constraints: Iterable[Any]) -> list[str]:
+    return sorted(str(_plain(constraint)) for constraint in constraints)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in sorted(value.items())}
+    return value if isinstance(value, list) else str(value)

@@ -1,0 +1,168 @@
+"""A node worker on a real database: takes up, adopts, nudges, releases, cleans; its process needs no broker."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.models import Job, Lease, Node
+from tests.supervising import NODE, SLEEPS
+from workers import processes
+from workers.attempt_keeper import AttemptKeeper
+from workers.run_directory import run_directory
+from workers.spawning import settings_environment
+
+
+@pytest.fixture
+def keeper(world):
+    return AttemptKeeper(world.settings, world.db, NODE)
+
+
+def test_dispatched_attempt_is_taken_up_without_a_message(world, keeper):
+    job_id = world.submit("print('hello')\n")
+    world.dispatch(job_id)
+
+    keeper.look()
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+
+
+def test_attempts_of_other_nodes_are_left_alone(world):
+    job_id = world.submit("print('hello')\n")
+    world.dispatch(job_id)
+
+    AttemptKeeper(world.settings, world.db, "another").look()
+
+    assert world.job(job_id).state is JobState.SCHEDULING
+
+
+def test_nudge_brings_a_wish_to_the_supervisor_at_once(world, keeper):
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+    with world.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.requested = "cancel"
+    began = time.monotonic()
+
+    keeper.nudge(job_id)
+    keeper.look()
+
+    assert world.wait_for_end(job_id).state is JobState.CANCELLED
+    assert time.monotonic() - began < 1.5
+
+
+def test_dead_supervisor_is_released_without_waiting_for_its_lease(world, keeper):
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+    os.kill(world.lease(job_id).supervisor_pid, signal.SIGKILL)
+    world.wait(lambda: not world.supervisor_alive(job_id, 1), 5)
+
+    keeper.look()
+    keeper.look()
+
+    job = world.job(job_id)
+    assert (job.state, job.error_type) == (JobState.QUEUED, "SUPERVISOR_LOST")
+    assert world.processes(job_id) == []
+
+
+def test_living_supervisor_of_an_earlier_worker_is_adopted(world, keeper):
+    job_id = world.start("import time\ntime.sleep(1.5)\nprint('done')\n")
+    world.wait(lambda: world.lease(job_id).supervisor_pid is not None, 5, job_id)
+
+    for _ in range(4):
+        keeper.look()
+
+    assert world.lease(job_id).released_at is None
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED
+
+
+def test_supervisor_that_is_still_starting_is_not_taken_for_dead(world, keeper):
+    job_id = world.start("print('hello')\n")
+
+    while world.lease(job_id).released_at is None:
+        keeper.look()
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+
+
+@pytest.mark.parametrize("place", ["another-boot/1", None])
+def test_lease_of_another_place_is_left_to_run_out(world, keeper, place):
+    job_id = world.submit(SLEEPS)
+    world.dispatch(job_id)
+    with world.db.write() as session:
+        lease = session.get_one(Lease, world.lease(job_id).id)
+        lease.counter, lease.supervisor_pid, lease.supervisor_started, lease.boot_id = 1, 4_000_000, 1, place
+
+    for _ in range(4):
+        keeper.look()
+
+    assert world.lease(job_id).released_at is None
+
+
+def test_claim_whose_supervisor_was_never_started_is_released(world, keeper):
+    job_id = world.submit(SLEEPS)
+    world.dispatch(job_id)
+    with world.db.write() as session:
+        lease = session.get_one(Lease, world.lease(job_id).id)
+        lease.counter, lease.boot_id = 1, processes.place()
+        session.get_one(Job, job_id).status = JobState.PREPARING
+
+    keeper.look()
+    keeper.look()
+
+    assert world.lease(job_id).released_at is not None
+    assert world.job(job_id).state is JobState.QUEUED
+
+
+def test_leftover_run_directories_are_removed_and_living_ones_kept(world, keeper):
+    left = run_directory(world.data_dir, "job-of-yesterday", 3)
+    left.make()
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+
+    keeper.look()
+
+    assert not left.path.parent.exists()
+    assert run_directory(world.data_dir, job_id, 1).path.exists()
+    world.wish(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+
+@pytest.fixture
+def worker(world):
+    """The real node process, with a broker that is not there."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
+    environment |= settings_environment(world.settings)
+    environment |= {"TRAINYARD_BROKER_URL": "redis://127.0.0.1:1/0", "TRAINYARD_NODE_NAME": NODE}
+    with (world.directory / "node.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "tasks.node"], env=environment, stdout=log, stderr=log)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_node_process_registers_and_works_without_a_broker(world, worker):
+    job_id = world.submit(SLEEPS)
+    world.dispatch(job_id)
+
+    world.wait_for_line(job_id, "ready", 20)
+    with world.db.read() as session:
+        node = session.get_one(Node, NODE)
+    assert (node.sandbox, node.state) == ("bubblewrap", "ready")
+    world.wish(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+
+def test_sigterm_to_the_node_process_leaves_supervisors_alone(world, worker):
+    job_id = world.submit("import time\nprint('ready', flush=True)\ntime.sleep(4)\nprint('done')\n")
+    world.dispatch(job_id)
+    world.wait_for_line(job_id, "ready", 20)
+
+    worker.terminate()
+
+    assert worker.wait(15) == 0
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED

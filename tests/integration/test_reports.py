@@ -1,0 +1,112 @@
+"""What ranks report reaches the database: in order, again after a failure, and nothing of it under a stale token."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import event
+
+from app.domain.events import EventType
+from app.domain.job_state import JobState
+from app.models import Job, JobEvent, Metric
+from app.services import attempts
+from app.services.telemetry import MetricPoint, Progress
+from tests.factories import make_attempt, make_job, make_node
+from workers.reports import Note, PhaseChange, Reporter
+
+
+@pytest.fixture
+def work(database):
+    with database.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session))
+        job_id = job.id
+    return attempts.load_work(database, job_id, 1)
+
+
+@pytest.fixture
+def lost():
+    return threading.Event()
+
+
+@pytest.fixture
+def reporter(database, work, lost):
+    reporter = Reporter(database, work, lambda reason: lost.set())
+    yield reporter
+    reporter.close()
+
+
+def point(step, value=1.0, name="loss"):
+    return MetricPoint(name=name, step=step, at=datetime.now(UTC), value=value)
+
+
+def job_of(database, work):
+    with database.read() as session:
+        return session.get_one(Job, work.job_id)
+
+
+def steps(database):
+    with database.read() as session:
+        return sorted(metric.step for metric in session.query(Metric))
+
+
+def test_reports_arrive_in_order(database, work, reporter):
+    reporter.add(PhaseChange(to=JobState.TRAINING, start_step=7))
+    reporter.progress(Progress(step=8, total_steps=10))
+    reporter.points([point(8)])
+    reporter.add(PhaseChange(to=JobState.EVALUATING))
+
+    assert reporter.flush()
+
+    job = job_of(database, work)
+    assert (job.state, job.current_step, job.latest_metrics) == (JobState.EVALUATING, 8, {"loss": 1.0})
+    assert steps(database) == [8]
+
+
+def test_phase_out_of_order_is_ignored_and_the_next_one_counts(database, work, reporter):
+    reporter.add(PhaseChange(to=JobState.TRAINING))
+    reporter.add(PhaseChange(to=JobState.EXPORTING))
+    reporter.add(PhaseChange(to=JobState.TRAINING))
+    reporter.add(Note(kind=EventType.WARNING, message="still here"))
+
+    assert reporter.flush()
+
+    assert job_of(database, work).state is JobState.EXPORTING
+    with database.read() as session:
+        assert session.query(JobEvent).filter_by(message="still here").count() == 1
+
+
+def test_database_that_fails_for_a_while_gets_everything_later(database, work, reporter):
+    failures = [OSError("away"), OSError("away")]
+
+    @event.listens_for(database.engine, "begin")
+    def fail(connection):
+        if failures:
+            raise failures.pop()
+
+    reporter.add(PhaseChange(to=JobState.TRAINING))
+    reporter.points([point(1), point(2)])
+
+    assert reporter.flush()
+    assert job_of(database, work).state is JobState.TRAINING
+    assert steps(database) == [1, 2]
+
+
+def test_what_the_database_refuses_does_not_block_what_follows(database, work, reporter):
+    reporter.points([MetricPoint(name="loss", step=10**30, at=datetime.now(UTC), value=1.0)])
+    reporter.flush()
+    reporter.points([point(3)])
+
+    assert reporter.flush()
+    assert 3 in steps(database)
+
+
+def test_stale_token_writes_nothing_and_is_told(database, work, reporter, lost):
+    with database.write() as session:
+        session.get_one(Job, work.job_id).fence += 1
+
+    reporter.progress(Progress(step=5))
+
+    assert not reporter.flush()
+    assert lost.wait(5)
+    assert job_of(database, work).current_step == 0

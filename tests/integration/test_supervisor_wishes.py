@@ -1,0 +1,147 @@
+"""What people and the platform ask of a running attempt: cancel, pause, requeue, save now, time is up."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.models import Checkpoint, Job
+from tests.supervising import NODE, SLEEPS, STUBBORN, rows, training
+from workers.spawning import start_attempt
+
+
+@pytest.mark.parametrize(
+    "script", [SLEEPS, STUBBORN, training(steps=1000, pause=0.05)], ids=["plain", "stubborn", "hooks"]
+)
+def test_cancel_leaves_no_process_after_five_seconds(world, script):
+    job_id = world.start(script)
+    world.wait_for_line(job_id, "ready" if "ready" in script else "step 2")
+    began = time.monotonic()
+
+    world.wish(job_id, "cancel")
+    job = world.wait_for_end(job_id)
+
+    assert job.state is JobState.CANCELLED
+    assert time.monotonic() - began < 5
+    assert world.processes(job_id) == []
+
+
+def test_cancel_without_a_nudge_is_seen_at_the_next_renewal(world):
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+    began = time.monotonic()
+
+    with world.db.write() as session:
+        session.get_one(Job, job_id).requested = "cancel"
+
+    assert world.wait_for_end(job_id).state is JobState.CANCELLED
+    assert time.monotonic() - began < 5
+
+
+def test_cancel_keeps_checkpoints(world):
+    job_id = world.start(training(steps=1000, pause=0.05, save_at=(2,)))
+    world.wait_for_line(job_id, "step 4")
+
+    world.wish(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+    assert [c.step for c in rows(world, Checkpoint)] == [2]
+
+
+@pytest.mark.parametrize(("wish", "state"), [("pause", JobState.PAUSED), ("requeue", JobState.QUEUED)])
+def test_pause_and_requeue_save_first(world, wish, state):
+    job_id = world.start(training(steps=1000, pause=0.05))
+    world.wait_for_line(job_id, "step 2")
+
+    world.wish(job_id, wish)
+    job = world.wait_for_end(job_id)
+
+    assert job.state is state, world.describe(job_id)
+    assert job.requested is None
+    (checkpoint,) = rows(world, Checkpoint)
+    assert world.attempt(job_id).end_step == checkpoint.step
+    assert world.attempt(job_id).lost_steps == 0
+
+
+def test_script_that_cannot_save_is_ended_by_a_requeue(world):
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+
+    world.wish(job_id, "requeue")
+
+    assert world.wait_for_end(job_id).state is JobState.QUEUED
+
+
+def test_checkpoint_now_saves_and_goes_on(world):
+    job_id = world.start(training(steps=40, pause=0.05))
+    world.wait_for_line(job_id, "step 2")
+
+    world.wish(job_id, checkpoint_requests=1)
+    job = world.wait_for_end(job_id)
+
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert len(rows(world, Checkpoint)) == 1
+
+
+def test_job_over_its_time_limit_saves_and_fails(world):
+    job_id = world.start(training(steps=1000, pause=0.05), max_runtime_seconds=2)
+
+    job = world.wait_for_end(job_id)
+
+    assert (job.state, job.error_type) == (JobState.FAILED, "MAX_RUNTIME_EXCEEDED"), world.describe(job_id)
+    assert len(rows(world, Checkpoint)) == 1
+
+
+def test_sigterm_to_the_supervisor_puts_the_job_back(world):
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+
+    os.kill(world.lease(job_id).supervisor_pid, signal.SIGTERM)
+
+    assert world.wait_for_end(job_id).state is JobState.QUEUED
+
+
+def test_second_start_of_an_attempt_is_refused(world):
+    job_id = world.start(SLEEPS)
+
+    assert not start_attempt(world.settings, world.db, job_id, 1, node=NODE)
+
+    world.wait_for_line(job_id, "ready")
+    world.wish(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+
+def test_wish_is_obeyed_while_a_model_is_being_fetched(world, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as deaf_hub:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf_hub.getsockname()[1]}")
+        job_id = world.submit("pass\n")
+        with world.db.write() as session:
+            job = session.get_one(Job, job_id)
+            base = {**job.spec["training_config"], "base_model": {"model_id": "org/model"}}
+            job.spec = {**job.spec, "training_config": base}
+        assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+        connection, _ = deaf_hub.accept()
+
+        world.wish(job_id, "cancel")
+
+        assert world.wait_for_end(job_id, 5).state is JobState.CANCELLED
+        connection.close()
+
+
+def test_pause_during_preparing_needs_no_checkpoint(world, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as deaf_hub:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf_hub.getsockname()[1]}")
+        job_id = world.submit("pass\n", document={"name": "paused-early"})
+        with world.db.write() as session:
+            job = session.get_one(Job, job_id)
+            base = {**job.spec["training_config"], "base_model": {"model_id": "org/model"}}
+            job.spec = {**job.spec, "training_config": base}
+        assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+        deaf_hub.accept()[0].close()
+
+        world.wish(job_id, "pause")
+
+        assert world.wait_for_end(job_id, 5).state is JobState.PAUSED

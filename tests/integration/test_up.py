@@ -1,0 +1,284 @@
+"""`trainyard up` with real processes: what it promises about start, pid files, restarts and the end."""
+
+import base64
+import os
+import re
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import text
+
+from app.extensions import make_engine
+from tests.integration.running_up import RunningUp, is_alive, trainyard, wait_until
+
+PROCESSES = {"api", "coordinator", "node-local", "redis", "flower"}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[RunningUp]:
+    """One that all tests may look at and none may stop."""
+    running = RunningUp(tmp_path_factory.mktemp("shared") / "data", flower=True)
+    owned_pids.add(running.process.pid)
+    yield running.wait_until_ready()
+    running.stop()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RunningUp]:
+    """One of the test's own, without Flower."""
+    running = RunningUp(tmp_path / "data").wait_until_ready()
+    yield running
+    if running.process.poll() is None:
+        running.stop(signal.SIGKILL)
+
+
+def test_ready_means_ready(up: RunningUp) -> None:
+    assert up.get("/health/ready")[0] == 200
+    assert re.search(r"Ready after \d+\.\d s", up.output)
+
+
+def test_it_says_where_everything_is(up: RunningUp) -> None:
+    assert f"API     {up.url}   key in {up.data_dir}/admin.key" in up.output
+    assert f"http://127.0.0.1:{up.flower_port}" in up.output
+    assert up.key not in up.output
+
+
+def test_every_process_has_a_pid_file_and_a_log(up: RunningUp) -> None:
+    pids = up.pids()
+
+    assert set(pids) == PROCESSES
+    assert all(is_alive(pid) for pid in pids.values())
+    assert {path.stem for path in (up.data_dir / "log").glob("*.log")} == PROCESSES
+
+
+def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -> None:
+    files = ["admin.key", "secret.key", "broker.url", "flower.password", "redis/redis.conf"]
+    secrets = [(up.data_dir / name).read_text().strip() for name in files[:4]]
+
+    assert {name: oct((up.data_dir / name).stat().st_mode & 0o777) for name in files} == dict.fromkeys(files, "0o600")
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in up.pids().values()]
+    assert not [command for command in commands for secret in secrets if secret in command]
+
+
+def test_flower_asks_for_its_password(up: RunningUp) -> None:
+    url = f"http://127.0.0.1:{up.flower_port}/api/workers"
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        urllib.request.urlopen(url, timeout=10)
+    refused.value.close()
+
+    password = (up.data_dir / "flower.password").read_text().strip()
+    pair = base64.b64encode(f"admin:{password}".encode()).decode()
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": f"Basic {pair}"})) as answer:
+        assert answer.status == 200
+
+
+def test_the_own_node_is_named_local(up: RunningUp) -> None:
+    wait_until(lambda: up.get("/v1/nodes")[1]["nodes"])
+
+    wait_until(lambda: up.get("/v1/nodes/local")[0] == 200)
+
+    assert up.get("/v1/nodes/local")[1]["status"] == "ready"
+
+
+def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
+    second = subprocess.run(
+        trainyard("up", "--data-dir", str(up.data_dir), "--port", "0", "--no-flower"),
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+    assert second.returncode == 1
+    assert f"already runs on {up.data_dir} (process {up.process.pid})" in second.stderr
+    assert is_alive(up.process.pid)
+
+
+def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        started = subprocess.run(
+            trainyard("up", "--data-dir", str(tmp_path), "--port", str(port), "--no-flower"),
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    assert started.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in started.stderr
+    assert "--port" in started.stderr
+
+
+def test_a_flower_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        started = subprocess.run(
+            trainyard("up", "--data-dir", str(tmp_path), "--port", "0", "--flower-port", port),
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    assert started.returncode == 1
+    assert "--flower-port" in started.stderr
+
+
+def test_settings_that_are_wrong_are_all_told(tmp_path: Path) -> None:
+    started = subprocess.run(
+        trainyard("up", "--data-dir", str(tmp_path)),
+        env={**os.environ, "TRAINYARD_API_PROT": "1", "TRAINYARD_API_THREADS": "many"},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+    assert started.returncode == 1
+    assert "TRAINYARD_API_PROT" in started.stderr
+    assert "TRAINYARD_API_THREADS" in started.stderr
+
+
+def test_an_administrator_finds_the_database_by_the_data_directory(up: RunningUp) -> None:
+    listed = subprocess.run(
+        trainyard("nodes", "list"), env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)},
+        capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+
+    assert "local" in listed.stdout
+
+
+def test_a_node_alone_finds_everything_in_the_data_directory(up: RunningUp, tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('labels = ["rack-2"]\n[[devices]]\ntype = "h200"\nmemory_mb = 1000\ncount = 2\n')
+    with (tmp_path / "log").open("wb") as log:
+        node = subprocess.Popen(
+            trainyard("node", "--name", "second", "--config", "node.toml"),
+            env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)}, cwd=tmp_path, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: up.get("/v1/nodes/second")[0] == 200)
+        assert up.get("/v1/nodes/second")[1]["labels"] == ["rack-2"]
+    finally:
+        node.terminate()
+        node.wait(20)
+
+
+@pytest.mark.parametrize("name", ["api", "coordinator", "node-local", "redis"])
+def test_a_killed_process_is_back_in_a_moment(up: RunningUp, name: str) -> None:
+    before = up.pid_of(name)
+    key = (up.data_dir / "broker.url").read_text()
+
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: up.pid_of(name) != before)
+
+    wait_until(lambda: up.get("/health/ready")[0] == 200)
+    assert f"{name} ended (SIGKILL)" in up.output
+    assert (up.data_dir / "broker.url").read_text() == key
+
+
+def test_requests_wait_while_the_api_is_started_again(up: RunningUp) -> None:
+    before = up.pid_of("api")
+    workers = [child.pid for child in psutil.Process(before).children()]
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: not any(is_alive(pid) for pid in workers))
+
+    assert up.get("/health")[0] == 200
+
+    assert up.pid_of("api") != before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_is_clean(tmp_path: Path, number: int) -> None:
+    running = RunningUp(tmp_path / "data", flower=True).wait_until_ready()
+    pids = running.pids()
+
+    assert running.stop(number) == 0
+
+    assert not [name for name, pid in pids.items() if is_alive(pid)]
+    assert not list((running.data_dir / "run").glob("*.pid"))
+    assert _node_states(running.data_dir) == {"local": "ready"}
+
+
+def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:
+    running = RunningUp(tmp_path / "data")
+    wait_until((tmp_path / "data" / "run" / "redis.pid").exists)
+
+    assert running.stop() == 0
+
+    assert not running.pids()
+
+
+def test_a_kill_ends_the_children_and_the_next_start_has_the_same_keys_and_port(own: RunningUp) -> None:
+    pids, key, port = own.pids(), own.key, own.url.rpartition(":")[2]
+
+    own.stop(signal.SIGKILL)
+    again = RunningUp(own.data_dir, "--port", port).wait_until_ready()
+
+    assert not [name for name, pid in pids.items() if is_alive(pid)]
+    assert again.key == key
+    assert again.get("/v1/jobs")[0] == 200
+    again.stop()
+
+
+def test_a_drain_that_was_cut_off_is_undone_by_the_next_start(own: RunningUp) -> None:
+    wait_until(lambda: own.get("/v1/nodes")[1]["nodes"])
+    own.stop(signal.SIGKILL)
+    (own.data_dir / "run" / "draining-local").touch()
+    _execute(own.data_dir, "UPDATE node SET state = 'draining'")
+
+    again = RunningUp(own.data_dir).wait_until_ready()
+
+    assert _node_states(own.data_dir) == {"local": "ready"}
+    again.stop()
+
+
+def test_a_drain_by_an_administrator_outlives_stop_and_start(own: RunningUp) -> None:
+    wait_until(lambda: own.get("/v1/nodes")[1]["nodes"])
+    _execute(own.data_dir, "UPDATE node SET state = 'drained'")
+    own.stop()
+
+    again = RunningUp(own.data_dir).wait_until_ready()
+
+    assert _node_states(own.data_dir)["local"] in ("draining", "drained")
+    again.stop()
+
+
+def test_with_a_database_and_a_broker_of_its_own(tmp_path: Path, postgres_server: object, redis_url: str) -> None:
+    postgres_server.execute("CREATE DATABASE up_alone")  # type: ignore[attr-defined]
+    database_url = postgres_server.url("up_alone")  # type: ignore[attr-defined]
+    running = RunningUp(
+        tmp_path / "data", TRAINYARD_DATABASE_URL=database_url, TRAINYARD_BROKER_URL=redis_url
+    ).wait_until_ready()
+
+    assert set(running.pids()) == {"api", "coordinator", "node-local"}
+    assert running.get("/v1/jobs")[0] == 200
+    assert not (tmp_path / "data" / "trainyard.db").exists()
+    assert running.stop() == 0
+    postgres_server.execute("DROP DATABASE up_alone WITH (FORCE)")  # type: ignore[attr-defined]
+
+
+def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
+    running = RunningUp(tmp_path / "data", TRAINYARD_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+
+    assert running.process.wait(40) == 1
+
+    assert "could not prepare the database" in running.output
+    assert not running.pids()
+
+
+def test_jobs_may_read_from_the_directory_where_it_was_started(own: RunningUp) -> None:
+    environment = Path(f"/proc/{own.pid_of('node-local')}/environ").read_text().split("\0")
+
+    assert f"TRAINYARD_STORAGE_ROOTS={own.data_dir.parent}" in environment
+
+
+def _node_states(data_dir: Path) -> dict[str, str]:
+    engine = make_engine(f"sqlite:///{data_dir / 'trainyard.db'}")
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT name, state FROM node")).all()
+    engine.dispose()
+    return {row.name: row.state for row in rows}
+
+
+def _execute(data_dir: Path, statement: str) -> None:
+    engine = make_engine(f"sqlite:///{data_dir / 'trainyard.db'}")
+    with engine.execution_options(writes=True).begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

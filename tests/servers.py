@@ -1,0 +1,220 @@
+"""Real servers for tests: Redis and PostgreSQL on free loopback ports, each in a folder of its own, ended by pid."""
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import redis
+
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+
+
+class ServerError(Exception):
+    """A server of the tests did not start; the message holds what it said."""
+
+
+def free_port() -> int:
+    """A port nobody listens on now; whoever binds it must be ready to lose the race and ask again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """A Redis or Valkey server with a password; ``stop`` and ``start`` keep port and password, not the data."""
+
+    def __init__(self) -> None:
+        self.password = secrets.token_hex(8)
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="trainyard-redis-"))
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> "redis.Redis":
+        return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True)
+
+    def start(self) -> None:
+        self._process, self.port = _start_on_free_port(self._command, self._answers, self._folder, self.port)
+
+    def stop(self, signal_number: int = signal.SIGKILL) -> None:
+        if self._process is not None:
+            _end(self._process, signal_number)
+            self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _command(self, port: int) -> list[str]:
+        program = shutil.which("redis-server") or shutil.which("valkey-server")
+        if program is None:
+            raise ServerError("no redis-server or valkey-server on the PATH: scripts/install-system-packages")
+        # The password goes by file: command lines are visible to everybody on the machine.
+        config = self._folder / "server.conf"
+        config.write_text(
+            f'bind 127.0.0.1\nport {port}\nrequirepass {self.password}\ndir "{self._folder}"\nsave ""\nappendonly no\n'
+        )
+        return [program, str(config)]
+
+    def _answers(self, port: int) -> bool:
+        with contextlib.closing(redis.Redis(host="127.0.0.1", port=port, password=self.password)) as client:
+            try:
+                return bool(client.ping())
+            except redis.ConnectionError:
+                return False
+
+
+class PostgresServer:
+    """Debian's PostgreSQL without its safety on disk; run as user ``postgres`` by root, because it refuses root."""
+
+    def __init__(self) -> None:
+        self.password = secrets.token_hex(8)
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = "postgres" if os.getuid() == 0 else None
+        # Not under pytest's own temporary folder: only root may enter that.
+        self._folder = Path(tempfile.mkdtemp(prefix="trainyard-postgres-", dir="/tmp"))
+
+    def url(self, database: str) -> str:
+        """A SQLAlchemy URL."""
+        return f"postgresql+psycopg://trainyard:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def execute(self, statement: str) -> None:
+        """Run one administrative statement, outside any transaction."""
+        with psycopg.connect(self._dsn(self.port), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def start(self) -> None:
+        data = self._folder / "data"
+        if not data.exists():
+            self._initdb(data)
+        self._process, self.port = _start_on_free_port(
+            self._command, self._answers, self._folder, self.port, user=self._user
+        )
+
+    def stop(self, signal_number: int = signal.SIGQUIT) -> None:
+        if self._process is not None:
+            _end(self._process, signal_number)
+            self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _initdb(self, data: Path) -> None:
+        password_file = self._folder / "password"
+        password_file.write_text(self.password)
+        if self._user:
+            account = pwd.getpwnam(self._user)
+            for path in (self._folder, password_file):
+                os.chown(path, account.pw_uid, account.pw_gid)
+        subprocess.run(
+            [
+                _postgres_program("initdb"), "--pgdata", str(data), "--username", "trainyard", "--no-sync",
+                "--pwfile", str(password_file), "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C",
+            ],
+            user=self._user, cwd=self._folder, check=True, capture_output=True,
+        )  # fmt: skip
+
+    def _command(self, port: int) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200",
+            "shared_buffers": "64MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
+        }  # fmt: skip
+        command = [_postgres_program("postgres"), "-D", str(self._folder / "data"), "-p", str(port)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return command
+
+    def _answers(self, port: int) -> bool:
+        try:
+            psycopg.connect(self._dsn(port)).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _dsn(self, port: int) -> str:
+        return f"host=127.0.0.1 port={port} user=trainyard password={self.password} dbname=postgres connect_timeout=5"
+
+
+def _start_on_free_port(
+    command: Callable[[int], list[str]],
+    answers: Callable[[int], bool],
+    folder: Path,
+    wanted_port: int,
+    *,
+    user: str | None = None,
+) -> tuple[subprocess.Popen[bytes], int]:
+    log_path = folder / "log"
+    for _ in range(5):
+        port = wanted_port or free_port()
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [*_die_with_tests(), *command(port)], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                cwd=folder, user=user,
+            )  # fmt: skip
+        if _wait(process, partial(answers, port)):
+            return process, port
+        _end(process, signal.SIGKILL)
+    raise ServerError(log_path.read_text(errors="replace")[-2000:])
+
+
+def _die_with_tests() -> list[str]:
+    # So that kill -9 of pytest leaves no server behind; SIGINT is what PostgreSQL takes for "fast shutdown".
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "INT", "--"] if setpriv else []
+
+
+def _wait(process: subprocess.Popen[bytes], answers: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if answers():
+            return process.poll() is None
+        time.sleep(0.02)
+    return False
+
+
+def _end(process: subprocess.Popen[bytes], signal_number: int) -> None:
+    process.send_signal(signal_number)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _postgres_program(name: str) -> str:
+    # Debian keeps them off the PATH, one folder per major version; the newest one serves.
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
+    for folder in folders:
+        if (folder / name).exists():
+            return str(folder / name)
+    found = shutil.which(name)
+    if found is None:
+        raise ServerError(f"no {name}: scripts/install-system-packages")
+    return found

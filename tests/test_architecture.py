@@ -1,0 +1,169 @@
+"""Rules about the code itself that neither the linter nor the import contracts can say."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("app", "config", "tasks", "trainyard", "workers")
+FILE_LINES = 400
+FUNCTION_LINES = 40
+TRAINER_FUNCTION_LINES = 60
+# Names that do not say what a file holds.
+EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
+HEAVY = {
+    "accelerate", "datasets", "deepspeed", "numpy", "peft", "safetensors", "tensorboard", "tokenizers", "torch",
+    "transformers", "trl",
+}  # fmt: skip
+# Who touches the environment beside config/, and why: none of them reads a setting.
+ENVIRONMENT = {
+    "app/cli/demo_processes.py": "hands it on to the processes it starts",
+    "app/cli/everything.py": "hands it on to the processes it starts",
+    "app/cli/processes.py": "becomes one of them",
+    "app/cli/up.py": "its options override the environment for all of them",
+    "workers/launcher.py": "hands a part of it on to the sandbox",
+    "workers/rank_agent.py": "makes the ranks' environment from its own",
+    "workers/spawning.py": "hands it on to supervisors",
+    "workers/run_context.py": "runs in a rank, whose variables are its interface",
+    "workers/trainers/distributed.py": "the same, with torchrun's variables",
+    "workers/hub_fetch.py": "HF_ENDPOINT is huggingface_hub's",
+    "workers/inventory.py": "CUDA_VISIBLE_DEVICES is CUDA's",
+}
+
+
+def _sources(*tops: str) -> list[Path]:
+    # Migrations are lists of tables, written once by Alembic and never edited.
+    paths = sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
+    return [path for path in paths if not path.is_relative_to(ROOT / "app/migrations/versions")]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+OURS = _sources(*PACKAGES)
+EVERYTHING = [*OURS, *_sources("benchmarks", "examples", "scripts", "tests")]
+
+
+def test_there_is_code_to_look_at():
+    assert {_name(path).split("/")[0] for path in OURS} == set(PACKAGES)
+
+
+def test_no_file_holds_more_than_one_can_read():
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in EVERYTHING}
+
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
+
+
+def test_no_function_is_longer_than_a_screen():
+    too_long = {
+        f"{_name(path)}:{function.lineno} {function.name}": length
+        for path in OURS
+        for function in _functions(path)
+        if (length := (function.end_lineno or 0) - function.lineno + 1) > _function_limit(path)
+    }
+
+    assert too_long == {}
+
+
+def test_every_file_name_says_what_the_file_holds():
+    assert [_name(path) for path in EVERYTHING if path.stem in EMPTY_NAMES or path.stem.startswith("base_")] == []
+
+
+def test_only_the_lifecycle_writes_a_jobs_status():
+    writers = {
+        f"{_name(path)}: {ast.unparse(node)}"
+        for path in _sources("app", "tasks", "workers")
+        if _name(path) != "app/services/lifecycle.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _sets_status(node)
+    }
+
+    assert writers == set()
+
+
+def test_only_config_reads_the_environment():
+    # What users import, trainyard/, runs inside their process: the ranks' variables are its interface.
+    readers = {
+        _name(path)
+        for path in _sources("app", "tasks", "workers")
+        if any(_is_environment(node) for node in ast.walk(ast.parse(path.read_text())))
+    }
+
+    assert readers - set(ENVIRONMENT) == set()
+
+
+@pytest.mark.parametrize("package", ["trainyard", "app/domain"])
+def test_imports_only_the_standard_library(package):
+    allowed = set(sys.stdlib_module_names) | {"trainyard" if package == "trainyard" else "app.domain"}
+
+    foreign = {
+        f"{_name(path)}: {module}"
+        for path in _sources(package)
+        for module in _imports(path)
+        if not {module.split(".")[0], ".".join(module.split(".")[:2])} & allowed
+    }
+
+    assert foreign == set()
+
+
+def test_only_trainers_import_what_trains():
+    importers = {_name(path) for path in OURS if HEAVY & {module.split(".")[0] for module in _imports(path)}}
+
+    assert {name for name in importers if not name.startswith("workers/trainers/")} == set()
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "app.factory, app.cli.main",
+        "tasks.coordinator",
+        "tasks.node, workers.node",
+        "workers.supervisor, workers.rank_agent",
+        "trainyard.hooks",
+    ],
+)
+def test_process_starts_without_what_trains(modules):
+    program = f"import sys, {modules}; print(*sorted(set({sorted(HEAVY)}) & set(sys.modules)))"
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert said.stdout.split() == []
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _function_limit(path: Path) -> int:
+    return TRAINER_FUNCTION_LINES if _name(path).startswith("workers/trainers/") else FUNCTION_LINES
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def _sets_status(node: ast.AST) -> bool:
+    """``job.status = …``, or ``.values(status=…)`` of an UPDATE."""
+    if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return any(isinstance(target, ast.Attribute) and target.attr == "status" for target in targets)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
+        return any(keyword.arg == "status" for keyword in node.keywords)
+    return False
+
+
+def _is_environment(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return False
+    return node.value.id == "os" and node.attr in {"environ", "environb", "getenv"}

@@ -1,0 +1,170 @@
+"""Supervised fine-tuning for real: tiny runs on the CPU, one rank and two, stopped and resumed."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.hyperparameters import parse
+from tests.trainers.supervision import ROOT, TRAINER, Ended, FakeSupervisor, at_step, free_port
+from trainyard import _manifest
+
+PAUSE = {"type": "pause", "save_checkpoint": True}
+
+
+def train(base: Path, assets: Path, *, when: Any = (), hyperparameters: Any = (), **changes: Any) -> Ended:
+    """One attempt of a small job in its own directory."""
+    run_dir = base / "run"
+    spec = {
+        "job_id": "job-1",
+        "attempt": 1,
+        "run_dir": str(run_dir),
+        "framework": "HF_TRAINER",
+        "training_type": "SFT",
+        "training_config": {},
+        "data_config": {"batch_size": 4, "gradient_accumulation_steps": 2, "max_seq_length": 48},
+        "output_config": {"checkpoint": {"save_steps": 100}},
+        "hyperparameters": parse("HF_TRAINER", "SFT", {"learning_rate": "5e-3", **dict(hyperparameters)}),
+        "model_path": str(assets / "model"),
+        "tokenizer_path": "",
+        "data_paths": [str(assets / "train.jsonl")],
+        "device_type": "cpu",
+        "world_size": 1,
+        "threads_per_rank": 1,
+        "resume_checkpoint": "",
+        "master_port": free_port(),
+        **changes,
+    }
+    supervisor = FakeSupervisor(run_dir, base / "storage", list(when))
+    return supervisor.run(TRAINER, spec, timeout_seconds=60)
+
+
+def weights_hash(base: Path) -> str:
+    return hashlib.sha256((base / "run" / "output" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_chat_is_learned_measured_and_exported(tmp_path, assets):
+    ended = train(
+        tmp_path,
+        assets,
+        data_paths=[str(assets / "chat.jsonl")],
+        data_config={"batch_size": 8, "validation_split": 0.1, "max_seq_length": 96},
+        hyperparameters={"max_steps": "40", "warmup_steps": "2"},
+    )
+
+    loss = ended.series("loss")
+    assert ended.exit_codes == [0]
+    assert list(loss) == list(range(1, 41))
+    assert loss[40] < 0.75 * loss[1]
+    assert ended.phases == ["TRAINING", "EVALUATING", "CHECKPOINTING", "EXPORTING"]
+    assert set(ended.series("eval_loss")) == {40}
+    names = {"loss", "learning_rate", "grad_norm", "tokens_per_second", "samples_per_second", "step_seconds"}
+    assert names <= ended.of_type("metric")[0]["values"].keys()
+    assert ended.of_type("progress")[-1]["step"] == 40
+    assert ended.of_type("progress")[-1]["total_steps"] == 40
+    assert ended.result["stopped"] is None
+    assert ended.result["weight_files"] == ["model.safetensors"]
+    assert ended.result["final_metrics"].keys() >= {"loss", "eval_loss", "train_loss"}
+    assert ended.result["tokens"] == ended.of_type("progress")[-1]["tokens"] > 0
+    (checkpoint,) = ended.checkpoints
+    manifest = _manifest.verify(checkpoint)
+    assert (manifest.step, manifest.world_size, manifest.training_type) == (40, 1, "SFT")
+    _check_export(tmp_path / "run" / "output")
+
+
+def _check_export(directory: Path) -> None:
+    """It loads with plain transformers in a process of its own, generates, and keeps its chat template."""
+    command = [sys.executable, "-m", "examples.generate", "--model", str(directory), "--prompt", "def f(x):"]
+    ended = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ended.stdout.startswith("def f(x):")
+    assert "### " in (directory / "chat_template.jinja").read_text()
+
+
+@pytest.mark.parametrize(("world_size", "pause_after"), [(1, 7), (2, 9)])
+def test_paused_run_goes_on_bit_by_bit(tmp_path, assets, world_size, pause_after):
+    """An epoch has 8 steps, the last one half full, and ends in an evaluation, where one of these stops."""
+    job = {
+        "world_size": world_size,
+        "data_paths": [str(assets / "train.jsonl"), str(assets / "validation.jsonl")],
+        "data_config": {
+            "batch_size": 4 // world_size,
+            "gradient_accumulation_steps": 2,
+            "max_seq_length": 48,
+            "sources": [{"split": "train"}, {"split": "validation"}],
+        },
+        "training_config": {"evaluation": {"strategy": "epoch"}},
+        "hyperparameters": {"max_steps": "18", "warmup_steps": "3", "lr_scheduler_type": "cosine"},
+    }
+
+    whole = train(tmp_path / "whole", assets, when=[(at_step(2), {"type": "checkpoint"})], **job)
+    paused = train(tmp_path / "paused", assets, when=[(at_step(pause_after), PAUSE)], **job)
+    resumed = train(tmp_path / "resumed", assets, resume_checkpoint=str(paused.checkpoints[-1]), **job)
+
+    stopped_at = paused.result["step"]
+    assert paused.result["stopped"] == "pause"
+    assert paused.result["weight_files"] == []
+    assert paused.exit_codes == [0] * world_size
+    assert pause_after < stopped_at < 18
+    assert len(paused.checkpoints) == 1
+    assert {**paused.series("loss"), **resumed.series("loss")} == whole.series("loss")
+    assert {**paused.series("eval_loss"), **resumed.series("eval_loss")} == whole.series("eval_loss")
+    assert min(resumed.series("loss")) == stopped_at + 1
+    assert resumed.result["tokens"] == whole.result["tokens"]
+    assert resumed.result["final_metrics"]["train_loss"] == whole.result["final_metrics"]["train_loss"]
+    assert weights_hash(tmp_path / "resumed") == weights_hash(tmp_path / "whole")
+    assert len(whole.checkpoints) == 2
+    assert len(whole.of_type("done")) == world_size - 1
+
+
+def test_run_stopped_after_its_last_step_only_exports(tmp_path, assets):
+    job = {"hyperparameters": {"max_steps": "3"}}
+    whole = train(tmp_path / "whole", assets, when=[(_last_checkpoint, PAUSE)], **job)
+    again = train(tmp_path / "again", assets, resume_checkpoint=str(whole.checkpoints[-1]), **job)
+
+    assert whole.result["stopped"] == "pause"
+    assert again.series("loss") == {}
+    assert again.phases == ["TRAINING", "EXPORTING"]
+    assert again.result["step"] == 3
+    exported = (tmp_path / "again" / "run" / "output" / "model.safetensors").read_bytes()
+    assert exported == (whole.checkpoints[-1] / "model.safetensors").read_bytes()
+
+
+def _last_checkpoint(message: dict[str, Any]) -> bool:
+    return bool(message["type"] == "phase" and message["phase"] == "CHECKPOINTING")
+
+
+def test_cancelled_run_saves_and_exports_nothing(tmp_path, assets):
+    ended = train(tmp_path, assets, when=[(at_step(2), {"type": "cancel"})], hyperparameters={"max_steps": "500"})
+
+    assert ended.exit_codes == [0]
+    assert ended.result["stopped"] == "cancel"
+    assert ended.result["step"] < 500
+    assert ended.checkpoints == []
+    assert not (tmp_path / "run" / "output").exists()
+
+
+def test_loss_that_is_no_number_is_shown_and_ends_the_run(tmp_path, assets):
+    values = {"max_steps": "60", "learning_rate": "10", "optim": "sgd", "max_grad_norm": "0"}
+    ended = train(tmp_path, assets, hyperparameters=values)
+
+    (error,) = ended.of_type("error")
+    assert ended.exit_codes == [1]
+    assert "NaN" in [str(loss) for loss in ended.series("loss").values()]
+    assert error["error_type"] == "NON_FINITE_LOSS"
+
+
+def test_bad_record_is_named(tmp_path, assets):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps({"text": "fine"}) + "\n" + '{"txet": "typo"}\n')
+
+    ended = train(tmp_path, assets, data_paths=[str(path)])
+
+    (error,) = ended.of_type("error")
+    assert ended.exit_codes == [1]
+    assert error["error_type"] == "DATA_INVALID"
+    assert "bad.jsonl line 2" in error["message"]
+    assert "Traceback" in error["stack"]

@@ -1,0 +1,53 @@
+"""Every error class has a status, and none says too much."""
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from app.api.errors import STATUSES, problem_of
+from app.domain import errors
+from app.domain.errors import LimitExceeded, TrainyardError
+
+
+def every_class(root: type[Exception]) -> list[type[Exception]]:
+    return [root, *(found for child in root.__subclasses__() for found in every_class(child))]
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("InvalidRequest", 400), ("BadSpec", 400), ("NotSupportedYet", 400), ("UnknownQueue", 400), ("CannotFit", 400),
+        ("CredentialsMissing", 401), ("CredentialsInvalid", 401), ("Forbidden", 403), ("NotFound", 404),
+        ("Conflict", 409), ("IllegalTransition", 409), ("StaleJob", 409), ("IdempotencyConflict", 409),
+        ("LimitExceeded", 429), ("QuotaExceeded", 429), ("Unavailable", 503), ("TransientStorageError", 503),
+    ],
+)  # fmt: skip
+def test_errors_of_the_domain_have_their_status(name: str, status: int) -> None:
+    problem = problem_of(getattr(errors, name)("says why"))
+
+    assert problem.status == status
+    assert status >= 500 or problem.message == "says why"
+
+
+def test_every_class_of_the_tree_finds_a_status() -> None:
+    assert all(set(cls.__mro__) & set(STATUSES) for cls in every_class(TrainyardError))
+
+
+def test_field_becomes_a_detail_and_waiting_a_retry_after() -> None:
+    assert problem_of(errors.BadSpec("rule", field="a.b")).details == [("a.b", "rule")]
+    assert problem_of(LimitExceeded("slow", retry_after_seconds=7)).retry_after == 7
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("/etc/secret"),
+        TrainyardError("/etc/secret"),
+        errors.TransientStorageError("/etc/secret"),
+        OperationalError("SELECT secret", {}, Exception("secret")),
+    ],
+)
+def test_faults_of_ours_tell_nothing_of_our_inside(error: Exception) -> None:
+    problem = problem_of(error)
+
+    assert problem.status in (500, 503)
+    assert "secret" not in problem.message

@@ -1,0 +1,56 @@
+"""What is said to a job that no node could ever hold."""
+
+import pytest
+
+from app.domain.errors import CannotFit
+from app.domain.fitting import refuse_unfitting
+from app.domain.resources import Device, NodeCapacity, Request
+
+
+def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:
+    devices = tuple(Device(index=i, type=kind, memory_mb=memory_mb) for i in range(count))
+    values = {"cpu_cores": 8, "ram_mb": 1000, "storage_mb": 1000, **more}
+    return NodeCapacity(name=name, devices=devices, free=frozenset(), **values)  # type: ignore[arg-type]
+
+
+def cuda(count: int = 1, **more: object) -> Request:
+    return Request(device_count=count, device_kind="cuda", **more)  # type: ignore[arg-type]
+
+
+def test_without_nodes_nothing_is_refused() -> None:
+    refuse_unfitting(cuda(99), [])
+
+
+def test_a_busy_node_that_would_fit_is_enough() -> None:
+    refuse_unfitting(cuda(2), [node("a", 1), node("b", 2)])
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "said"),
+    [
+        (cuda(8), "resource_config.gpu_count", "gpu_count that would fit is 4, on node b"),
+        (cuda(1, gpu_type="h100"), "resource_config.gpu_type", "known: a100; the largest that would fit is 4 a100"),
+        (cuda(1, gpu_memory_min_mb=200_000), "resource_config.gpu_memory_min_mb", "fit is 81920"),
+        (cuda(1, cpu_cores=64), "resource_config.cpu_cores", "fit is 8"),
+        (cuda(1, ram_min_mb=64_000), "resource_config.ram_min_mb", "fit is 1000"),
+        (cuda(1, storage_min_mb=64_000), "resource_config.storage_min_mb", "fit is 1000"),
+        (cuda(1, required_capabilities=frozenset({"fp8"})), "scheduling_config.required_capabilities", "offered: bf16"),
+        (cuda(9, cpu_cores=64), "resource_config", "could ever give that"),
+        (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
+    ],
+)
+def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Request, field: str, said: str) -> None:
+    nodes = [node("a", 2, capabilities=frozenset({"bf16"})), node("b", 4)]
+
+    with pytest.raises(CannotFit) as raised:
+        refuse_unfitting(request_, nodes)
+
+    assert raised.value.field == field
+    assert said in raised.value.message
+
+
+def test_without_gpus_the_way_out_is_the_cpu() -> None:
+    with pytest.raises(CannotFit, match=r"device_type cpu.*2 CPU slots on node a"):
+        refuse_unfitting(cuda(1), [node("a", 2, kind="cpu", memory_mb=0)])
+    with pytest.raises(CannotFit, match="no GPU is registered"):
+        refuse_unfitting(cuda(1, gpu_type="a100"), [node("a", 2, kind="cpu")])

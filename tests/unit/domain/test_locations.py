@@ -1,0 +1,132 @@
+"""Which places jobs may read from."""
+
+import pytest
+
+from app.domain.errors import BadSpec, InvalidRequest, NotSupportedYet
+from app.domain.locations import (
+    ReadingRules,
+    candidates,
+    check_model,
+    check_source,
+    is_hub_id,
+    job_of_path,
+    local_path,
+    readable,
+    refuse_private_host,
+)
+
+RULES = ReadingRules(roots=("/data/files", "/srv/a", "/home/me"), data_dir="/home/me/.trainyard")
+OWN = ReadingRules(roots=("/d/files",), data_dir="/d")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/srv/a/x.jsonl",
+        "file:///srv/a/x.jsonl",
+        "file://localhost/srv/a/x",
+        "x/y.jsonl",
+        "./x",
+        "/srv/a/../a/x",
+        "/srv/a",
+    ],
+)
+def test_places_below_a_root_may_be_named(location: str) -> None:
+    check_source(location, RULES, field="f")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/etc/passwd", "/srv/ab/x", "/srv", "/srv/a/../../etc", "../../../../etc/passwd", "~/x", "~root/x", "", "a\0b",
+        "file:///etc/passwd", "file:///srv/a/%2e%2e/%2e%2e/etc", "file://host/srv/a/x", "file:/srv/a/x", "file:x",
+        "C:\\x", "\\\\host\\share", "/srv/a/\nx", "//srv/ab",
+        "/home/me/.trainyard/secret.key", "/home/me/.trainyard", "/home/me", "/home/me/.trainyard/files",
+        "/home/me/.trainyard/files/jobs",
+    ],
+)  # fmt: skip
+def test_places_elsewhere_and_the_platforms_own_may_not(location: str) -> None:
+    with pytest.raises(BadSpec):
+        check_source(location, RULES, field="f")
+
+
+def test_results_of_jobs_may_be_named_and_tell_whose_they_are() -> None:
+    assert readable("/d/files/jobs/job-1/artifacts", OWN)
+    assert job_of_path("/d/files/jobs/job-1/artifacts", OWN) == "job-1"
+    assert job_of_path("/d/files/models/x", OWN) is None
+    assert job_of_path("/srv/x", ReadingRules(roots=("/srv",))) is None
+
+
+def test_links_are_followed_where_the_disk_can_be_seen() -> None:
+    rules = ReadingRules(roots=("/srv",), real_path=lambda path: path.replace("/srv/link", "/etc"))
+
+    with pytest.raises(BadSpec):
+        check_source("/srv/link/passwd", rules, field="f")
+
+
+def test_a_relative_path_is_looked_for_below_every_root() -> None:
+    assert list(candidates("x/../y", RULES)) == ["/data/files/y", "/srv/a/y", "/home/me/y"]
+    assert local_path("file:///a%20b", field="f") == "/a b"
+    assert local_path("https://x/y", field="f") is None
+
+
+@pytest.mark.parametrize("model_id", ["gpt2", "org/model-8b", "Org.x/m_1.5"])
+def test_hub_ids_need_no_root(model_id: str) -> None:
+    assert is_hub_id(model_id)
+    check_model(model_id, ReadingRules(roots=()), field="f")
+
+
+@pytest.mark.parametrize("model_id", ["../x", "a/b/c", "/x", "./x", "org/..", "-x", "a b", "https://x"])
+def test_other_models_are_places(model_id: str) -> None:
+    assert not is_hub_id(model_id)
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://example.org/x", "s3://bucket/x", "hf://org/set", "scaidrive://a/b", "HTTPS://example.org"]
+)
+def test_documented_schemes_are_said_to_come_later(uri: str) -> None:
+    with pytest.raises(NotSupportedYet):
+        check_source(uri, RULES, field="f")
+
+
+@pytest.mark.parametrize("uri", ["gopher://x/", "javascript:x", "data:text/plain,x", "unix:///x", "ssh://x/y", "jar:x"])
+def test_other_schemes_are_unknown(uri: str) -> None:
+    with pytest.raises(BadSpec, match="unknown scheme"):
+        check_source(uri, RULES, field="f")
+
+
+PRIVATE = [
+    "127.0.0.1", "127.0.0.1:6379", "127.1", "0", "0.0.0.0", "2130706433", "0x7f000001", "0177.0.0.1", "localhost",
+    "LOCALHOST.", "a.localhost", "169.254.169.254", "10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1",
+    "192.0.0.1", "198.18.0.1", "224.0.0.1", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]",
+    "[fd00:ec2::254]", "[fe80::1%25eth0]", "[2002:7f00:1::]", "\uff11\uff12\uff17.0.0.1", "good@127.0.0.1",
+    "127.0.0.1#@good", "%31%32%37.0.0.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_private_addresses_are_refused_however_they_are_written(host: str) -> None:
+    with pytest.raises(BadSpec, match="private address"):
+        refuse_private_host(f"http://{host}/x", (), field="f")
+
+
+@pytest.mark.parametrize(
+    "uri", ["http:///x", "http://", "http:/x", "http://a b/", "http://good\\@127.0.0.1/", "http://x\t/"]
+)
+def test_malformed_uris_are_refused(uri: str) -> None:
+    with pytest.raises(BadSpec):
+        refuse_private_host(uri, (), field="f")
+
+
+@pytest.mark.parametrize("host", ["example.org", "93.184.216.34", "[2606:4700::1]", "127.0.0.1.example.org"])
+def test_public_hosts_pass(host: str) -> None:
+    refuse_private_host(f"https://{host}/x", (), field="f")
+
+
+def test_what_the_operator_allows_passes() -> None:
+    allow = ("10.0.0.0/8", "Mirror.local", "no network")
+
+    refuse_private_host("http://10.1.2.3/x", allow, field="f")
+    refuse_private_host("http://mirror.local/x", allow, field="f")
+    with pytest.raises(InvalidRequest):
+        refuse_private_host("http://192.168.0.1/x", allow, field="f")

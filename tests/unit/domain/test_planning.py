@@ -1,0 +1,89 @@
+"""Who starts where, and what the others are told."""
+
+from typing import Any
+
+from app.domain.planning import QueuedJob, plan
+from app.domain.resources import Device, NodeCapacity, Request
+
+
+def node(
+    name: str, *, cpu: int = 0, gpus: tuple[str, ...] = (), memory_mb: int = 40_000, busy: int = 0
+) -> NodeCapacity:
+    devices = tuple(Device(index=i, type="cpu") for i in range(cpu))
+    devices += tuple(Device(index=cpu + i, type=t, memory_mb=memory_mb) for i, t in enumerate(gpus))
+    free = frozenset(d.index for d in devices[busy:])
+    return NodeCapacity(name=name, devices=devices, free=free, cpu_cores=8, ram_mb=16_000, storage_mb=100_000)
+
+
+def job(job_id: str, *, priority: int = 5, position: int = 0, **request: Any) -> QueuedJob:
+    wanted = Request(**request)
+    return QueuedJob(job_id=job_id, priority=priority, position=position, request=wanted)
+
+
+def starts(jobs: list[QueuedJob], nodes: list[NodeCapacity]) -> list[tuple[str, str, list[int]]]:
+    return [(p.job_id, p.node, [d.index for d in p.devices]) for p in plan(jobs, nodes).placements]
+
+
+def test_the_more_urgent_job_goes_first_then_the_older() -> None:
+    waiting = [job("late", position=2), job("early", position=1), job("urgent", priority=9, position=3)]
+
+    assert starts(waiting, [node("n", cpu=2)]) == [("urgent", "n", [0]), ("early", "n", [1])]
+
+
+def test_a_small_job_passes_one_that_does_not_fit_now() -> None:
+    waiting = [job("big", position=1, device_count=4), job("small", position=2)]
+
+    assert starts(waiting, [node("n", cpu=4, busy=1)]) == [("small", "n", [1])]
+
+
+def test_devices_of_one_job_lie_on_one_node() -> None:
+    nodes = [node("a", cpu=1), node("b", cpu=2)]
+
+    assert starts([job("j", device_count=2)], nodes) == [("j", "b", [0, 1])]
+
+
+def test_gpu_type_and_memory_are_hard_conditions() -> None:
+    nodes = [node("a", gpus=("t4",), memory_mb=16_000), node("b", gpus=("a100",), memory_mb=40_000)]
+
+    assert starts([job("j", device_kind="cuda", gpu_type="a100")], nodes) == [("j", "b", [0])]
+    assert starts([job("j", device_kind="cuda", gpu_memory_min_mb=30_000)], nodes) == [("j", "b", [0])]
+    assert starts([job("j", device_kind="cuda", gpu_memory_min_mb=80_000)], nodes) == []
+
+
+def test_a_cpu_job_never_takes_a_gpu_and_a_gpu_job_never_a_slot() -> None:
+    mixed = [node("n", cpu=1, gpus=("a100",))]
+
+    placed = starts([job("c"), job("g", position=1, device_kind="cuda")], mixed)
+
+    assert placed == [("c", "n", [0]), ("g", "n", [1])]
+
+
+def test_a_job_that_waits_is_told_counts_type_and_what_is_free() -> None:
+    reasons = plan([job("j", device_count=2)], [node("n", cpu=2, busy=1)]).pending_reasons
+
+    assert reasons == {"j": "needs 2 CPU slots on one node; free: 1 on n"}
+
+
+def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
+    nodes = [node("n", cpu=2)]
+
+    def reason(**request: Any) -> str:
+        return plan([job("j", **request)], nodes).pending_reasons["j"]
+
+    assert "n has 0 of 1 such devices" in reason(device_kind="cuda", gpu_type="h100")
+    assert "n has 8 of 64 CPU cores" in reason(cpu_cores=64)
+    assert "n has 16000 of 99999 MB memory" in reason(ram_min_mb=99_999)
+    assert "n has 100000 of 200000 MB storage" in reason(storage_min_mb=200_000)
+    assert "n lacks the capabilities infiniband" in reason(required_capabilities=frozenset({"infiniband"}))
+
+
+def test_without_nodes_the_reason_says_so() -> None:
+    assert plan([job("j")], []).pending_reasons == {"j": "needs 1 CPU slot; no node is ready"}
+
+
+def test_an_explanation_of_gpus_names_the_type() -> None:
+    reasons = plan(
+        [job("j", device_count=2, device_kind="cuda", gpu_type="a100")], [node("n", gpus=("a100", "a100"), busy=1)]
+    ).pending_reasons
+
+    assert reasons == {"j": "needs 2 a100 on one node; free: 1 on n"}

@@ -1,0 +1,224 @@
+"""The small pure rules: routing, retries, outcomes, lease watching, retention, thinning, ids, resources."""
+
+import time
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.checkpoints import Kept, best, score, to_prune
+from app.domain.errors import ERROR_TYPES
+from app.domain.ids import new_id
+from app.domain.job_state import JobState
+from app.domain.leases import StandstillWatch
+from app.domain.outcomes import decide
+from app.domain.resources import normalise_gpu_type, request_of
+from app.domain.retry import TRANSIENT, Backoff, retry_after_seconds
+from app.domain.routing import admission_queue, broker_priority, dispatch_queue
+from app.domain.series import downsample
+
+BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
+
+
+# ---- routing
+
+
+def test_ten_is_served_first_and_zero_last() -> None:
+    steps = [broker_priority(p) for p in range(11)]
+
+    assert (steps[10], steps[5], steps[0]) == (0, 5, 9)
+    assert steps == sorted(steps, reverse=True)
+    assert set(steps) <= set(range(10))
+
+
+def test_queues_are_named_after_what_consumes_them() -> None:
+    assert admission_queue("default") == "jobs.default"
+    assert dispatch_queue("cpu", "n1") == "cpu.n1"
+    assert dispatch_queue("h200", "n1") == "gpu.h200.n1"
+
+
+# ---- retries and outcomes
+
+
+def test_the_pause_before_a_retry_doubles_up_to_its_bound() -> None:
+    waits = [
+        retry_after_seconds("NODE_LOST", retries_used=n, max_retries=99, backoff=BACKOFF) for n in (0, 1, 2, 5, 6, 40)
+    ]
+
+    assert waits == [10.0, 20.0, 40.0, 320.0, 360.0, 360.0]
+
+
+def test_retries_are_bounded_and_only_for_transient_causes() -> None:
+    assert retry_after_seconds("NODE_LOST", retries_used=3, max_retries=3, backoff=BACKOFF) is None
+    assert retry_after_seconds("DATA_INVALID", retries_used=0, max_retries=3, backoff=BACKOFF) is None
+
+
+def test_every_transient_cause_is_a_documented_error_type() -> None:
+    assert set(ERROR_TYPES) >= TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "requested", "expected"),
+    [
+        ("completed", "", None, JobState.COMPLETED),
+        ("completed", "", "cancel", JobState.COMPLETED),
+        ("cancelled", "", "cancel", JobState.CANCELLED),
+        ("paused", "", "pause", JobState.PAUSED),
+        ("paused", "", "cancel", JobState.CANCELLED),
+        ("requeued", "", "requeue", JobState.QUEUED),
+        ("requeued", "", "cancel", JobState.CANCELLED),
+        ("failed", "RANK_KILLED", None, JobState.QUEUED),
+        ("failed", "RANK_KILLED", "pause", JobState.PAUSED),
+        ("failed", "RANK_KILLED", "cancel", JobState.CANCELLED),
+        ("failed", "DATA_INVALID", None, JobState.FAILED),
+        ("failed", "DATA_INVALID", "pause", JobState.FAILED),
+    ],
+)
+def test_outcome_and_wish_decide_what_becomes_of_a_job(
+    kind: str, cause: str, requested: str | None, expected: JobState
+) -> None:
+    decision = decide(
+        kind, cause=cause, requested=requested, retries_used=0, max_retries=1, backoff=BACKOFF  # type: ignore[arg-type]
+    )  # fmt: skip
+
+    assert decision.state is expected
+
+
+# ---- leases
+
+
+def test_a_counter_that_stands_still_for_the_limit_is_reported() -> None:
+    watch = StandstillWatch(limit_seconds=15)
+
+    reports = [watch.observe([("a", 1), ("b", now)], float(now)) for now in range(20)]
+
+    assert reports[14] == []
+    assert reports[15] == ["a"]
+
+
+def test_a_change_starts_the_watch_anew() -> None:
+    watch = StandstillWatch(limit_seconds=15)
+    for now in range(14):
+        watch.observe([("a", 1)], float(now))
+
+    assert watch.observe([("a", 2)], 14.0) == []
+    assert watch.observe([("a", 2)], 20.0) == []
+    assert watch.observe([("a", 2)], 29.0) == ["a"]
+
+
+def test_time_in_which_nobody_could_look_does_not_count() -> None:
+    watch = StandstillWatch(limit_seconds=15)
+    watch.observe([("a", 1)], 0.0)
+    watch.reset()
+
+    assert watch.observe([("a", 1)], 100.0) == []
+    assert watch.observe([("a", 1)], 116.0) == []
+    assert watch.observe([("a", 1)], 117.0) == ["a"]
+
+
+def test_a_single_late_look_is_not_enough() -> None:
+    watch = StandstillWatch(limit_seconds=15)
+    watch.observe([("a", 1)], 0.0)
+
+    assert watch.observe([("a", 1)], 60.0) == []
+
+
+# ---- checkpoints
+
+
+def kept(step: int, score_: float | None = None, *, pinned: bool = False) -> Kept:
+    return Kept(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-9, 9) | st.none(), st.booleans()), max_size=12),
+    st.integers(0, 6),
+)
+def test_retention_never_deletes_the_newest_the_best_or_a_pinned_one(
+    rows: list[tuple[float | None, bool]], limit: int
+) -> None:
+    checkpoints = [kept(i, value, pinned=pinned) for i, (value, pinned) in enumerate(rows)]
+    gone = to_prune(checkpoints, limit=limit)
+    left = [c for c in checkpoints if c not in gone]
+
+    assert not any(c.pinned for c in gone)
+    assert not checkpoints or checkpoints[-1] in left
+    assert best(checkpoints) in [*left, None]
+    assert len(left) <= max(limit, 2 + sum(c.pinned for c in checkpoints)) or not gone
+
+
+def test_retention_deletes_the_oldest_beyond_the_limit() -> None:
+    assert [c.step for c in to_prune([kept(s) for s in (3, 1, 2, 4)], limit=2)] == [1, 2]
+
+
+def test_a_score_is_higher_for_the_better_model() -> None:
+    assert score({"eval_loss": 2.0}, "eval_loss", greater_is_better=False) == -2.0
+    assert score({"eval_loss": 2.0}, "loss", greater_is_better=False) == -2.0
+    assert score({"accuracy": 0.5}, "accuracy", greater_is_better=True) == 0.5
+    assert score({"eval_loss": float("nan")}, "eval_loss", greater_is_better=False) is None
+    assert score({}, "eval_loss", greater_is_better=False) is None
+
+
+# ---- thinning
+
+
+@given(st.lists(st.floats(-1e6, 1e6), max_size=300), st.integers(1, 50))
+def test_thinning_keeps_order_ends_and_extremes(values: list[float], max_points: int) -> None:
+    points = list(enumerate(values))
+
+    thinned = downsample(points, max_points)
+
+    assert len(thinned) <= max_points or len(points) <= max_points
+    assert thinned == sorted(thinned)
+    assert set(thinned) <= set(points)
+    if points and max_points >= 4:
+        kept_values = [v for _, v in thinned]
+        assert (min(kept_values), max(kept_values)) == (min(values), max(values))
+        assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+
+
+# ---- ids and resources
+
+
+def test_ids_sort_by_creation_and_are_uuid7() -> None:
+    made = [new_id("job") for _ in range(2000)]
+    stamp_ms = uuid.UUID(made[-1][4:]).int >> 80
+
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+    assert uuid.UUID(made[0][4:]).version == 7
+    assert abs(stamp_ms / 1000 - time.time()) < 5
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("NVIDIA H200", ("h200", 0)),
+        ("A100-80GB", ("a100", 81920)),
+        ("NVIDIA A100-SXM4-80GB", ("a100", 81920)),
+        ("NVIDIA H100 80GB HBM3", ("h100", 81920)),
+        ("NVIDIA GeForce RTX 4090", ("rtx-4090", 0)),
+        ("mig-1g.10gb", ("mig-1g.10gb", 0)),
+        ("h100", ("h100", 0)),
+        ("Tesla T4", ("t4", 0)),
+        ("", ("", 0)),
+    ],
+)
+def test_gpu_types_are_normalised(raw: str, expected: tuple[str, int]) -> None:
+    assert normalise_gpu_type(raw) == expected
+
+
+def test_auto_means_cuda_where_there_is_any() -> None:
+    spec = {"resource_config": {"gpu_count": 1}}
+
+    assert request_of(spec, has_gpus=True).device_kind == "cuda"
+    assert request_of(spec, has_gpus=False).device_kind == "cpu"
+
+
+def test_a_named_size_is_a_minimum_of_memory() -> None:
+    spec = {"resource_config": {"gpu_count": 2, "gpu_type": "A100-80GB", "gpu_memory_min_mb": 1000}}
+
+    request = request_of(spec, has_gpus=False)
+
+    assert (request.gpu_type, request.gpu_memory_min_mb, request.device_kind) == ("a100", 81920, "cuda")

@@ -1,0 +1,111 @@
+"""Starts real ranks for tests: writes a spec and a script, launches them in either sandbox."""
+
+import json
+import os
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+from workers.launcher import Launched, LaunchPlan, launch
+from workers.sandbox import Sandbox, View
+
+JOB = "job-00000000-0000-7000-8000-000000000001"
+
+
+def write_script(directory, text, name="train.py"):
+    """A script in a directory of its own, as a user would have it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(text)
+    return directory / name
+
+
+def make_plan(tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=()) -> LaunchPlan:
+    data_dir = tmp_path / "data"
+    run_dir = data_dir / "run" / "jobs" / JOB / "1"
+    for name in ("work", "output", "checkpoints", "tmp"):
+        (run_dir / name).mkdir(parents=True, exist_ok=True)
+    spec = {
+        "job_id": JOB,
+        "attempt": 1,
+        "run_dir": str(run_dir),
+        "channel": str(run_dir / "channel"),
+        "framework": "CUSTOM",
+        "script": str(run_dir / "code" / script.name),
+        "device_type": "cpu",
+        "device_indices": list(range(world_size)),
+        "world_size": world_size,
+        "threads_per_rank": 1,
+    }
+    spec_path = run_dir / "spec.json"
+    spec_path.write_text(json.dumps(spec))
+    view = View(
+        run_dir=run_dir,
+        data_dir=data_dir,
+        script_dir=script.parent,
+        readable=tuple(readable),
+        protected=(spec_path,),
+    )
+    return LaunchPlan(
+        spec=spec, spec_path=spec_path, view=view, sandbox=sandbox, job_environment=dict(environment or {})
+    )
+
+
+class Run:
+    """Launched ranks whose log and reports are collected until the agent ends."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self.plan = plan
+        self.launched: Launched = launch(plan)
+        self.logs: list[bytes] = [b"" for _ in self.launched.log_fds]
+        self.reports = b""
+
+    def read_until(self, text: str, *, rank=0, seconds=10.0) -> None:
+        deadline = time.monotonic() + seconds
+        while text.encode() not in self.logs[rank]:
+            assert time.monotonic() < deadline, f"never said {text!r}: {self.logs}"
+            self._read_some()
+
+    def finish(self, seconds=15.0) -> int:
+        """The agent's exit code, after everything was read."""
+        deadline = time.monotonic() + seconds
+        while self._read_some():
+            assert time.monotonic() < deadline, f"still running: {self.logs}"
+        return self.launched.wait()
+
+    def close(self) -> None:
+        self.launched.kill()
+        self.launched.control.close()
+        for fd in self.launched.log_fds:
+            os.close(fd)
+
+    @property
+    def exits(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.reports.splitlines()]
+
+    def log(self, rank: int = 0) -> str:
+        return self.logs[rank].decode()
+
+    def _read_some(self) -> bool:
+        """False once the agent hung up."""
+        sources: list[Any] = [self.launched.control, *self.launched.log_fds]
+        readable, _, _ = select.select(sources, [], [], 0.5)
+        open_ = True
+        for source in readable:
+            if source is self.launched.control:
+                data = self.launched.control.recv(65536)
+                self.reports += data
+                open_ = bool(data)
+        for rank, fd in enumerate(self.launched.log_fds):
+            self._drain(rank, fd)
+        return open_
+
+    def _drain(self, rank: int, fd: int) -> None:
+        while True:
+            try:
+                data = os.read(fd, 65536)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self.logs[rank] += data

@@ -1,0 +1,152 @@
+"""The supervisor's end of the channel against clients that behave, and against those that don't."""
+
+import json
+import logging
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from trainyard._channel import MAX_LINE_BYTES, Channel, short_address
+from workers.channel import MAX_COMPLAINTS, ChannelServer
+from workers.main_loop import MainLoop
+
+
+class Ear:
+    """A server on a loop, with everything it heard."""
+
+    def __init__(self, path):
+        self.loop = MainLoop()
+        self.heard: list[Any] = []
+        self.server = ChannelServer(path, self.loop, lambda connection, message: self.heard.append(message))
+
+    def listen_for(self, count, seconds=5.0):
+        overdue = []
+        self.loop.call_after(seconds, lambda: overdue.append(True))
+        self.loop.run_until(lambda: len(self.heard) >= count or bool(overdue))
+        return self.heard
+
+    def close(self):
+        self.server.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def path(tmp_path):
+    # Longer than the 108 bytes of sun_path: job ids and data directories are.
+    directory = tmp_path / ("x" * 100)
+    directory.mkdir()
+    return directory / "channel"
+
+
+@pytest.fixture
+def ear(path):
+    ear = Ear(path)
+    yield ear
+    ear.close()
+
+
+@pytest.fixture
+def raw(ear, path):
+    client = socket.socket(socket.AF_UNIX)
+    with short_address(path) as address:
+        client.connect(address)
+    yield client
+    client.close()
+
+
+def test_clients_of_every_rank_are_heard(ear, path):
+    channels = [Channel(path, rank=rank, can_checkpoint=True, on_command=lambda _: None) for rank in range(3)]
+
+    heard = ear.listen_for(3)
+
+    assert sorted(message["rank"] for message in heard) == [0, 1, 2]
+    for channel in channels:
+        channel.close()
+
+
+def test_commands_reach_every_client(ear, path):
+    heard, arrived = [], threading.Semaphore(0)
+
+    def note(message):
+        heard.append(message)
+        arrived.release()
+
+    channels = [Channel(path, rank=rank, can_checkpoint=True, on_command=note) for rank in range(2)]
+    ear.listen_for(2)
+
+    ear.server.broadcast({"type": "pause", "save_checkpoint": True})
+
+    assert arrived.acquire(timeout=5)
+    assert arrived.acquire(timeout=5)
+    assert heard == [{"type": "pause", "save_checkpoint": True}] * 2
+    for channel in channels:
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"\xff\xfe\x00garbage\n",
+        b"{\n",
+        b"[]\n",
+        b'{"type": 5}\n',
+        b"[" * 100_000 + b"\n",
+        b'{"type":"progress","step":' + b"9" * 10_000 + b"}\n",
+        b"\n\n\n",
+    ],
+)
+def test_nonsense_is_skipped_and_the_next_line_is_heard(ear, raw, nonsense):
+    raw.sendall(nonsense + b'{"type":"done"}\n')
+
+    assert ear.listen_for(1) == [{"type": "done"}]
+
+
+def test_endless_line_is_bounded_and_skipped(ear, raw):
+    def flood():
+        raw.sendall(b"x" * (3 * MAX_LINE_BYTES) + b"\n" + b'{"type":"done"}\n')
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+
+    assert ear.listen_for(1) == [{"type": "done"}]
+    thread.join()
+
+
+def test_flood_of_nonsense_is_not_a_flood_in_our_log(ear, raw, caplog):
+    with caplog.at_level(logging.WARNING):
+        raw.sendall(b"nonsense\n" * 1000 + b'{"type":"done"}\n')
+        ear.listen_for(1)
+
+    assert len(caplog.records) == MAX_COMPLAINTS
+
+
+def test_line_in_pieces_is_put_together(ear, raw):
+    line = json.dumps({"type": "phase", "phase": "TRAINING"}).encode() + b"\n"
+    for byte in line:
+        raw.sendall(bytes([byte]))
+
+    assert ear.listen_for(1) == [{"type": "phase", "phase": "TRAINING"}]
+
+
+def test_client_that_never_reads_does_not_block(ear, raw):
+    raw.sendall(b'{"type":"hello"}\n')
+    ear.listen_for(1)
+
+    for _ in range(100):
+        ear.server.broadcast({"type": "pause", "padding": "x" * 100_000})
+
+    raw.sendall(b'{"type":"done"}\n')
+    assert ear.listen_for(2)[-1] == {"type": "done"}
+
+
+def test_client_that_hangs_up_is_forgotten(ear, raw):
+    raw.sendall(b'{"type":"hello"}\n')
+    ear.listen_for(1)
+
+    raw.close()
+    ear.loop.call_after(0.05, lambda: ear.heard.append("time is up"))
+    ear.listen_for(2)
+
+    assert ear.server.connections == []

@@ -1,0 +1,241 @@
+"""submit, watch, logs and the verbs, against a small real HTTP server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli import watch as watching
+from app.cli.main import main
+from tests.scripted_server import ScriptedServer, drop, failure, running, stream, success
+from tests.servers import free_port
+
+JOB = {"job_id": "job-1", "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
+SUBMITTED = {"job_id": "job-1", "status": "PENDING", "message": "", "estimated_wait_seconds": None}
+DOCUMENT = {"name": "n", "labels": {"a": "b"}}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    with running() as server:
+        monkeypatch.setenv("TRAINYARD_URL", server.url)
+        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
+        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+        yield server
+
+
+def run(*arguments: str, **options: Any) -> Result:
+    return CliRunner().invoke(main, list(arguments), **options)
+
+
+def job(status: str, **more: Any) -> dict[str, Any]:
+    return {**JOB, "status": status, **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.json", json.dumps(DOCUMENT)),
+        ("job.yaml", "name: n\nlabels: {a: b}\n"),
+        ("job", "name: n\nlabels:\n  a: b"),
+    ],
+)
+def test_submit_sends_json_and_yaml(server: ScriptedServer, tmp_path: Path, name: str, text: str) -> None:
+    server.script(success(SUBMITTED, 201))
+    (tmp_path / name).write_text(text)
+
+    answer = run("submit", str(tmp_path / name))
+
+    assert (answer.exit_code, answer.stdout) == (0, "job-1\n")
+    assert json.loads(server.seen[0][3]) == DOCUMENT
+
+
+def test_submit_reads_standard_input_and_prints_json(server: ScriptedServer) -> None:
+    server.script(success(SUBMITTED, 201))
+
+    answer = run("submit", "-", "--json", input=json.dumps(DOCUMENT))
+
+    assert json.loads(answer.stdout) == SUBMITTED
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "no job document"), ("[1]", "no mapping"), ("a: [", "no job document"), ("at: 2026-01-01", "date"),
+     ('{"a": NaN}', "no job document")],
+)  # fmt: skip
+def test_submit_says_what_is_wrong_with_a_file(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "job.json").write_text(text)
+
+    answer = run("submit", str(tmp_path / "job.json"))
+
+    assert answer.exit_code == 1
+    assert said in answer.stderr
+
+
+def test_a_refusal_names_the_fields_and_exits_with_1(server: ScriptedServer, tmp_path: Path) -> None:
+    details = [{"field": "resource_config.gpu_count", "message": "must be at least 1"}]
+    server.script(failure(422, {"code": "VALIDATION_ERROR", "message": "1 problem", "details": details}))
+    (tmp_path / "job.json").write_text("{}")
+
+    answer = run("submit", str(tmp_path / "job.json"))
+
+    assert answer.exit_code == 1
+    assert "resource_config.gpu_count: must be at least 1" in answer.stderr
+
+
+def test_submit_and_watch_to_a_good_end(server: ScriptedServer, tmp_path: Path) -> None:
+    server.script(
+        success(SUBMITTED, 201),
+        success(job("QUEUED", attempt=0, pending_reason="needs 1 CPU slot")),
+        success(job("TRAINING", progress=0.5, current_step=5, latest_metrics={"loss": 2.5}, eta_seconds=61)),
+        success(job("COMPLETED", progress=1.0, current_step=10, elapsed_seconds=3.2)),
+        success({"model_uri": "file:///somewhere"}),
+    )
+    (tmp_path / "job.json").write_text("{}")
+
+    answer = run("submit", str(tmp_path / "job.json"), "--watch")
+
+    assert answer.exit_code == 0
+    assert "QUEUED  needs 1 CPU slot" in answer.stdout
+    assert "TRAINING  attempt 1 on local" in answer.stdout
+    assert answer.stdout.endswith("job-1 COMPLETED after 0:03, 10 steps\nModel: file:///somewhere\n")
+
+
+@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", "PREEMPTED"])
+def test_watch_exits_with_3_unless_the_job_completed(server: ScriptedServer, status: str) -> None:
+    server.script(success(job(status, error_type="DATA_INVALID", error_message="line 3 has no text")))
+
+    answer = run("watch", "job-1")
+
+    assert answer.exit_code == 3
+    assert "DATA_INVALID: line 3 has no text" in answer.stdout
+
+
+def test_watch_prints_the_job_as_a_line_of_json_each_time_it_changed(server: ScriptedServer) -> None:
+    server.script(
+        success(job("TRAINING", version=3, current_step=1)),
+        success(job("TRAINING", version=3, current_step=1)),
+        success(job("COMPLETED", version=5, current_step=10)),
+    )
+
+    answer = run("watch", "job-1", "--json")
+
+    assert [json.loads(line)["status"] for line in answer.stdout.splitlines()] == ["TRAINING", "COMPLETED"]
+
+
+def test_watch_goes_on_when_the_server_was_away(server: ScriptedServer) -> None:
+    server.script(success(job("TRAINING")), drop, drop, success(job("CANCELLED")))
+
+    answer = run("watch", "job-1")
+
+    assert answer.exit_code == 3
+    assert answer.stdout.count("waiting for the server") == 1
+
+
+def test_watch_fails_at_once_when_nobody_was_ever_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("TRAINYARD_API_KEY", "k")
+
+    answer = run("watch", "job-1")
+
+    assert answer.exit_code == 1
+    assert "no Trainyard server at" in answer.stderr
+
+
+def test_an_unknown_job_exits_with_1(server: ScriptedServer) -> None:
+    server.script(failure(404, {"code": "NOT_FOUND", "message": "no job job-1"}))
+
+    answer = run("watch", "job-1")
+
+    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_FOUND: no job job-1\n")
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> None:
+    server.script(success(job("TRAINING")))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "watch", "job-1"], env=dict(os.environ),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 10
+    while len(server.seen) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+
+    assert process.returncode == 1
+    assert "job-1 goes on without you" in errors
+    assert "Traceback" not in errors
+    assert {method for method, *_ in server.seen} == {"GET"}
+
+
+def test_logs_prints_time_rank_and_line(server: ScriptedServer) -> None:
+    line = {"id": "1:1", "attempt": 1, "n": 1, "at": "2026-11-20T11:22:33.444Z", "rank": 1, "line": "hello [1]"}
+    server.script(success({"lines": [line]}))
+
+    answer = run("logs", "job-1", "--tail", "5", "--rank", "1")
+
+    assert (answer.exit_code, answer.stdout) == (0, "11:22:33 [1] hello [1]\n")
+    assert server.seen[0][1] == "/v1/jobs/job-1/logs?tail=5&follow=false&rank=1"
+
+
+def test_logs_follows_the_stream(server: ScriptedServer) -> None:
+    events = "".join(f'id: 1:{n}\ndata: {{"n": {n}, "line": "line {n}", "rank": 0}}\n\n' for n in (1, 2))
+    server.script(stream(events + "data: [DONE]\n\n"))
+
+    answer = run("logs", "job-1", "-f", "--json")
+
+    assert [json.loads(line)["n"] for line in answer.stdout.splitlines()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "body"),
+    [
+        (["cancel", "job-1", "--reason", "enough"], "cancel", {"reason": "enough"}),
+        (["pause", "job-1", "--no-checkpoint"], "pause", {"save_checkpoint": False}),
+        (["resume", "job-1", "--checkpoint", "ckpt-1"], "resume", {"checkpoint_id": "ckpt-1"}),
+        (["retry", "job-1", "--from-start"], "retry", {"checkpoint_id": "", "from_start": True}),
+    ],
+)
+def test_verbs_pass_on_what_was_asked(
+    server: ScriptedServer, arguments: list[str], path: str, body: dict[str, Any]
+) -> None:
+    server.script(success(job("TRAINING", requested="cancel")))
+
+    answer = run(*arguments)
+
+    assert (server.seen[0][1], json.loads(server.seen[0][3])) == (f"/v1/jobs/job-1/{path}", body)
+    assert answer.stdout == "job-1 TRAINING (cancel requested)\n"
+
+
+def test_verbs_pass_on_what_the_server_says(server: ScriptedServer) -> None:
+    server.script(failure(501, {"code": "NOT_IMPLEMENTED", "message": "pausing is not built yet"}))
+
+    answer = run("pause", "job-1")
+
+    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_IMPLEMENTED: pausing is not built yet\n")
+
+
+def test_url_and_key_come_from_the_data_directory(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "url").write_text(server.url + "\n")
+    (tmp_path / "admin.key").write_text("from-the-file\n")
+    for name in ("TRAINYARD_URL", "TRAINYARD_API_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
+    server.script(success(job("CANCELLED")))
+
+    run("cancel", "job-1")
+
+    assert server.seen[0][2]["Authorization"] == "Bearer from-the-file"

@@ -1,0 +1,67 @@
+"""The command as a whole: what it lists, what it imports, and how it fails."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from app.cli.main import COMMANDS, main
+
+SLOW = ("sqlalchemy", "celery", "flask", "redis", "torch", "alembic")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; from app.cli.main import main; main(standalone_mode=False);"
+        f"print(sorted(set({SLOW!r}) & set(sys.modules)))"
+    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_exists_and_helps(name: str) -> None:
+    answer = CliRunner().invoke(main, [name, "--help"])
+
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.startswith("Usage: ")
+
+
+def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
+    answer = CliRunner().invoke(main, ["--help"])
+
+    assert all(f"\n  {name} " in answer.output for name in COMMANDS)
+    assert answer.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["submit", "--help"], ["watch", "--help"], ["logs", "--help"], ["up", "--help"]]
+)
+def test_what_people_wait_for_imports_nothing_slow(arguments: list[str]) -> None:
+    assert run(*arguments).stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_a_usage_error_with_code_2() -> None:
+    answer = CliRunner().invoke(main, ["trian"])
+
+    assert answer.exit_code == 2
+    assert "No such command 'trian'" in answer.output
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output.startswith("trainyard, version ")
+
+
+@pytest.mark.parametrize("group", ["jobs", "nodes", "queues", "keys", "projects", "db"])
+def test_administrators_commands_all_print_json(group: str) -> None:
+    commands = main.get_command(click.Context(main), group)
+    assert isinstance(commands, click.Group)
+
+    without = [
+        name
+        for name, command in commands.commands.items()
+        if not command.hidden and not any("--json" in parameter.opts for parameter in command.params)
+    ]
+
+    assert without == []

@@ -1,0 +1,63 @@
+"""Tables, durations and ages as commands print them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.cli.job_views import BarView
+from app.cli.output import age, duration, print_fields, print_json, print_table
+from trainyard.client import Job
+
+
+def test_a_table_is_as_wide_as_its_ids_and_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    identifier = "job-" + "0" * 200
+
+    print_table(("id", "name"), [(identifier, "[red]x"), ("b", "")], empty="none")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"{identifier}  [red]x"
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_no_rows_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id",), [], empty="no jobs")
+
+    assert capsys.readouterr().out == "no jobs\n"
+
+
+def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields({"a": 1, "b": None, "c": "", "metrics": {"loss": 1.23456}, "nodes": ["x", "y"]})
+
+    assert capsys.readouterr().out.splitlines() == ["a        1", "metrics  loss=1.235", "nodes    x, y"]
+
+
+def test_json_has_times_as_the_api_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)})
+
+    assert '"2026-01-02T03:04:05.678Z"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (7384, "2:03:04"), (None, "–")]
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5, "5s"), (65, "1m"), (7300, "2h"), (200_000, "2d")])
+def test_ages(seconds: int, text: str) -> None:
+    moment = datetime.now(UTC) - timedelta(seconds=seconds)
+
+    assert age(moment.isoformat().replace("+00:00", "Z")) == text
+
+
+def test_the_bar_shows_state_step_loss_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    view = BarView()
+    facts = {"progress": 0.5, "current_step": 5, "total_steps": 10, "eta_seconds": 61, "latest_metrics": {"loss": 2.5}}
+    view.show(Job.of({"job_id": "job-1", "status": "TRAINING", "attempt": 1, "node_names": ["local"], **facts}))
+    view.close()
+
+    shown = capsys.readouterr().out
+    assert "TRAINING  attempt 1 on local" in shown
+    assert "50%" in shown
+    assert "step 5/10  loss 2.500  1:01 left" in shown

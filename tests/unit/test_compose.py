@@ -1,0 +1,82 @@
+"""docker-compose.yml names the parts that run Trainyard for real, and shows no secret to who lists processes."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES = COMPOSE["services"]
+OURS = ("migrate", "api", "coordinator", "node-cpu", "node-gpu", "flower")
+LASTING = sorted(set(SERVICES) - {"migrate"})
+
+
+def test_every_part_is_there():
+    assert set(SERVICES) == {"postgres", "redis", *OURS}
+
+
+def test_our_parts_share_one_image():
+    assert {SERVICES[name]["image"] for name in OURS} == {"trainyard:${TRAINYARD_VERSION:-latest}"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_secret_is_an_argument(name):
+    service = SERVICES[name]
+    arguments = repr([service.get("command"), service.get("entrypoint"), service.get("healthcheck")])
+
+    # Compose itself would fill ${…} in; $$… is read by the shell inside, which puts it on no command line.
+    assert re.findall(r"(?<!\$)\$\{?\w*(?:PASSWORD|SECRET|KEY)", arguments) == []
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_secret_has_a_default(name):
+    for value in SERVICES[name].get("environment", {}).values():
+        for variable in re.findall(r"\$\{(\w*(?:PASSWORD|SECRET|KEY)\w*[^}]*)\}", str(value)):
+            assert ":?" in variable
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_every_lasting_part_is_watched_and_started_again(name):
+    assert SERVICES[name]["healthcheck"]["test"]
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", ["api", "flower"])
+def test_what_is_published_is_published_to_this_machine_alone(name):
+    assert all(str(port).startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
+
+
+def test_databases_are_not_published():
+    assert [name for name in ("postgres", "redis") if "ports" in SERVICES[name]] == []
+
+
+def test_our_parts_wait_for_the_schema_and_the_broker():
+    for name in set(OURS) - {"migrate"}:
+        assert set(SERVICES[name]["depends_on"]) == {"migrate", "redis"}
+
+
+def test_gpu_node_gets_gpus_and_only_when_asked_for():
+    devices = SERVICES["node-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+
+    assert devices[0]["capabilities"] == ["gpu"]
+    assert SERVICES["node-gpu"]["profiles"] == ["gpu"]
+
+
+def test_every_secret_is_asked_for_in_the_example():
+    asked = set(re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    needed = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
+
+    assert needed <= asked
+
+
+def test_named_volumes_are_declared():
+    used = {
+        str(volume).split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if re.match(r"\w[\w-]*:", str(volume))
+    }
+
+    assert used == set(COMPOSE["volumes"])

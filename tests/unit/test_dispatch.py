@@ -1,0 +1,158 @@
+"""The dispatcher: whoever rings never waits and never fails, whatever the broker does."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.services import dispatch
+from app.services.dispatch import Dispatcher, Message
+from config.settings import Settings, load_settings
+
+
+class Broker:
+    """Takes messages, unless it is told to fail or to hang."""
+
+    def __init__(self) -> None:
+        self.taken: list[Message] = []
+        self.connections = 0
+        self.failures = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def connect(self, _settings: Settings) -> Callable[[Message], None]:
+        self.connections += 1
+        return self.publish
+
+    def publish(self, message: Message) -> None:
+        self.may_answer.wait(10)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("gone")
+        self.taken.append(message)
+
+    def wait_for(self, count: int) -> list[Message]:
+        deadline = time.monotonic() + 5
+        while len(self.taken) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.taken
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def dispatcher(broker: Broker) -> Iterator[Dispatcher]:
+    made = Dispatcher(load_settings({}), connect=broker.connect)
+    yield made
+    broker.may_answer.set()
+    made.close()
+
+
+def test_each_ring_becomes_its_message(dispatcher: Dispatcher, broker: Broker) -> None:
+    dispatcher.ring_admit("job-1", "default", 10)
+    dispatcher.ring_run("job-1", 2, "box", "h200", 0)
+    dispatcher.ring_run("job-2", 1, "box", "cpu", 5)
+    dispatcher.nudge("job-1", "box")
+
+    assert broker.wait_for(4) == [
+        Message("trainyard.admit", ("job-1",), "jobs.default", 0),
+        Message("trainyard.run", ("job-1", 2), "gpu.h200.box", 9),
+        Message("trainyard.run", ("job-2", 1), "cpu.box", 5),
+        Message("nudge", ("job-1",), node="box"),
+    ]
+
+
+def test_nothing_connects_before_the_first_ring(dispatcher: Dispatcher, broker: Broker) -> None:
+    assert broker.connections == 0
+
+    dispatcher.nudge("job-1", "box")
+
+    broker.wait_for(1)
+    assert broker.connections == 1
+
+
+def test_ringing_does_not_wait_for_a_broker_that_hangs(dispatcher: Dispatcher, broker: Broker) -> None:
+    broker.may_answer.clear()
+
+    before = time.monotonic()
+    for number in range(5 * dispatch.WAITING_LIMIT):
+        dispatcher.ring_admit(f"job-{number}", "default", 5)
+
+    assert time.monotonic() - before < 1
+    broker.may_answer.set()
+    taken = broker.wait_for(dispatch.WAITING_LIMIT)
+    assert taken[-1].arguments == (f"job-{5 * dispatch.WAITING_LIMIT - 1}",)
+
+
+def test_dropped_connection_is_made_anew_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:
+    broker.failures = 1
+
+    dispatcher.nudge("job-1", "box")
+
+    assert [message.arguments for message in broker.wait_for(1)] == [("job-1",)]
+    assert broker.connections == 2
+
+
+def test_failing_broker_costs_messages_but_nothing_else(dispatcher: Dispatcher, broker: Broker) -> None:
+    broker.failures = 2
+
+    dispatcher.nudge("job-1", "box")
+    dispatcher.nudge("job-2", "box")
+
+    assert [message.arguments for message in broker.wait_for(1)] == [("job-2",)]
+
+
+def test_old_news_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
+    monkeypatch.setattr(dispatch, "STALE_SECONDS", 0.05)
+    broker.may_answer.clear()
+    dispatcher.nudge("job-1", "box")
+    dispatcher.nudge("job-2", "box")
+    time.sleep(0.1)
+
+    broker.may_answer.set()
+    dispatcher.nudge("job-3", "box")
+
+    assert [message.arguments[0] for message in broker.wait_for(2)] == ["job-1", "job-3"]
+
+
+def test_closing_sends_what_waits(broker: Broker) -> None:
+    dispatcher = Dispatcher(load_settings({}), connect=broker.connect)
+    for number in range(100):
+        dispatcher.nudge(f"job-{number}", "box")
+
+    dispatcher.close()
+
+    assert len(broker.taken) == 100
+    dispatcher.nudge("job-late", "box")
+    assert len(broker.taken) == 100
+
+
+def test_closing_does_not_wait_for_a_broker_that_hangs(broker: Broker) -> None:
+    dispatcher = Dispatcher(load_settings({}), connect=broker.connect)
+    broker.may_answer.clear()
+    dispatcher.nudge("job-1", "box")
+
+    before = time.monotonic()
+    dispatcher.close()
+
+    assert time.monotonic() - before < 1.5
+    broker.may_answer.set()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_forked_process_rings_by_itself(dispatcher: Dispatcher, broker: Broker) -> None:
+    dispatcher.nudge("job-parent", "box")
+    broker.wait_for(1)
+
+    child = os.fork()
+    if child == 0:
+        dispatcher.nudge("job-child", "box")
+        os._exit(0 if len(broker.wait_for(2)) == 2 else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(broker.taken) == 1

@@ -1,0 +1,223 @@
+"""The agent and its ranks, as real processes, in both kinds of sandbox."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.unit.launching import JOB, Run, make_plan, write_script
+from workers import processes
+from workers.sandbox import Bubblewrap, ProcessGroup
+
+SANDBOXES = [Bubblewrap(), ProcessGroup()]
+
+
+@pytest.fixture(params=SANDBOXES, ids=lambda sandbox: sandbox.kind)
+def sandbox(request):
+    return request.param
+
+
+@pytest.fixture
+def start(tmp_path, sandbox):
+    runs = []
+
+    def start_ranks(text, **options):
+        run = Run(make_plan(tmp_path, write_script(tmp_path / "mine", text), sandbox, **options))
+        runs.append(run)
+        return run
+
+    yield start_ranks
+    for run in runs:
+        run.close()
+
+
+def attempt_processes():
+    return processes.processes_of_attempt(JOB, 1)
+
+
+def test_ranks_get_the_torchrun_environment(start):
+    run = start(
+        "import os\nprint(*[os.environ[n] for n in ('RANK','LOCAL_RANK','WORLD_SIZE','LOCAL_WORLD_SIZE',"
+        "'MASTER_ADDR','OMP_NUM_THREADS','CUDA_VISIBLE_DEVICES','TRAINYARD_JOB_ID','HF_HUB_OFFLINE')])\n",
+        world_size=2,
+    )
+
+    assert run.finish() == 0
+    assert run.log(0).split() == ["0", "0", "2", "2", "127.0.0.1", "1", JOB, "1"]
+    assert run.log(1).split() == ["1", "1", "2", "2", "127.0.0.1", "1", JOB, "1"]
+
+
+def test_job_environment_reaches_ranks_but_cannot_replace_ours(start):
+    run = start(
+        "import os\nprint(os.environ['COLOUR'], os.environ['RANK'], os.environ['TRAINYARD_JOB_ID'])\n",
+        environment={"COLOUR": "green", "RANK": "7", "TRAINYARD_JOB_ID": "job-other"},
+    )
+
+    assert run.finish() == 0
+    assert run.log() == f"green 0 {JOB}\n"
+
+
+def test_credentials_of_the_node_do_not_reach_ranks(start, monkeypatch):
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql://user:hunter2@db/trainyard")
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:hunter2@proxy")
+    run = start("import os\nprint(os.environ)\nprint(open(f'/proc/{os.getppid()}/environ').read())\n")
+
+    assert run.finish() == 0
+    assert "hunter2" not in run.log()
+
+
+def test_script_imports_its_siblings_and_trainyard(start, tmp_path):
+    write_script(tmp_path / "mine", "name = 'sibling'\n", "config.py")
+    run = start("import config, trainyard, sys\nprint(config.name, sys.flags.safe_path)\n")
+
+    assert run.finish() == 0
+    assert run.log() == "sibling False\n"
+
+
+def test_stderr_and_stdout_arrive_per_rank(start):
+    run = start(
+        "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', os.environ['RANK'], file=sys.stderr)\n",
+        world_size=2,
+    )
+
+    assert run.finish() == 0
+    assert sorted(run.log(1).splitlines()) == ["err 1", "out 1"]
+
+
+def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
+    run = start(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('armed' + os.environ['RANK'], 'w').close()\n"
+        "while not os.path.exists('armed0'): time.sleep(0.01)\n"
+        "if os.environ['RANK'] == '1': sys.exit(3)\n"
+        "time.sleep(60)\n",
+        world_size=2,
+    )
+    began = time.monotonic()
+
+    assert run.finish() == 3
+    assert time.monotonic() - began < 5
+    assert [(e["rank"], e["exit_code"], e["signal"]) for e in run.exits] == [(1, 3, None), (0, 137, "SIGKILL")]
+    assert attempt_processes() == []
+
+
+def test_killed_rank_is_reported_with_its_signal(start):
+    run = start("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+
+    assert run.finish() == 137
+    assert run.exits[0] == {"type": "rank_exit", "rank": 0, "exit_code": 137, "signal": "SIGKILL"}
+
+
+def test_stop_lets_ranks_end_by_sigterm(start):
+    run = start(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saying goodbye'), sys.exit(0)))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    run.read_until("ready")
+
+    run.launched.stop(3.0)
+
+    assert run.finish() == 143
+    assert "saying goodbye" in run.log()
+
+
+def test_stop_kills_what_ignores_sigterm_after_the_grace(start):
+    run = start(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    run.read_until("ready")
+    began = time.monotonic()
+
+    run.launched.stop(0.5)
+
+    assert run.finish() == 143
+    assert 0.4 < time.monotonic() - began < 4
+    assert run.exits[0]["signal"] == "SIGKILL"
+
+
+DAEMON = (
+    "import os, sys, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        print('daemon runs', flush=True)\n"
+    "        time.sleep(60)\n"
+    "    os._exit(0)\n"
+    "time.sleep({seconds})\n"
+)
+
+
+def test_daemonised_grandchild_does_not_outlive_the_ranks(start):
+    run = start(DAEMON.replace("{seconds}", "0.5"))
+
+    assert run.finish() == 0
+    assert "daemon runs" in run.log()
+    assert run.launched.kill()
+    assert attempt_processes() == []
+
+
+def test_kill_ends_everything_at_once(start):
+    run = start(DAEMON.replace("{seconds}", "60"), world_size=2)
+    run.read_until("daemon runs", rank=1)
+
+    assert run.launched.kill()
+
+    assert attempt_processes() == []
+
+
+def test_ranks_start_quickly(start):
+    began = time.monotonic()
+    run = start("print('first line')\n")
+
+    run.read_until("first line")
+
+    assert time.monotonic() - began < 2
+
+
+SUPERVISOR = """
+import sys, time
+from pathlib import Path
+from tests.unit.launching import Run, make_plan
+from workers.sandbox import Bubblewrap, ProcessGroup
+sandbox = {"bubblewrap": Bubblewrap, "process": ProcessGroup}[sys.argv[2]]()
+run = Run(make_plan(Path(sys.argv[1]), Path(sys.argv[1]) / "mine/train.py", sandbox))
+run.read_until("ready")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_ranks_die_with_their_supervisor(tmp_path, sandbox, stopped):
+    write_script(tmp_path / "mine", "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(tmp_path), sandbox.kind], stdout=subprocess.PIPE
+    )
+    assert supervisor.stdout is not None
+    assert supervisor.stdout.readline() == b"ready\n"
+    ranks = attempt_processes()
+    assert ranks
+
+    processes.kill(ranks, signal.SIGSTOP if stopped else signal.SIGCONT)
+    supervisor.kill()
+    supervisor.wait()
+
+    deadline = time.monotonic() + 5
+    while attempt_processes() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert attempt_processes() == []
+    supervisor.stdout.close()
+
+
+def test_log_pipes_are_closed_in_the_parent(start):
+    run = start("pass\n")
+
+    run.finish()
+
+    assert os.read(run.launched.log_fds[0], 10) == b""

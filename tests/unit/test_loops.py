@@ -1,0 +1,68 @@
+"""Loops of the coordinator: go on after failures, wake early, end when told."""
+
+import threading
+import time
+
+from tasks.loops import Loop
+
+
+class Work:
+    def __init__(self) -> None:
+        self.runs = 0
+        self.failures = 0
+        self.ran = threading.Event()
+
+    def __call__(self) -> None:
+        self.runs += 1
+        self.ran.set()
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("database away")
+
+
+def test_woken_loop_does_not_wait_for_its_time() -> None:
+    work = Work()
+    loop = Loop("test", work, every_seconds=60)
+    loop.start()
+    assert work.ran.wait(5)
+    work.ran.clear()
+
+    loop.wake()
+
+    assert work.ran.wait(5)
+    loop.stop()
+    loop.join()
+
+
+def test_failing_work_is_tried_again_soon() -> None:
+    work = Work()
+    work.failures = 2
+    loop = Loop("test", work, every_seconds=60)
+
+    loop.start()
+
+    deadline = time.monotonic() + 5
+    while work.runs < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert work.runs == 3
+    loop.stop()
+    loop.join()
+
+
+def test_loop_works_at_least_as_often_as_told() -> None:
+    work = Work()
+    loop = Loop("test", work, every_seconds=0.01)
+    loop.start()
+    time.sleep(0.3)
+
+    loop.stop()
+    loop.join()
+
+    assert work.runs > 5
+
+
+def test_loop_that_never_started_can_be_stopped() -> None:
+    loop = Loop("test", Work(), every_seconds=1)
+
+    loop.stop()
+    loop.join()

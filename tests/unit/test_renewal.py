@@ -1,0 +1,148 @@
+"""The lease thread: what arms the fence, what does not, and who hears of wishes and of the loss."""
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.domain.errors import LeaseLost
+from app.services.leases import Wishes
+from config.settings import LeaseSettings
+from workers.fence import boot_seconds
+from workers.renewal import Renewal
+
+WISHES = Wishes(requested="pause", pause_saves=True, checkpoint_requests=2)
+
+
+@dataclass
+class RecordingFence:
+    """Kills nobody, remembers everything."""
+
+    armed: list[tuple[float, float]] = field(default_factory=list)
+    disarmed: int = 0
+
+    def arm(self, sent_at, seconds):
+        self.armed.append((sent_at, seconds))
+
+    def disarm(self):
+        self.disarmed += 1
+
+
+class Lease:
+    """A lease in a database that answers as told; the last answer is repeated."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+        self.changed = threading.Condition()
+
+    def __call__(self):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        with self.changed:
+            self.asked += 1
+            self.changed.notify_all()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def wait_asked(self, times):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.asked >= times, 5)
+
+
+@pytest.fixture
+def keep():
+    started = []
+
+    def make(lease, **seconds):
+        fence, lost = RecordingFence(), threading.Event()
+        heard: list[Wishes] = []
+        settings = LeaseSettings(**{"renew_seconds": 0.02, "fence_seconds": 1.0, **seconds})
+        renewal = Renewal(settings, fence, lease, on_wishes=heard.append, on_lost=lambda reason: lost.set())
+        started.append(renewal)
+        return renewal, fence, heard, lost
+
+    yield make
+    for renewal in started:
+        renewal.stop()
+
+
+def test_every_confirmed_renewal_rearms_the_fence_from_its_sending(keep):
+    before = boot_seconds()
+    lease = Lease(WISHES)
+    renewal, fence, heard, _ = keep(lease)
+
+    renewal.start()
+    lease.wait_asked(3)
+    renewal.stop()
+
+    sent = [at for at, _ in fence.armed]
+    assert sent == sorted(sent)
+    assert before <= sent[0] <= boot_seconds()
+    assert {seconds for _, seconds in fence.armed} == {1.0}
+    assert heard[0] == WISHES
+
+
+def test_failed_renewal_does_not_rearm(keep):
+    lease = Lease(WISHES, OSError("the database is away"))
+    renewal, fence, _, lost = keep(lease)
+
+    renewal.start()
+    lease.wait_asked(2)
+    renewal.stop()
+
+    assert len(fence.armed) == 1
+    assert not lost.is_set()
+
+
+def test_lost_lease_is_told_and_not_asked_for_again(keep):
+    lease = Lease(WISHES, LeaseLost("taken away"))
+    renewal, fence, _, lost = keep(lease)
+
+    renewal.start()
+
+    assert lost.wait(5)
+    renewal.stop()
+    assert lease.asked == 2
+    assert len(fence.armed) == 1
+
+
+def test_nothing_starts_on_a_lease_that_is_lost_already(keep):
+    renewal, fence, _, _ = keep(Lease(LeaseLost("taken away")))
+
+    with pytest.raises(LeaseLost):
+        renewal.start()
+
+    assert fence.armed == []
+
+
+def test_nothing_starts_when_the_first_renewal_is_never_confirmed(keep):
+    renewal, fence, _, _ = keep(Lease(OSError("away")), fence_seconds=0.1)
+
+    with pytest.raises(LeaseLost):
+        renewal.start()
+
+    assert fence.armed == []
+
+
+def test_nudge_renews_now(keep):
+    lease = Lease(WISHES)
+    renewal, _, _, _ = keep(lease, renew_seconds=60)
+    renewal.start()
+
+    renewal.nudge()
+
+    lease.wait_asked(2)
+
+
+def test_unfenced_renewal_goes_on_without_arming(keep):
+    lease = Lease(WISHES)
+    renewal, fence, _, _ = keep(lease)
+    renewal.start()
+
+    renewal.unfence()
+    asked, armed = lease.asked, len(fence.armed)
+    lease.wait_asked(asked + 3)
+
+    assert len(fence.armed) <= armed + 1  # one may have been under way
+    assert fence.disarmed

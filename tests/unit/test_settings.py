@@ -1,0 +1,93 @@
+"""The one reader of the environment: every setting parses, and every problem is told at once."""
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from config.settings import SettingsError, client_environment, load_settings, settings_table, variable_name
+
+
+def test_no_environment_makes_valid_settings(tmp_path):
+    settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
+
+    assert settings.database.url == f"sqlite:///{tmp_path}/trainyard.db"
+    assert settings.storage.url == f"file://{tmp_path}/files"
+    assert settings.lease.ttl_seconds == 15.0
+
+
+@pytest.mark.parametrize(("variable", "default", "meaning"), settings_table())
+def test_every_setting_accepts_its_own_default_and_has_a_meaning(variable, default, meaning):
+    settings = load_settings({variable: default} if default else {})
+
+    assert settings == load_settings({})
+    assert meaning.strip()
+
+
+def test_a_variable_reaches_its_field():
+    settings = load_settings({"TRAINYARD_SCHEDULER_POLL_SECONDS": "0.25", "TRAINYARD_NODE_KEEP_RUNS": "yes"})
+
+    assert variable_name("scheduler", "poll_seconds") == "TRAINYARD_SCHEDULER_POLL_SECONDS"
+    assert settings.scheduler.poll_seconds == 0.25
+    assert settings.node.keep_runs is True
+
+
+def test_lists_are_split_as_documented(tmp_path):
+    settings = load_settings(
+        {"TRAINYARD_STORAGE_ROOTS": f"{tmp_path}:/srv/models", "TRAINYARD_FETCH_ALLOW": "10.0.0.0/8, hub.example"}
+    )
+
+    assert settings.storage.roots == (tmp_path, Path("/srv/models"))
+    assert settings.storage_roots[1:] == settings.storage.roots
+    assert settings.fetch.allow == ("10.0.0.0/8", "hub.example")
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(SettingsError) as caught:
+        load_settings(
+            {"TRAINYARD_API_PORT": "eighty", "TRAINYARD_NODE_KEEP_RUNS": "perhaps", "TRAINYARD_SCHEDULER_TICK": "1"}
+        )
+
+    told = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 3
+    assert all(name in told for name in ("TRAINYARD_API_PORT", "TRAINYARD_NODE_KEEP_RUNS", "TRAINYARD_SCHEDULER_TICK"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"TRAINYARD_LEASE_FENCE_SECONDS": "13"}, "TRAINYARD_LEASE_TTL_SECONDS"),
+        ({"TRAINYARD_LEASE_RENEW_SECONDS": "6"}, "TRAINYARD_LEASE_RENEW_SECONDS"),
+        ({"TRAINYARD_API_MAX_STREAMS": "64"}, "TRAINYARD_API_MAX_STREAMS"),
+        ({"TRAINYARD_NODE_SANDBOX": "docker"}, "TRAINYARD_NODE_SANDBOX"),
+        ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(environment, named):
+    with pytest.raises(SettingsError, match=named):
+        load_settings(environment)
+
+
+def test_what_start_wrote_into_the_data_directory_is_found(tmp_path):
+    for name in ("broker.url", "secret.key", "flower.password"):
+        (tmp_path / name).write_text(f"from {name}\n")
+
+    settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
+
+    assert settings.broker.url == "from broker.url"
+    assert settings.security.secret_key == "from secret.key"
+    assert settings.flower.password == "from flower.password"
+
+
+def test_variables_of_clients_and_ranks_are_no_typos():
+    load_settings({"TRAINYARD_URL": "http://127.0.0.1:8000", "TRAINYARD_JOB_ID": "job-1"})
+
+    assert client_environment({"TRAINYARD_URL": "http://x", "TRAINYARD_API_KEY": "k"}) == ("http://x", "k")
+    assert client_environment({}) == ("", "")
+
+
+def test_settings_do_not_change_once_read():
+    settings = load_settings({})
+
+    with pytest.raises(FrozenInstanceError):
+        settings.api.port = 1  # type: ignore[misc]

@@ -1,0 +1,1 @@
+"""What users of Trainyard import: `trainyard.hooks` for training scripts."""

@@ -1,0 +1,86 @@
+"""How the ranks of a script agree on one step boundary without a collective: through small files.
+
+Every rank asks the same question ("stop?") equally often, so the n-th asking of each rank is the
+same step. When a wish reaches a rank, its reader thread notes how often it has asked so far; the
+boundary is the first asking that no rank has passed yet. Only reader threads have to move for
+that, so a rank that waits in a collective of the script cannot block the agreement.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+_POLL_SECONDS = 0.005
+
+
+class Agreement:
+    """One rank's part in it. `directory` is private to the attempt and shared by its ranks."""
+
+    def __init__(self, directory: Path, rank: int, given_up: Callable[[], bool]) -> None:
+        self._directory = directory
+        self._rank = rank
+        self._given_up = given_up
+        self._asked: Counter[str] = Counter()
+        self._proposed: set[str] = set()
+        self._lock = threading.Lock()
+        directory.mkdir(parents=True, exist_ok=True)
+        # First join, then look: a rank that did not see us join has proposed before we look.
+        self._joined(rank).touch()
+        for path in directory.glob("proposal.*"):
+            _, question, number, _ = path.name.split(".")
+            self.propose(question, int(number))
+
+    def propose(self, question: str, number: int = 0) -> None:
+        """Note that the answer to `question` shall become yes, for the `number`-th time."""
+        with self._lock:
+            key = f"{question}.{number}"
+            if key not in self._proposed:
+                self._publish(f"proposal.{key}.{self._rank}", str(self._asked[question]))
+                self._proposed.add(key)
+
+    def due(self, question: str, number: int = 0) -> bool:
+        """Ask once; the same asking is answered yes on every rank."""
+        with self._lock:
+            self._asked[question] += 1
+            asked = self._asked[question]
+            if f"{question}.{number}" not in self._proposed:
+                return False
+        passed = self._passed(f"{question}.{number}")
+        return passed is None or asked > passed
+
+    def contribute(self, round_name: str, outcome: str) -> None:
+        """Say that this rank has done its part of a common work."""
+        self._publish(f"done.{round_name}.{self._rank}", outcome)
+
+    def outcomes(self, round_name: str, world_size: int) -> list[str]:
+        """Wait for every rank's contribution; fewer than `world_size` when given up."""
+        while True:
+            found = [path.read_text() for path in self._directory.glob(f"done.{round_name}.*")]
+            if len(found) >= world_size or self._given_up():
+                return found
+            time.sleep(_POLL_SECONDS)
+
+    def leave(self) -> None:
+        """This rank asks no more, so nobody has to wait for it."""
+        self._joined(self._rank).unlink(missing_ok=True)
+
+    def _passed(self, key: str) -> int | None:
+        """The highest asking that some rank has passed, once all who joined have said; else None."""
+        while not self._given_up():
+            # The joined ones must be listed first: see __init__.
+            ranks = {path.suffix for path in self._directory.glob("joined.*")}
+            counts = {path.suffix: path for path in self._directory.glob(f"proposal.{key}.*")}
+            if ranks <= counts.keys():
+                return max(int(path.read_text()) for path in counts.values())
+            time.sleep(_POLL_SECONDS)
+        return None
+
+    def _joined(self, rank: int) -> Path:
+        return self._directory / f"joined.{rank}"
+
+    def _publish(self, name: str, content: str) -> None:
+        draft = self._directory / f"draft.{name}"
+        draft.write_text(content)
+        draft.rename(self._directory / name)

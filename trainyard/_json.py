@@ -1,0 +1,25 @@
+"""JSON as both ends of a run speak it: one line, and never a bare NaN."""
+
+import json
+import math
+from typing import Any
+
+
+def dumps(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    """`value` as strict JSON; non-finite floats become "NaN", "Infinity" and "-Infinity"."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    options: dict[str, Any] = {"indent": indent, "sort_keys": sort_keys, "separators": separators}
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_without_bare_nan(value), allow_nan=False, **options)
+
+
+def _without_bare_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _without_bare_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_bare_nan(inner) for inner in value]
+    return value

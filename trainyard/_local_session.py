@@ -1,0 +1,71 @@
+"""The double of a supervised session: the run belongs to a person at a terminal."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainyard import _manifest
+from trainyard._session import Identity, Progress, Result, Saved, manifest_for
+from trainyard._wishes import Wishes
+
+_CHECKPOINTS_KEPT = 3
+
+
+class LocalSession:
+    """Stands in when no supervisor is there: prints, and keeps checkpoints under the run directory."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.wishes = Wishes()
+        self._leads = identity.rank == 0
+
+    def declare(self, *, can_checkpoint: bool) -> None:
+        """Nobody asks."""
+
+    def phase(self, name: str) -> None:
+        """Nobody asks."""
+
+    def progress(self, progress: Progress) -> None:
+        """Metrics are enough to read."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        if self._leads:
+            pairs = "  ".join(f"{name}={value:.6g}" for name, value in values.items())
+            self._say(f"step {step}  {pairs}")
+
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
+        final_dir = self._checkpoints() / f"step-{saved.step:08d}"
+        if final_dir.exists():
+            _manifest.discard(final_dir)
+        _manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
+        self._say(f"checkpoint {final_dir}")
+        for old in sorted(final_dir.parent.glob("step-*"))[:-_CHECKPOINTS_KEPT]:
+            _manifest.discard(old)
+        return str(final_dir)
+
+    def newest_checkpoint(self) -> tuple[Path, _manifest.Manifest] | None:
+        """The newest checkpoint of an earlier local run that verifies."""
+        for path in sorted(self._checkpoints().glob("step-*"), reverse=True):
+            try:
+                return path, _manifest.verify(path)
+            except _manifest.CorruptCheckpoint as error:
+                self._say(f"skipping {path}: {error}")
+        return None
+
+    def wait_saved(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def finish(self, result: Result) -> None:
+        if self._leads:
+            outcome = f"stopped ({result.stopped})" if result.stopped else "finished"
+            self._say(f"{outcome} after step {result.step}; output in {result.output or 'nothing'}")
+
+    def fail(self, error_type: str, message: str, stack: str) -> None:
+        """The traceback is on the terminal already."""
+
+    def _checkpoints(self) -> Path:
+        directory = self.identity.run_dir / "checkpoints"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _say(self, text: str) -> None:
+        print(f"trainyard: {text}", flush=True)  # noqa: T201

@@ -1,0 +1,23 @@
+"""Which files of an exported model are its weights: the ones the report's hash is made of."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+WEIGHT_SUFFIXES = frozenset(
+    {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".npy", ".npz", ".onnx", ".pt", ".pth", ".safetensors"}
+)
+
+
+def weight_files(directory: Path | str) -> list[str]:
+    """Relative paths of the weight files below `directory` in sorted order.
+
+    A script may write its model in a form of its own: without any known suffix, every file counts.
+    """
+    names = sorted(_files(Path(directory)))
+    return [name for name in names if Path(name).suffix in WEIGHT_SUFFIXES] or names
+
+
+def _files(root: Path) -> Iterator[str]:
+    for path in root.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            yield path.relative_to(root).as_posix()

@@ -1,0 +1,191 @@
+"""The run as a script sees it: what it was given, what it reports, when it should stop or save."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainyard import _manifest
+from trainyard._agreement import Agreement
+from trainyard._outputs import weight_files
+from trainyard._session import Progress, Result, Saved, Session
+
+
+class Run:
+    """One rank of a run. `hooks.init()` makes it; reports of other ranks than 0 are not shown."""
+
+    def __init__(self, session: Session, spec: Mapping[str, Any], agreement: Agreement | None) -> None:
+        identity = session.identity
+        self.hyperparameters: dict[str, Any] = dict(spec.get("hyperparameters") or {})
+        self.data_paths: list[str] = list(spec.get("data_paths") or [])
+        self.data_config: dict[str, Any] = dict(spec.get("data_config") or {})
+        self.model_path: str = spec.get("model_path") or ""
+        self.output_dir: str = str(_made(identity.run_dir / "output"))
+        self.rank = identity.rank
+        self.world_size = identity.world_size
+        self.stop_reason: str | None = None
+        self._session = session
+        self._resume = spec.get("resume_checkpoint") or None
+        self._work = _made(identity.run_dir / "work")
+        self._progress = Progress(step=int(spec.get("resume_step") or 0))
+        self._metrics: dict[str, float] = {}
+        self._answered_requests = 0
+        self._rounds = itertools.count(1)
+        self._declared = False
+        self._agreement = agreement
+        session.wishes.watch(self._spread_wishes)
+
+    def log_metrics(self, values: Mapping[str, Any], *, step: int | None = None) -> None:
+        """Record numbers (or what float() takes) of one step; NaN is recorded as it is.
+
+        Without `step` they belong to the step of the last `progress`. Never waits.
+        """
+        numbers = {name: float(value) for name, value in values.items()}
+        self._metrics.update(numbers)
+        self._session.metrics(self._progress.step if step is None else step, numbers)
+
+    def progress(
+        self,
+        step: int,
+        total: int | None = None,
+        *,
+        epoch: float | None = None,
+        total_epochs: float | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        """Say how many steps are finished, of how many. Cheap enough for every step."""
+        self._progress = Progress(step=step, total_steps=total, epoch=epoch, total_epochs=total_epochs, tokens=tokens)
+        self._session.progress(self._progress)
+
+    def should_stop(self) -> bool:
+        """Whether the script should save a checkpoint and end now, with exit code 0.
+
+        Ask at every step boundary, equally often on every rank: all ranks then hear yes at the
+        same asking, and for good. It means pause, requeue or cancel; `stop_reason` says which, and
+        for a cancel a checkpoint is not needed. After a pause the script starts again with
+        `resume_checkpoint()` naming its newest checkpoint; one that ends without saving goes back
+        to the checkpoint before that.
+        """
+        if self.stop_reason is not None:
+            return True
+        stop = self._session.wishes.stop
+        due = self._agreement.due("stop") if self._agreement else stop is not None
+        if due:
+            stop = self._session.wishes.stop
+            self.stop_reason = stop.kind if stop else "cancel"
+        return due
+
+    def should_checkpoint(self) -> bool:
+        """Whether somebody asked for a checkpoint without stopping; yes once for each time.
+
+        Ask equally often on every rank, as with `should_stop`.
+        """
+        number = self._answered_requests + 1
+        if self._agreement:
+            due = self._agreement.due("checkpoint", number)
+        else:
+            due = self._session.wishes.checkpoint_requests >= number
+        self._answered_requests += due
+        return due
+
+    def resume_checkpoint(self) -> str | None:
+        """Directory of the checkpoint to go on from, verified; None for a fresh start. Read-only."""
+        self._declare()
+        return self._resume
+
+    @contextlib.contextmanager
+    def checkpoint(
+        self, *, step: int, metrics: Mapping[str, Any] | None = None, all_ranks: bool = False
+    ) -> Iterator[str]:
+        """Give an empty directory to write a checkpoint into; it is committed when the block ends.
+
+        When the block raises, nothing of it is left. Rank 0 saves: on every other rank the
+        directory is scratch and thrown away, so that a script may use the block on all ranks or on
+        rank 0 only. With `all_ranks=True` every rank must enter the block for this step, all get
+        the same directory, each writes files of its own names, and rank 0 commits when all are
+        through; if one of them raises, nothing is committed and rank 0 raises, too. That needs
+        Trainyard around it.
+        """
+        if all_ranks and self.world_size > 1 and self._agreement is None:
+            raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only")
+        self._declare()
+        together = all_ranks and self.world_size > 1
+        directory = self._draft(step, together=together)
+        numbers = {name: float(value) for name, value in (metrics or {}).items()}
+        self._session.phase("CHECKPOINTING")
+        try:
+            try:
+                yield str(directory)
+            except BaseException:
+                self._settle(step, together=together, outcome="failed")
+                raise
+            if self._settle(step, together=together, outcome="written"):
+                saved = Saved(step=step, epoch=self._progress.epoch or 0.0, metrics=numbers)
+                self._session.commit_checkpoint(directory, saved)
+        finally:
+            if self.rank == 0 or not together:
+                _manifest.discard(directory)
+            self._session.phase("TRAINING")
+
+    def finish(self) -> None:
+        """Report how the script ended. Called by itself when the script ends."""
+        if self._agreement:
+            self._agreement.leave()
+        weights = () if self.stop_reason else tuple(weight_files(self.output_dir))
+        self._session.finish(
+            Result(
+                stopped=self.stop_reason,
+                step=self._progress.step,
+                tokens=self._progress.tokens or 0,
+                final_metrics=self._metrics,
+                output=self.output_dir if weights else "",
+                weight_files=weights,
+            )
+        )
+
+    def fail(self, error_type: str, message: str, stack: str) -> None:
+        """Report why the script breaks. Called by itself when the script raises."""
+        self._session.fail(error_type, message, stack)
+
+    def _draft(self, step: int, *, together: bool) -> Path:
+        """A new empty directory; the same on all ranks when they write together."""
+        writer = "all" if together else f"rank-{self.rank}"
+        path = self._work / f"checkpoint-{step}-{writer}.tmp"
+        if not together:
+            _manifest.discard(path)
+        return _made(path)
+
+    def _settle(self, step: int, *, together: bool, outcome: str) -> bool:
+        """Whether this rank now has a complete checkpoint to commit."""
+        if not together:
+            return self.rank == 0 and outcome == "written"
+        if self._agreement is None:
+            return False
+        round_name = f"{step}-{next(self._rounds)}"
+        self._agreement.contribute(round_name, outcome)
+        if self.rank != 0 or outcome == "failed":
+            return False
+        outcomes = self._agreement.outcomes(round_name, self.world_size)
+        if outcomes.count("written") < self.world_size:
+            raise RuntimeError(f"checkpoint at step {step}: not every rank wrote its part")
+        return True
+
+    def _declare(self) -> None:
+        if not self._declared:
+            self._declared = True
+            self._session.declare(can_checkpoint=True)
+
+    def _spread_wishes(self) -> None:
+        """Runs on the reader thread, so that a rank busy with its step still takes part."""
+        if self._agreement is None:
+            return
+        if self._session.wishes.stop is not None:
+            self._agreement.propose("stop")
+        for number in range(1, self._session.wishes.checkpoint_requests + 1):
+            self._agreement.propose("checkpoint", number)
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

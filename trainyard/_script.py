@@ -1,0 +1,160 @@
+"""Ties a run to the life of a script's process: where it is started from and how it ends."""
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from trainyard._agreement import Agreement
+from trainyard._channel import ChannelClosed
+from trainyard._local_session import LocalSession
+from trainyard._run import Run
+from trainyard._session import Identity, Session, SupervisedSession
+from trainyard._wishes import CheckpointNotSaved, Stop
+
+LOCAL_RUN_DIR = "trainyard-run"
+_SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
+
+
+def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
+    """The run of this process, reporting by itself when the process ends."""
+    channel = os.environ.get("TRAINYARD_CHANNEL")
+    if channel:
+        spec = json.loads(Path(os.environ["TRAINYARD_SPEC"]).read_text(encoding="utf-8"))
+        identity = _identity(spec)
+        session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
+        session.phase("TRAINING")
+        agreement = _agreement(session)
+    else:
+        session = local = LocalSession(_local_identity())
+        newest = local.newest_checkpoint()
+        spec = {"resume_checkpoint": str(newest[0]), "resume_step": newest[1].step} if newest else {}
+        agreement = None
+    run = Run(session, _with_defaults(spec, defaults), agreement)
+    _Ending(run, session, supervised=bool(channel)).watch()
+    return run
+
+
+def _identity(spec: Mapping[str, Any]) -> Identity:
+    return Identity(
+        run_dir=Path(spec["run_dir"]),
+        job_id=spec["job_id"],
+        attempt=spec["attempt"],
+        framework=spec["framework"],
+        training_type=spec["training_type"],
+        threads_per_rank=spec.get("threads_per_rank") or 1,
+        rank=_rank(),
+        world_size=_world_size(),
+    )
+
+
+def _local_identity() -> Identity:
+    run_dir = Path(LOCAL_RUN_DIR).absolute()
+    return Identity(run_dir=run_dir, rank=_rank(), world_size=_world_size())
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _agreement(session: Session) -> Agreement | None:
+    identity = session.identity
+    if identity.world_size == 1:
+        return None
+
+    def given_up() -> bool:
+        stop = session.wishes.stop
+        return stop is not None and stop.kind == "cancel"
+
+    return Agreement(identity.run_dir / "work" / "agreement", identity.rank, given_up)
+
+
+def _with_defaults(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    given = spec.get("hyperparameters") or {}
+    return {
+        **spec,
+        "hyperparameters": {**defaults["hyperparameters"], **given},
+        "data_paths": spec.get("data_paths") or defaults["data_paths"],
+        "model_path": spec.get("model_path") or defaults["model_path"],
+    }
+
+
+class _Ending:
+    """Reports exactly once how this process ends: normally, by an exception or by SIGTERM."""
+
+    def __init__(self, run: Run, session: Session, *, supervised: bool) -> None:
+        self._run = run
+        self._session = session
+        self._supervised = supervised
+        self._pid = os.getpid()
+        self._reported = False
+        self._previous_hook = sys.excepthook
+
+    def watch(self) -> None:
+        sys.excepthook = self._on_exception
+        atexit.register(self._on_exit)
+        # Python allows handlers in the main thread only; a handler of the script's own stays.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_exit(self) -> None:
+        if not self._first():
+            return
+        try:
+            self._run.finish()
+        except ChannelClosed:
+            return
+        except CheckpointNotSaved as error:
+            message = f"the checkpoint of this stop could not be stored: {error}"
+            self._run.fail("STORAGE_ERROR", message, "")
+            # An exception cannot change the exit code any more at this point.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if self._first():
+            stack = "".join(traceback.format_exception(kind, error, trace))
+            self._fail(_error_type(kind), f"{kind.__name__}: {error}", stack)
+        self._previous_hook(kind, error, trace)
+
+    def _on_sigterm(self, _number: int, frame: FrameType | None) -> None:
+        if not self._supervised and self._session.wishes.stop is None:
+            # A terminal's way to say pause; the second one ends the script at once.
+            self._session.wishes.receive({"type": Stop("pause", save_checkpoint=True).kind})
+            return
+        if self._first():
+            stack = "".join(traceback.format_stack(frame))
+            self._fail("RANK_KILLED", "ended by SIGTERM", stack)
+        # Unwinds the script, so that an unfinished checkpoint is removed.
+        raise SystemExit(_SIGTERM_EXIT_CODE)
+
+    def _fail(self, error_type: str, message: str, stack: str) -> None:
+        try:
+            self._run.fail(error_type, message, stack)
+        except ChannelClosed:
+            return
+
+    def _first(self) -> bool:
+        """True once, and never in a child that the script forked."""
+        first = not self._reported and os.getpid() == self._pid
+        self._reported = True
+        return first
+
+
+def _error_type(kind: type[BaseException]) -> str:
+    # torch's own class is known by its name: torch must not be imported for this.
+    out_of_memory = issubclass(kind, MemoryError) or kind.__name__ == "OutOfMemoryError"
+    return "OUT_OF_MEMORY" if out_of_memory else "SCRIPT_ERROR"

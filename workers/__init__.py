@@ -1,0 +1,1 @@
+"""Everything that runs on a training machine: node worker, supervisors, launcher, sandbox, trainers."""

@@ -1,0 +1,142 @@
+"""A node worker's care for its machine's attempts: takes up, adopts, passes nudges on, releases the dead, cleans up."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+from app.domain.errors import TrainyardError
+from app.domain.retry import Backoff
+from app.extensions import Database
+from app.services import leases, scheduling
+from app.services.leases import LiveLease
+from config.settings import Settings
+from workers import processes
+from workers.processes import ProcessIdentity
+from workers.run_directory import RunDirectory, runs_root
+from workers.spawning import is_starting, reap_supervisors, start_attempt
+
+log = logging.getLogger(__name__)
+
+CLEAN_SECONDS = 60.0
+# A process that is not there may be one that is not there yet.
+LOOKS_BEFORE_DEATH = 2
+
+
+class AttemptKeeper:
+    """``look`` belongs to one thread; ``nudge`` may be called from any and returns at once."""
+
+    def __init__(self, settings: Settings, db: Database, node: str) -> None:
+        self._settings = settings
+        self._db = db
+        self._node = node
+        self._nudged: set[str] = set()
+        self._lock = threading.Lock()
+        self._missing: dict[str, int] = {}  # lease → how often its supervisor was not found
+        self._adopted: set[str] = set()
+        self._cleaned_at = float("-inf")
+
+    def nudge(self, job_id: str) -> None:
+        """Somebody changed what they want of a job; its supervisor is told at the next look."""
+        with self._lock:
+            self._nudged.add(job_id)
+
+    def look(self) -> None:
+        """Once over everything. What the database raises goes through."""
+        reap_supervisors()
+        self._take_up()
+        live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
+        self._pass_nudges_on(live)
+        for lease in live:
+            self._watch(lease)
+        self._missing = {key: n for key, n in self._missing.items() if key in {lease.lease_id for lease in live}}
+        if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
+            self._clean()
+            self._cleaned_at = time.monotonic()
+
+    def _take_up(self) -> None:
+        """Start what was dispatched to this node, whether its message arrived or not."""
+        for job_id, attempt in scheduling.dispatched_to(self._db, self._node):
+            try:
+                start_attempt(self._settings, self._db, job_id, attempt, node=self._node)
+            except TrainyardError as error:
+                log.warning("attempt %s of job %s not taken up: %s", attempt, job_id, error)
+
+    def _pass_nudges_on(self, live: list[LiveLease]) -> None:
+        with self._lock:
+            nudged, self._nudged = self._nudged, set()
+        for lease in live:
+            identity = _identity(lease)
+            if lease.job_id in nudged and identity is not None and identity.is_alive():
+                os.kill(identity.pid, signal.SIGUSR1)
+
+    def _watch(self, lease: LiveLease) -> None:
+        if is_starting(lease.job_id, lease.attempt) or self._is_alive(lease):
+            self._missing.pop(lease.lease_id, None)
+            self._adopt(lease)
+            return
+        if lease.boot_id != processes.place():
+            return  # another boot or container: nothing can be proved from here, the lease runs out by itself
+        looks = self._missing.get(lease.lease_id, 0) + 1
+        self._missing[lease.lease_id] = looks
+        if looks >= LOOKS_BEFORE_DEATH:
+            self._release(lease)
+
+    def _is_alive(self, lease: LiveLease) -> bool:
+        identity = _identity(lease)
+        if identity is not None:
+            return identity.is_alive()
+        return bool(processes.supervisors_of(lease.job_id, lease.attempt))  # it has not introduced itself yet
+
+    def _adopt(self, lease: LiveLease) -> None:
+        """Nothing has to be done for it: it holds its lease by itself. Said once, for the log."""
+        if lease.lease_id not in self._adopted and lease.supervisor_pid is not None:
+            self._adopted.add(lease.lease_id)
+            log.info("job %s attempt %s runs under supervisor %s", lease.job_id, lease.attempt, lease.supervisor_pid)
+
+    def _release(self, lease: LiveLease) -> None:
+        """The supervisor is provably dead: free the lease now instead of letting it run out."""
+        if not processes.kill_attempt(lease.job_id, lease.attempt):
+            log.error("job %s: a process of attempt %s can't be killed", lease.job_id, lease.attempt)
+            return
+        scheduler = self._settings.scheduler
+        backoff = Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
+        taken = leases.take_away(
+            self._db,
+            lease,
+            cause="SUPERVISOR_LOST",
+            message=f"the supervisor of attempt {lease.attempt} on {self._node} died",
+            actor=f"node@{self._node}",
+            backoff=backoff,
+        )
+        if taken:
+            log.warning("job %s: the supervisor of attempt %s died; lease released", lease.job_id, lease.attempt)
+
+    def _clean(self) -> None:
+        """Remove run directories whose attempt is over and whose supervisor could not do it."""
+        if self._settings.node.keep_runs:
+            return
+        left = _run_directories(self._settings)
+        # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
+        live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)}
+        for job_id, attempt, directory in left:
+            if (job_id, attempt) in live or processes.supervisors_of(job_id, attempt):
+                continue
+            if not processes.processes_of_attempt(job_id, attempt):
+                directory.remove()
+
+
+def _identity(lease: LiveLease) -> ProcessIdentity | None:
+    if lease.supervisor_pid is None or lease.supervisor_started is None or lease.boot_id is None:
+        return None
+    return ProcessIdentity(lease.supervisor_pid, lease.supervisor_started, lease.boot_id)
+
+
+def _run_directories(settings: Settings) -> list[tuple[str, int, RunDirectory]]:
+    found = []
+    for path in runs_root(settings.data.dir).glob("*/*"):
+        number = path.name.removesuffix(".taken")
+        if number.isdecimal():
+            found.append((path.parent.name, int(number), RunDirectory(path.with_name(number))))
+    return found

@@ -1,0 +1,142 @@
+"""The end of an attempt: checkpoints and model to the storage, the last reports, and the outcome in one transaction."""
+
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.domain.errors import LeaseLost, StaleJob
+from app.domain.events import EventType
+from app.domain.job_state import JobState
+from app.domain.retry import Backoff
+from app.extensions import Database
+from app.services import attempts
+from app.services.attempts import Outcome, Work
+from app.storage.storage import Storage
+from config.settings import Settings
+from workers.checkpoint_store import CheckpointStore
+from workers.database_errors import passes
+from workers.failures import AttemptFailed
+from workers.log_store import LogStore
+from workers.outcomes import Sightings, Verdict, judge
+from workers.ranks import Ranks
+from workers.renewal import Renewal
+from workers.reports import Note, Reporter
+from workers.results import StoredModel, store_model
+from workers.run_directory import RunDirectory
+
+log = logging.getLogger(__name__)
+
+# A cancelled job's checkpoints stay, but nobody waits long for one that was under way.
+CANCELLED_DRAIN_SECONDS = 10.0
+LOG_SECONDS = 10.0
+RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A finished attempt's parts, as the supervisor held them."""
+
+    settings: Settings
+    db: Database
+    storage: Storage
+    work: Work
+    run: RunDirectory
+    seen: Sightings
+    ranks: Ranks
+    reporter: Reporter
+    checkpoints: CheckpointStore
+    logs: LogStore
+    renewal: Renewal
+    began: float
+
+
+def conclude(attempt: Attempt) -> JobState:
+    """Store what is left, write the outcome, and return the job's new state. No rank runs any more.
+
+    The lease is renewed and fenced until everything is stored. Raises LeaseLost; nothing was concluded then.
+    """
+    verdict = judge(attempt.seen)
+    attempt.checkpoints.drain(CANCELLED_DRAIN_SECONDS if verdict.kind == "cancelled" else None)
+    model = StoredModel()
+    if verdict.kind == "completed":
+        try:
+            model = _export(attempt)
+        except AttemptFailed as error:
+            verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
+    _report_the_last(attempt, verdict)
+    attempt.reporter.flush()
+    attempt.logs.close(LOG_SECONDS)
+    attempt.renewal.unfence()
+    return _finish(attempt, verdict, model)
+
+
+def _export(attempt: Attempt) -> StoredModel:
+    """Move the output to the storage; the job is EXPORTING meanwhile, if there is any."""
+    ranks = attempt.ranks
+    ranks.enter(JobState.EXPORTING if any(attempt.run.output.iterdir()) else JobState.TRAINING)
+    return store_model(attempt.storage, attempt.work.job_id, attempt.run.output, attempt.seen.result)
+
+
+def _report_the_last(attempt: Attempt, verdict: Verdict) -> None:
+    result, reporter = attempt.seen.result, attempt.reporter
+    if result is not None and result.stopped is None and verdict.kind == "completed":
+        attempt.ranks.report_end(result)
+    for gone in attempt.seen.exits:
+        if gone.exit_code != 0 and verdict.kind == "failed":
+            how = gone.signal or f"exit code {gone.exit_code}"
+            reporter.add(
+                Note(
+                    kind=EventType.RANK_EXITED,
+                    message=f"rank {gone.rank} ended: {how}",
+                    data={"rank": gone.rank, "exit_code": gone.exit_code, "signal": gone.signal},
+                )
+            )
+
+
+def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> JobState:
+    """Write the outcome, however long the database is away. Raises LeaseLost."""
+    outcome = _outcome(attempt, verdict, model)
+    scheduler = attempt.settings.scheduler
+    backoff = Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
+    while True:
+        try:
+            return attempts.finish(attempt.db, attempt.work, outcome, backoff)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            if passes(error) or isinstance(error, StaleJob):
+                log.warning("the outcome could not be written yet: %s", error)
+                time.sleep(RETRY_SECONDS)
+                continue
+            if outcome.cause == "INTERNAL":
+                raise
+            log.exception("the outcome %s can't be written", outcome.kind)
+            message = f"the outcome {outcome.kind} could not be written: {type(error).__name__}"
+            outcome = replace(
+                outcome, kind="failed", cause="INTERNAL", message=message, stack="", artifacts=(), report={}
+            )
+
+
+def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
+    result = attempt.seen.result
+    final = dict(result.final_metrics) if result is not None and result.final_metrics else attempt.ranks.final_metrics
+    return Outcome(
+        kind=verdict.kind,
+        cause=verdict.cause,
+        message=verdict.message,
+        stack=verdict.stack,
+        exit_code=verdict.exit_code,
+        related_task=verdict.related_task,
+        end_step=result.step if result is not None else attempt.ranks.last_step,
+        ran_seconds=round(time.monotonic() - attempt.began, 3),
+        report=model.report(_writable(final)) if verdict.kind == "completed" else {},
+        artifacts=model.artifacts,
+    )
+
+
+def _writable(metrics: dict[str, float]) -> dict[str, Any]:
+    """JSON has no NaN: such values are written by name."""
+    names = {math.inf: "Infinity", -math.inf: "-Infinity"}
+    return {k: v if math.isfinite(v) else names.get(v, "NaN") for k, v in metrics.items()}

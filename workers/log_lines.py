@@ -1,0 +1,119 @@
+"""Raw output of ranks → numbered lines: cut when too long, dropped with a notice when there are too many."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+MAX_LINE_BYTES = 16 * 1024
+CUT_MARK = " … [trainyard: line cut at 16 KiB]"
+# What one rank may write on average, with room for a burst such as a long traceback or a model's summary.
+BYTES_PER_SECOND = 1 << 20
+BURST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of one rank; ``number`` counts within the attempt over all its ranks."""
+
+    number: int
+    rank: int
+    at: datetime
+    text: str
+
+
+class LineSplitter:
+    """Cuts a rank's bytes into lines of bounded length; what is incomplete waits for the rest."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._cut = False  # the rest of the current line is thrown away
+
+    def feed(self, data: bytes) -> list[str]:
+        *lines, rest = data.split(b"\n")
+        done = []
+        for line in lines:
+            self._add(line)
+            done.append(self._complete())
+        self._add(rest)
+        return done
+
+    def flush(self) -> list[str]:
+        """The last line when it had no end."""
+        return [self._complete()] if self._rest else []
+
+    def _add(self, piece: bytes) -> None:
+        room = MAX_LINE_BYTES - len(self._rest)
+        self._rest += piece[:room]
+        self._cut = self._cut or len(piece) > room
+
+    def _complete(self) -> str:
+        text = self._rest.decode("utf-8", "replace").replace("\0", "�")
+        mark = CUT_MARK if self._cut else ""
+        self._rest.clear()
+        self._cut = False
+        # A progress bar redraws its line; what a terminal would show at the end is what counts.
+        return text.rstrip("\r").rpartition("\r")[2] + mark
+
+
+class FloodGate:
+    """A bucket of bytes that fills with time: says whether a line may pass, and counts those that may not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bytes = float(BURST_BYTES)
+        self._at = clock()
+        self._dropped = 0
+
+    def admit(self, size: int) -> bool:
+        now = self._clock()
+        self._bytes = min(BURST_BYTES, self._bytes + (now - self._at) * BYTES_PER_SECOND)
+        self._at = now
+        # After a drop the bucket must fill a little first: one notice per pause, not one per line.
+        if self._bytes < size + (BURST_BYTES // 4 if self._dropped else 0):
+            self._dropped += 1
+            return False
+        self._bytes -= size
+        return True
+
+    def take_dropped(self) -> int:
+        """How many lines were held back since the last one that passed."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+
+class LogNumbering:
+    """Turns the output of all ranks of an attempt into numbered lines."""
+
+    def __init__(self, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._splitters = [LineSplitter() for _ in range(ranks)]
+        self._gates = [FloodGate(clock) for _ in range(ranks)]
+        self._last = 0
+
+    def feed(self, rank: int, data: bytes) -> list[LogLine]:
+        return self._number(rank, self._splitters[rank].feed(data))
+
+    def flush(self, rank: int) -> list[LogLine]:
+        """What is left of a rank whose output ended, with the notice of what was dropped."""
+        lines = self._number(rank, self._splitters[rank].flush())
+        return lines + self._notice(rank)
+
+    def say(self, text: str, rank: int = 0) -> LogLine:
+        """A line of ours among the rank's own."""
+        self._last += 1
+        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=f"[trainyard] {text}")
+
+    def _number(self, rank: int, texts: list[str]) -> list[LogLine]:
+        at = datetime.now(UTC)
+        lines: list[LogLine] = []
+        for text in texts:
+            if not self._gates[rank].admit(len(text) + 1):
+                continue
+            lines += self._notice(rank)
+            self._last += 1
+            lines.append(LogLine(number=self._last, rank=rank, at=at, text=text))
+        return lines
+
+    def _notice(self, rank: int) -> list[LogLine]:
+        dropped = self._gates[rank].take_dropped()
+        return [self.say(f"{dropped} lines dropped: more than 1 MiB per second", rank)] if dropped else []

@@ -1,0 +1,237 @@
+"""What ranks may say on the channel, as values; everything in it is checked here, because the sender may be hostile."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+MAX_TEXT = 64_000
+MAX_NAME = 128
+MAX_METRICS = 1000
+MAX_FILES = 100_000
+MAX_STEP = 2**31 - 1
+MAX_TOKENS = 2**62
+PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
+STOPPED = ("pause", "cancel", "requeue")
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class BadMessage(ValueError):
+    """A message that does not say what its type promises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello:
+    rank: int
+    can_checkpoint: bool
+
+
+@dataclass(frozen=True)
+class Phase:
+    phase: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    step: int
+    total_steps: int | None
+    epoch: float
+    total_epochs: float | None
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricPoint:
+    step: int
+    at: datetime
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointReady:
+    step: int
+    path: str
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    stopped: str | None
+    step: int
+    tokens: int
+    final_metrics: Mapping[str, float]
+    weight_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    rank: int
+    error_type: str
+    message: str
+    stack: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    rank: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankExit:
+    rank: int
+    exit_code: int
+    signal: str | None
+
+
+Report = Hello | Phase | Progress | MetricPoint | CheckpointReady | Result | Failure | Done | RankExit
+Fields = Mapping[str, Any]
+
+
+def parse(message: Fields) -> Report:
+    """The message as a value. Raises BadMessage with the field at fault."""
+    parser = _PARSERS.get(message["type"])
+    if parser is None:
+        raise BadMessage(f"unknown type {message['type']!r:.100}; known: {', '.join(sorted(_PARSERS))}")
+    return parser(message)
+
+
+def clean_text(value: object, limit: int = MAX_TEXT) -> str:
+    """Text that any database and any reader takes: valid Unicode, no NUL, bounded."""
+    text = value if isinstance(value, str) else ""
+    return text[:limit].encode("utf-8", "replace").decode().replace("\0", "�")
+
+
+def _hello(message: Fields) -> Hello:
+    return Hello(rank=_rank(message), can_checkpoint=message.get("can_checkpoint") is True)
+
+
+def _phase(message: Fields) -> Phase:
+    if message.get("phase") not in PHASES:
+        raise BadMessage(f"phase must be one of {', '.join(PHASES)}")
+    return Phase(message["phase"])
+
+
+def _progress(message: Fields) -> Progress:
+    total = message.get("total_steps")
+    epochs = message.get("total_epochs")
+    return Progress(
+        step=_whole(message, "step"),
+        total_steps=None if total is None else _whole(message, "total_steps"),
+        epoch=_amount(message, "epoch"),
+        total_epochs=None if epochs is None else _amount(message, "total_epochs"),
+        tokens=_whole(message, "tokens", default=0, most=MAX_TOKENS),
+    )
+
+
+def _metric(message: Fields) -> MetricPoint:
+    return MetricPoint(step=_whole(message, "step"), at=_time(message.get("at")), values=_numbers(message, "values"))
+
+
+def _checkpoint(message: Fields) -> CheckpointReady:
+    return CheckpointReady(
+        step=_whole(message, "step"), path=_text(message, "path"), metrics=_numbers(message, "metrics")
+    )
+
+
+def _result(message: Fields) -> Result:
+    stopped = message.get("stopped")
+    if stopped is not None and stopped not in STOPPED:
+        raise BadMessage(f"stopped must be null or one of {', '.join(STOPPED)}")
+    files = message.get("weight_files") or []
+    if not isinstance(files, list) or len(files) > MAX_FILES or not all(isinstance(name, str) for name in files):
+        raise BadMessage("weight_files must be a list of names")
+    return Result(
+        stopped=stopped,
+        step=_whole(message, "step"),
+        tokens=_whole(message, "tokens", default=0, most=MAX_TOKENS),
+        final_metrics=_numbers(message, "final_metrics"),
+        weight_files=tuple(files),
+    )
+
+
+def _error(message: Fields) -> Failure:
+    return Failure(
+        rank=_rank(message),
+        error_type=clean_text(message.get("error_type"), 32),
+        message=clean_text(message.get("message"), 8000),
+        stack=clean_text(message.get("stack")),
+    )
+
+
+def _rank_exit(message: Fields) -> RankExit:
+    killed_by = message.get("signal")
+    return RankExit(
+        rank=_rank(message),
+        exit_code=_whole(message, "exit_code"),
+        signal=killed_by if isinstance(killed_by, str) else None,
+    )
+
+
+def _rank(message: Fields) -> int:
+    return _whole(message, "rank", default=0)
+
+
+def _text(message: Fields, name: str) -> str:
+    value = message.get(name)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise BadMessage(f"{name} must be a non-empty string")
+    return value
+
+
+def _whole(message: Fields, name: str, *, default: int | None = None, most: int = MAX_STEP) -> int:
+    value = message.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise BadMessage(f"{name} must be a whole number from 0 to {most}, not {value!r:.100}")
+    return value
+
+
+def _amount(message: Fields, name: str) -> float:
+    value = _number(message.get(name) or 0)
+    if not 0 <= value <= MAX_STEP:  # NaN is not either
+        raise BadMessage(f"{name} must be a finite number of at least 0")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str) and value in SPECIAL:
+        return SPECIAL[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadMessage(f"not a number: {value!r:.100}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _numbers(message: Fields, name: str) -> dict[str, float]:
+    values = message.get(name)
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or len(values) > MAX_METRICS:
+        raise BadMessage(f"{name} must be an object of at most {MAX_METRICS} numbers")
+    return {clean_text(key, MAX_NAME): _number(value) for key, value in values.items()}
+
+
+def _time(value: Any) -> datetime:
+    """The sender's time; ours when it is missing or odd, for it is only shown."""
+    try:
+        at = datetime.fromisoformat(value)
+        return at.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        return datetime.now(UTC)
+
+
+_PARSERS: dict[str, Callable[[Fields], Report]] = {
+    "hello": _hello,
+    "phase": _phase,
+    "progress": _progress,
+    "metric": _metric,
+    "checkpoint": _checkpoint,
+    "result": _result,
+    "error": _error,
+    "done": lambda message: Done(rank=_rank(message)),
+    "rank_exit": _rank_exit,
+}

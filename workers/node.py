@@ -1,0 +1,122 @@
+"""The bootstep that makes a Celery worker a node: inventory, queues, heartbeat, and care for this machine's attempts.
+
+Its threads need no broker: they start before Celery's consumer, which waits for one for ever.
+"""
+
+import logging
+from importlib import metadata
+from typing import Any
+
+from celery import bootsteps
+
+from app.domain.errors import NotFound
+from app.domain.routing import dispatch_queue
+from app.extensions import Database
+from app.services import nodes
+from app.services.nodes import NodeReport
+from config.queues import consume_only, node_name
+from config.settings import Settings
+from workers.attempt_keeper import AttemptKeeper
+from workers.background import Background
+from workers.inventory import take_inventory
+from workers.node_config import read_node_config
+from workers.processes import place
+from workers.sandbox import PROCESS, choose_sandbox
+
+log = logging.getLogger(__name__)
+
+
+class NodeStep(bootsteps.StartStopStep):
+    """``worker.app.runtime`` holds settings and database, and takes our ``on_nudge``.
+
+    Stopping detaches: supervisors have sessions of their own, live on, and are found again by the next worker.
+    """
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        super().__init__(worker, **options)
+        runtime = worker.app.runtime
+        self._node = Node(runtime.settings, runtime.database)
+        consume_only(worker.app, self._node.queues)
+        runtime.on_nudge = self._node.nudge
+
+    def start(self, worker: Any) -> None:
+        del worker
+        self._node.start()
+
+    def stop(self, worker: Any) -> None:
+        del worker
+        self._node.stop()
+
+    terminate = stop
+
+
+class Node:
+    """This machine: what it reports of itself, and the two threads that do it."""
+
+    def __init__(self, settings: Settings, db: Database) -> None:
+        self._db = db
+        self._report = make_report(settings)
+        self._registered = False
+        self._keeper = AttemptKeeper(settings, db, self._report.name)
+        self._heart = Background("heartbeat", self._beat, settings.node.heartbeat_seconds)
+        self._care = Background("attempts", self._keeper.look, settings.node.poll_seconds)
+
+    @property
+    def queues(self) -> list[str]:
+        """Where messages for this node arrive: one queue for each type of its devices."""
+        types = sorted({device.type for device in self._report.devices})
+        return [dispatch_queue(kind, self._report.name) for kind in types]
+
+    def start(self) -> None:
+        self._heart.start()
+        self._care.start()
+
+    def stop(self) -> None:
+        self._care.stop()
+        self._heart.stop()
+
+    def nudge(self, job_id: str) -> None:
+        """Have the job's supervisor look at its wishes now; returns at once."""
+        self._keeper.nudge(job_id)
+        self._care.wake()
+
+    def _beat(self) -> None:
+        if not self._registered:
+            nodes.register(self._db, self._report)
+            self._registered = True
+            log.info("node %s offers %d devices", self._report.name, len(self._report.devices))
+            return
+        try:
+            nodes.heartbeat(self._db, self._report.name)
+        except NotFound:
+            self._registered = False  # somebody removed it, or the database is another one: introduce ourselves again
+            self._heart.wake()
+
+
+def make_report(settings: Settings) -> NodeReport:
+    """What this machine has. Raises NodeConfigError, and RuntimeError for a sandbox that is demanded but impossible."""
+    config = read_node_config(settings.node.config)
+    inventory = take_inventory(config, settings.data.dir)
+    sandbox = choose_sandbox(settings.node.sandbox).kind
+    if sandbox == PROCESS and settings.node.sandbox != PROCESS:
+        log.warning("bubblewrap does not work here: jobs run as plain processes, without confinement")
+    return NodeReport(
+        name=node_name(settings),
+        devices=inventory.devices,
+        cpu_cores=inventory.cpu_cores,
+        ram_mb=inventory.ram_mb,
+        storage_mb=inventory.storage_mb,
+        sandbox=sandbox,
+        version=_version(),
+        boot_id=place(),
+        labels=config.labels,
+        capabilities=config.capabilities,
+        limits=config.jobs,
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("trainyard")
+    except metadata.PackageNotFoundError:
+        return ""

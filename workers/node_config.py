@@ -1,0 +1,100 @@
+"""node.toml: what the operator says about a machine."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KNOWN = {"labels", "capabilities", "jobs", "devices"}
+KNOWN_DEVICE = {"type", "memory_mb", "count"}
+
+
+class NodeConfigError(Exception):
+    """node.toml says something that has no meaning; ``problems`` names everything."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(f"{path}:\n  " + "\n  ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredDevices:
+    """Simulated devices: they are scheduled like GPUs of that type and run on the CPU."""
+
+    type: str
+    memory_mb: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    labels: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    jobs: dict[str, Any] = field(default_factory=dict)
+    devices: tuple[DeclaredDevices, ...] = ()
+
+
+def read_node_config(path: Path | None) -> NodeConfig:
+    """The configuration of this node; without a file all is detected. Raises NodeConfigError."""
+    if path is None:
+        return NodeConfig()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NodeConfigError(path, [str(error)]) from error
+    problems = [f"{name}: unknown; known: {', '.join(sorted(KNOWN))}" for name in sorted(document.keys() - KNOWN)]
+    config = NodeConfig(
+        labels=_names(document, "labels", problems),
+        capabilities=_names(document, "capabilities", problems),
+        jobs=_table(document, "jobs", problems),
+        devices=_devices(document, problems),
+    )
+    if problems:
+        raise NodeConfigError(path, problems)
+    return config
+
+
+def _names(document: dict[str, Any], name: str, problems: list[str]) -> tuple[str, ...]:
+    value = document.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        problems.append(f'{name}: must be a list of strings, such as ["rack-7"]')
+        return ()
+    return tuple(value)
+
+
+def _table(document: dict[str, Any], name: str, problems: list[str]) -> dict[str, Any]:
+    value = document.get(name, {})
+    if not isinstance(value, dict):
+        problems.append(f"{name}: must be a table [{name}]")
+        return {}
+    return value
+
+
+def _devices(document: dict[str, Any], problems: list[str]) -> tuple[DeclaredDevices, ...]:
+    value = document.get("devices", [])
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        problems.append("devices: must be an array of tables [[devices]]")
+        return ()
+    return tuple(_declared(number, item, problems) for number, item in enumerate(value))
+
+
+def _declared(number: int, item: dict[str, Any], problems: list[str]) -> DeclaredDevices:
+    where = f"devices[{number}]"
+    problems += [
+        f"{where}.{name}: unknown; known: type, memory_mb, count" for name in sorted(item.keys() - KNOWN_DEVICE)
+    ]
+    kind, memory_mb, count = item.get("type"), item.get("memory_mb", 0), item.get("count", 1)
+    if not isinstance(kind, str) or not kind:
+        problems.append(f'{where}.type: must be the name of a device type, such as "h200"')
+        kind = ""
+    if not _is_whole(memory_mb, 0, 1 << 40):
+        problems.append(f"{where}.memory_mb: must be a whole number of at least 0")
+        memory_mb = 0
+    if not _is_whole(count, 1, 4096):
+        problems.append(f"{where}.count: must be a whole number from 1 to 4096")
+        count = 1
+    return DeclaredDevices(type=kind, memory_mb=memory_mb, count=count)
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

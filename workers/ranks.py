@@ -1,0 +1,292 @@
+"""The running ranks of an attempt: what they say is passed on, and what is wished is told them."""
+
+import logging
+import os
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+
+from app.domain.job_state import JobState
+from app.services.telemetry import MetricPoint as StoredPoint
+from app.services.telemetry import Progress as StoredProgress
+from trainyard._channel import LineDecoder, Message
+from workers import messages
+from workers.channel import ChannelServer, Connection
+from workers.checkpoint_store import CheckpointStore
+from workers.launcher import Launched, launch
+from workers.log_lines import LogNumbering
+from workers.log_store import LogStore
+from workers.main_loop import MainLoop
+from workers.outcomes import Sightings
+from workers.preparing import Prepared
+from workers.reports import PhaseChange, Reporter
+from workers.run_directory import RunDirectory
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 18
+LAST_LINES = 50  # of a rank, shown as the stack of an error that it did not explain
+# The agent kills after the grace; beyond this nothing of it can be waited for.
+KILL_MARGIN_SECONDS = 1.0
+DRAIN_SECONDS = 2.0
+
+
+class Ranks:
+    """Launched ranks; all methods belong to the loop's thread."""
+
+    def __init__(
+        self,
+        loop: MainLoop,
+        run: RunDirectory,
+        seen: Sightings,
+        *,
+        reporter: Reporter,
+        checkpoints: CheckpointStore,
+        logs: LogStore,
+    ) -> None:
+        self._loop = loop
+        self._run = run
+        self._seen = seen
+        self._reporter = reporter
+        self._checkpoints = checkpoints
+        self._logs = logs
+        self._launched: Launched | None = None
+        self._server: ChannelServer | None = None
+        self._numbering = LogNumbering(0)
+        self._last_lines: dict[int, deque[str]] = {}
+        self._open_logs: set[int] = set()
+        self._decoder = LineDecoder()
+        self._phase: JobState | None = None
+        self._start_step = 0
+        self._pending: list[Message] = []  # commands for ranks that have not connected yet
+        self._oom_kills_before = 0
+        self._first_progress: tuple[int, float] | None = None
+        self._last_progress: messages.Progress | None = None
+        self.last_step = 0
+        self.final_metrics: dict[str, float] = {}
+        self.ended = False
+
+    def launch(self, prepared: Prepared) -> None:
+        """Start the ranks. Main thread only."""
+        plan = prepared.plan
+        self._start_step = self.last_step = prepared.start.step
+        self._server = ChannelServer(self._run.channel, self._loop, self._hear)
+        self._numbering = LogNumbering(plan.spec["world_size"])
+        self._oom_kills_before = oom_kills()
+        self._launched = launched = launch(plan)
+        self._loop.watch(launched.control, self._hear_agent)
+        for rank, fd in enumerate(launched.log_fds):
+            self._last_lines[rank] = deque(maxlen=LAST_LINES)
+            self._open_logs.add(fd)
+            self._loop.watch(fd, partial(self._read_log, rank, fd))
+        if self._seen.custom:
+            self.enter(JobState.TRAINING)
+
+    def ask_to_stop(self, kind: str, *, save: bool) -> bool:
+        """Have the ranks stop together at a step boundary; False when this script can't be asked, only ended."""
+        if self._waits_for_hello():
+            self._pending.append({"type": kind, "save_checkpoint": save})
+            return True
+        if not self._can_checkpoint():
+            return False
+        self._tell({"type": kind, "save_checkpoint": save})
+        return True
+
+    def ask_for_checkpoint(self) -> None:
+        """Have them save now and go on."""
+        if self._waits_for_hello():
+            self._pending.append({"type": "checkpoint"})
+        else:
+            self._tell({"type": "checkpoint"})
+
+    def answer(self, message: Message) -> None:
+        """Pass on what became of a checkpoint."""
+        self._tell(message)
+
+    def terminate(self, grace_seconds: float) -> None:
+        """SIGTERM, after the grace SIGKILL."""
+        self._seen.terminated = True
+        if self._launched is not None:
+            self._launched.stop(grace_seconds)
+            self._loop.call_after(grace_seconds + KILL_MARGIN_SECONDS, self._kill_what_is_left)
+
+    def end(self) -> None:
+        """Make sure that no process is left, then hear what they still said. Returns only when nothing is left."""
+        if self._launched is None:
+            return
+        while not self._launched.kill(root_pid=os.getpid()):
+            # Its device is not free while it exists, so the lease stays ours.
+            log.error("a process of the attempt can't be killed; the devices stay reserved")
+        self._seen.out_of_memory_kills = oom_kills() - self._oom_kills_before
+        self._drain()
+        for rank, fd in enumerate(self._launched.log_fds):
+            self._keep_lines(rank, flush=True)
+            self._loop.forget(fd)
+            os.close(fd)
+        self._loop.forget(self._launched.control)
+        self._launched.control.close()
+        if self._server is not None:
+            self._server.close()
+        self._seen.last_lines = {rank: list(lines) for rank, lines in self._last_lines.items()}
+
+    def enter(self, phase: JobState) -> None:
+        """Move the job to a phase, through TRAINING if it was not there yet."""
+        if self._phase is None and phase is not JobState.TRAINING:
+            self.enter(JobState.TRAINING)
+        if phase is not self._phase:
+            self._phase = phase
+            self._reporter.add(PhaseChange(to=phase, start_step=self._start_step))
+
+    def report_end(self, result: messages.Result) -> None:
+        """Bring the progress to where the finished training said it ended."""
+        last = self._last_progress
+        total = max(result.step, last.total_steps or 0) if last is not None else result.step
+        self._reporter.progress(
+            StoredProgress(
+                step=result.step,
+                total_steps=total or None,
+                epoch=last.epoch if last is not None else 0.0,
+                total_epochs=last.total_epochs if last is not None else None,
+                tokens=result.tokens or (last.tokens if last is not None else 0),
+            )
+        )
+
+    # ---- what ranks say
+
+    def _hear(self, connection: Connection, message: Message) -> None:
+        try:
+            report = messages.parse(message)
+        except messages.BadMessage as error:
+            log.warning("skipped a %.40r of rank %s: %s", message["type"], connection.rank, error)
+            return
+        self._seen.spoke = True
+        if isinstance(report, messages.Hello):
+            self._greet(connection, report)
+        elif isinstance(report, messages.Failure):
+            self._seen.said.append(report)
+        elif message.get("rank", 0) == 0:
+            self._take_from_leader(report)
+
+    def _greet(self, connection: Connection, hello: messages.Hello) -> None:
+        connection.rank = hello.rank
+        connection.can_checkpoint = hello.can_checkpoint
+        for command in self._pending if not connection.greeted else []:
+            connection.send(command)
+        connection.greeted = True
+
+    def _take_from_leader(self, report: messages.Report) -> None:
+        if isinstance(report, messages.Phase):
+            self.enter(JobState(report.phase))
+        elif isinstance(report, messages.Progress):
+            self.enter(self._phase or JobState.TRAINING)
+            self._progress(report)
+        elif isinstance(report, messages.MetricPoint):
+            self.enter(self._phase or JobState.TRAINING)
+            self.final_metrics.update(report.values)
+            self._reporter.points(
+                [StoredPoint(name=n, step=report.step, at=report.at, value=v) for n, v in report.values.items()]
+            )
+        elif isinstance(report, messages.CheckpointReady):
+            self._checkpoints.offer(report)
+        elif isinstance(report, messages.Result):
+            self._seen.result = report
+
+    def _progress(self, report: messages.Progress) -> None:
+        self.last_step = report.step
+        self._last_progress = report
+        now = time.monotonic()
+        if self._first_progress is None or report.step < self._first_progress[0]:
+            self._first_progress = (report.step, now)
+        self._reporter.progress(
+            StoredProgress(
+                step=report.step,
+                total_steps=report.total_steps,
+                epoch=report.epoch,
+                total_epochs=report.total_epochs,
+                tokens=report.tokens,
+                eta_seconds=self._eta(report, now),
+            )
+        )
+
+    def _eta(self, report: messages.Progress, now: float) -> float | None:
+        """By the mean speed of this attempt; None before it can be told."""
+        if self._first_progress is None or report.total_steps is None:
+            return None
+        first_step, since = self._first_progress
+        done = report.step - first_step
+        if done <= 0:
+            return None
+        return round(max(0, report.total_steps - report.step) * (now - since) / done, 1)
+
+    def _hear_agent(self) -> None:
+        if self._launched is None or self.ended:
+            return
+        try:
+            data = self._launched.control.recv(READ_BYTES)
+        except OSError:
+            data = b""
+        for message in self._decoder.feed(data):
+            report = messages.parse(message)
+            if isinstance(report, messages.RankExit):
+                self._seen.exits.append(report)
+        if not data:
+            self._loop.forget(self._launched.control)
+            self._seen.exit_code = self._launched.wait()
+            self.ended = True
+
+    def _read_log(self, rank: int, fd: int) -> None:
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self._keep_lines(rank, data)
+        else:
+            self._loop.forget(fd)
+            self._open_logs.discard(fd)
+
+    def _keep_lines(self, rank: int, data: bytes = b"", *, flush: bool = False) -> None:
+        lines = self._numbering.flush(rank) if flush else self._numbering.feed(rank, data)
+        self._last_lines[rank].extend(line.text for line in lines)
+        self._logs.add(lines)
+
+    # ---- what ranks are told
+
+    def _tell(self, message: Message) -> None:
+        if self._server is not None:
+            self._server.broadcast(message)
+
+    def _leader(self) -> Connection | None:
+        connections = self._server.connections if self._server is not None else []
+        return next((c for c in connections if c.greeted and c.rank == 0), None)
+
+    def _waits_for_hello(self) -> bool:
+        """A built-in trainer says hello as soon as its imports are done; a script may never do it."""
+        return not self._seen.custom and self._leader() is None
+
+    def _can_checkpoint(self) -> bool:
+        leader = self._leader()
+        return leader is not None and leader.can_checkpoint
+
+    def _kill_what_is_left(self) -> None:
+        if self._launched is not None and not self.ended:
+            self._launched.process.kill()
+
+    def _drain(self) -> None:
+        """Read to the end what dead ranks left in sockets and pipes."""
+        late: list[bool] = []
+        self._loop.call_after(DRAIN_SECONDS, lambda: late.append(True))
+        self._loop.run_until(lambda: bool(late) or (self.ended and not self._open_logs and not self._connections()))
+
+    def _connections(self) -> list[Connection]:
+        return self._server.connections if self._server is not None else []
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return int(count)
+    return 0

@@ -1,0 +1,66 @@
+"""Which checkpoint an attempt goes on from: the newest that verifies, fetched to this machine if it lies elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.services.checkpoints import ResumeCandidate
+from app.storage.failures import StorageRefused
+from app.storage.storage import Storage
+from trainyard import _manifest
+from workers.failures import AttemptFailed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """A checkpoint that could not be used, and why."""
+
+    checkpoint_id: str
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartPoint:
+    """Where to go on from; ``path`` None means from the beginning."""
+
+    path: Path | None
+    step: int
+    checkpoint_id: str | None
+    rejected: tuple[Rejected, ...]
+
+
+def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scratch: Path) -> StartPoint:
+    """The first candidate that verifies. Raises AttemptFailed while the storage is away: the newest may be good."""
+    rejected: list[Rejected] = []
+    for candidate in newest_first:
+        try:
+            path = _fetched(storage, candidate, scratch / candidate.checkpoint_id)
+            _verify(path, candidate)
+        except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
+            rejected.append(Rejected(checkpoint_id=candidate.checkpoint_id, step=candidate.step, reason=str(error)))
+            continue
+        except (TransientStorageError, OSError) as error:
+            raise AttemptFailed("STORAGE_ERROR", f"checkpoint {candidate.checkpoint_id}: {error}") from error
+        return StartPoint(
+            path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=tuple(rejected)
+        )
+    return StartPoint(path=None, step=0, checkpoint_id=None, rejected=tuple(rejected))
+
+
+def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path:
+    key = storage.key_of(candidate.uri)
+    in_place = storage.local_path(key)
+    if in_place is not None:
+        if not in_place.is_dir():
+            raise NotFound(f"the storage has no {key}")
+        return in_place.resolve()
+    storage.fetch_tree(key, target)
+    return target
+
+
+def _verify(path: Path, candidate: ResumeCandidate) -> None:
+    manifest = _manifest.verify(path)
+    if _manifest.digest(manifest) != candidate.sha256:
+        raise _manifest.CorruptCheckpoint(_manifest.NAME, "is not the manifest that was recorded")

@@ -1,0 +1,154 @@
+"""What a built-in trainer is given and may call; it knows nothing of HTTP, leases, queues or Celery."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard import _manifest
+from trainyard._local_session import LocalSession
+from trainyard._session import Identity, Progress, Result, Saved, Session, SupervisedSession
+from trainyard._wishes import CheckpointNotSaved, Stop
+
+__all__ = [
+    "CheckpointNotSaved",
+    "Progress",
+    "Result",
+    "RunContext",
+    "RunSpec",
+    "Saved",
+    "Stop",
+    "local_run",
+    "supervised_run",
+]
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """The job as a rank needs it: everything resolved to local paths and typed values."""
+
+    run_dir: Path
+    framework: str
+    training_type: str
+    hyperparameters: Document
+    model_path: str
+    data_paths: tuple[str, ...]
+    job_id: str = "local"
+    attempt: int = 1
+    tokenizer_path: str = ""
+    training_config: Document = field(default_factory=dict)
+    data_config: Document = field(default_factory=dict)
+    output_config: Document = field(default_factory=dict)
+    device_type: str = "cpu"
+    world_size: int = 1
+    threads_per_rank: int = 1
+    resume_checkpoint: str = ""
+
+    @classmethod
+    def from_document(cls, document: Document) -> "RunSpec":
+        """The spec.json of a supervisor; what a trainer has no use for is left out."""
+        given = {name: document[name] for name in cls.__dataclass_fields__ if document.get(name) is not None}
+        paths = {"run_dir": Path(document["run_dir"]), "data_paths": tuple(document["data_paths"])}
+        return cls(**{**given, **paths})
+
+
+class RunContext:
+    """One rank's run. Reports of other ranks than 0 are dropped, so that all may run the same code."""
+
+    def __init__(self, spec: RunSpec, session: Session) -> None:
+        self.spec = spec
+        self._session = session
+
+    @property
+    def rank(self) -> int:
+        return self._session.identity.rank
+
+    @property
+    def work_dir(self) -> Path:
+        """Scratch of this attempt, shared by its ranks; on one file system with the checkpoints."""
+        return _made(self.spec.run_dir / "work")
+
+    @property
+    def output_dir(self) -> Path:
+        """Where the finished model goes."""
+        return _made(self.spec.run_dir / "output")
+
+    @property
+    def stop(self) -> Stop | None:
+        """The wish to end at the next step boundary, as this rank has heard it: agree before acting."""
+        return self._session.wishes.stop
+
+    @property
+    def checkpoint_requests(self) -> int:
+        """How often a checkpoint without a stop was asked for; to be agreed on, too."""
+        return self._session.wishes.checkpoint_requests
+
+    def resume_manifest(self) -> _manifest.Manifest | None:
+        """The manifest of the checkpoint to go on from, None for a fresh start.
+
+        Its files were verified by whoever put them there. Raises CorruptCheckpoint.
+        """
+        return _manifest.read(self.spec.resume_checkpoint) if self.spec.resume_checkpoint else None
+
+    def phase(self, name: str) -> None:
+        """TRAINING, CHECKPOINTING (only while training stands still), EVALUATING or EXPORTING."""
+        self._session.phase(name)
+
+    def report_progress(self, progress: Progress) -> None:
+        """Cheap enough for every step; sent at most every half second and always at the end."""
+        self._session.progress(progress)
+
+    def report_metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Never waits for the supervisor; NaN and infinities are reported as they are."""
+        self._session.metrics(step, values)
+
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
+        """Complete what one rank collected in `tmp_dir` and hand it over; rank 0 only, one at a time."""
+        return self._session.commit_checkpoint(tmp_dir, saved)
+
+    def wait_saved(self, path: str) -> bool:
+        """Wait until a committed checkpoint is in storage; False after a cancel. Raises CheckpointNotSaved."""
+        return self._session.wait_saved(path)
+
+    def finish(self, result: Result) -> None:
+        """The last word of a rank that did its work."""
+        self._session.finish(result)
+
+    def fail(self, error_type: str, message: str, stack: str) -> None:
+        """The last word of a rank that could not; it must exit non-zero afterwards."""
+        self._session.fail(error_type, message, stack)
+
+
+def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:
+    """The run of this process under a supervisor; `on_orphaned` runs when that one is gone."""
+    spec = RunSpec.from_document(json.loads(Path(spec_path).read_text(encoding="utf-8")))
+    identity = _identity(spec, int(os.environ.get("RANK", "0")))
+    session = SupervisedSession(os.environ["TRAINYARD_CHANNEL"], identity, can_checkpoint=True, on_orphaned=on_orphaned)
+    return RunContext(spec, session)
+
+
+def local_run(spec: RunSpec) -> RunContext:
+    """The same for a plain script: prints its metrics, keeps its checkpoints in the run directory."""
+    return RunContext(spec, LocalSession(_identity(spec, int(os.environ.get("RANK", "0")))))
+
+
+def _identity(spec: RunSpec, rank: int) -> Identity:
+    return Identity(
+        run_dir=spec.run_dir,
+        rank=rank,
+        world_size=spec.world_size,
+        job_id=spec.job_id,
+        attempt=spec.attempt,
+        framework=spec.framework,
+        training_type=spec.training_type,
+        threads_per_rank=spec.threads_per_rank,
+    )
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,118 @@
+"""Starts the supervisor of an attempt as a process of its own session, which outlives the node worker."""
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import IO
+
+import sqlalchemy
+
+from app.extensions import Database
+from app.services import leases
+from config.settings import Settings, variable_name
+from workers.processes import place
+
+# Handed from here so that they are reaped; a supervisor whose node worker died is reaped by init.
+_spawned: list[subprocess.Popen[bytes]] = []
+_starting: list[tuple[str, int]] = []  # twice when message and poll meet
+_lock = threading.Lock()
+
+
+def start_attempt(settings: Settings, db: Database, job_id: str, attempt: int, *, node: str) -> bool:
+    """Claim a dispatched attempt and start its supervisor; False when it was not (or no longer) ours to claim.
+
+    Safe to call twice for the same attempt, also at the same time: the claim is one conditional UPDATE.
+    """
+    reap_supervisors()
+    with _lock:
+        _starting.append((job_id, attempt))
+    try:
+        if leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place()) is None:
+            return False
+        spawn_supervisor(settings, job_id, attempt)
+        return True
+    finally:
+        with _lock:
+            _starting.remove((job_id, attempt))
+
+
+def is_starting(job_id: str, attempt: int) -> bool:
+    """Whether a thread of this process is between the claim of an attempt and the start of its supervisor."""
+    with _lock:
+        return (job_id, attempt) in _starting
+
+
+def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
+    """Start the supervisor of a claimed attempt; returns its pid."""
+    with _log_file(settings.data.dir) as log:
+        process = subprocess.Popen(
+            [*_interpreter(), "-m", "workers.supervisor", "--job", job_id, "--attempt", str(attempt)],
+            env=supervisor_environment(settings),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    with _lock:
+        _spawned.append(process)
+    return process.pid
+
+
+def reap_supervisors() -> None:
+    """Collect the supervisors of this process that have ended."""
+    with _lock:
+        _spawned[:] = [process for process in _spawned if process.poll() is None]
+
+
+def supervisor_environment(settings: Settings) -> dict[str, str]:
+    """This process's environment with exactly these settings in it."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
+    ours |= settings_environment(settings)
+    ours["PYTHONSAFEPATH"] = "1"
+    ours["PYTHONPATH"] = str(Path(__file__).parents[1])
+    ours["MALLOC_ARENA_MAX"] = "1"  # a few quiet threads don't need a heap each
+    return ours
+
+
+def settings_environment(settings: Settings) -> dict[str, str]:
+    """The variables from which ``load_settings`` makes equal settings."""
+    variables = {}
+    for concern in fields(settings):
+        part = getattr(settings, concern.name)
+        for each in fields(part):
+            variables[variable_name(concern.name, each.name)] = _text(getattr(part, each.name))
+    return variables
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        separator = ":" if all(isinstance(item, Path) for item in value) else ","
+        return separator.join(map(str, value))
+    return str(value)
+
+
+def _interpreter() -> list[str]:
+    """Without docstrings (3.5 MB of every supervisor) where the installation has compiled SQLAlchemy that way.
+
+    Elsewhere each start would compile it anew, which takes longer than everything else.
+    """
+    compiled = importlib.util.cache_from_source(sqlalchemy.__file__, optimization="2")
+    return [sys.executable, "-OO"] if Path(compiled).exists() else [sys.executable]
+
+
+@contextlib.contextmanager
+def _log_file(data_dir: Path) -> Iterator[IO[bytes]]:
+    """One file for all supervisors of this node: each line says whose it is."""
+    directory = data_dir / "log"
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "supervisors.log").open("ab", buffering=0) as file:
+        yield file

@@ -1,0 +1,1 @@
+"""The built-in trainers: the only place that imports torch."""

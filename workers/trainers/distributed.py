@@ -1,0 +1,99 @@
+"""The ranks of a training as one group: joining, agreeing at step boundaries, leaving."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from workers.run_context import RunContext, RunSpec, Stop
+
+# Tokenizing on the first rank may take long while the others wait in a barrier.
+_TIMEOUT = timedelta(hours=6)
+_LAUNCH_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+# In the order of precedence: when ranks have heard different wishes, the highest counts for all.
+_STOPS = (
+    None,
+    Stop("requeue", save_checkpoint=True),
+    Stop("pause", save_checkpoint=True),
+    Stop("requeue", save_checkpoint=False),
+    Stop("pause", save_checkpoint=False),
+    Stop("cancel", save_checkpoint=False),
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What all ranks do at this step boundary."""
+
+    stop: Stop | None
+    save: bool
+
+
+def join(spec: RunSpec) -> None:
+    """Fix the threads and the device of this process, and join the other ranks if there are any."""
+    torch.set_num_threads(spec.threads_per_rank)
+    if spec.world_size == 1:
+        # accelerate would form a group of one.
+        for name in _LAUNCH_VARIABLES:
+            os.environ.pop(name, None)
+        return
+    if spec.device_type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=_TIMEOUT)
+
+
+def leave() -> None:
+    """Part from the other ranks, all at the same moment.
+
+    Left to the interpreter's exit, gloo's threads abort about one process in ten after its success.
+    """
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Go on only when every rank has come here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+@contextmanager
+def first_rank_first(rank: int) -> Iterator[None]:
+    """Rank 0 does the work of the block, then the others, who find its result in a cache."""
+    if rank != 0:
+        wait_for_all()
+    yield
+    if rank == 0:
+        wait_for_all()
+
+
+class StepBoundary:
+    """Turns the wishes that each rank has heard into one decision of all ranks."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._requests_done = 0
+        # On the CPU in any case: asking must not make the GPU finish its queue first.
+        self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
+
+    def decide(self) -> Decision:
+        """Ask once at the end of every step, on every rank."""
+        stop_rank, requests = self._agreed(_STOPS.index(self._context.stop), self._context.checkpoint_requests)
+        stop = _STOPS[stop_rank]
+        asked, self._requests_done = requests > self._requests_done, requests
+        return Decision(stop, save=stop.save_checkpoint if stop else asked)
+
+    def _agreed(self, *numbers: int) -> list[int]:
+        """The maximum over all ranks, number by number."""
+        if self._group is None:
+            return list(numbers)
+        values = torch.tensor(numbers)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self._group)
+        return [int(value) for value in values.tolist()]

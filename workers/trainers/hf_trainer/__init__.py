@@ -1,0 +1,1 @@
+"""Trainers on Hugging Face's Trainer and trl."""

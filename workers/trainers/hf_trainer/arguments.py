@@ -1,0 +1,105 @@
+"""From a job's document to trl's configuration: every value that is set, and why."""
+
+from typing import Any
+
+from trl.trainer.sft_config import SFTConfig
+
+from workers.run_context import RunContext
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.pretrained import precision
+
+_DEFAULT_SAVE_STEPS = 500
+_SIX_HOURS = 6 * 3600
+
+
+def sft_config(context: RunContext, *, validates: bool, conversational: bool, marks_assistant: bool) -> SFTConfig:
+    """The configuration of a supervised fine-tuning. Raises InvalidConfig."""
+    values = context.spec.hyperparameters
+    data = context.spec.data_config
+    return SFTConfig(
+        **_optimization(context),
+        **_cadence(context, validates=validates),
+        **_surroundings(context),
+        max_length=data.get("max_seq_length") or 1024,
+        packing=values["packing"],
+        assistant_only_loss=conversational and marks_assistant and values["assistant_only_loss"],
+        # None lets trl decide by the records: True would be refused where there is no completion.
+        completion_only_loss=None if values["completion_only_loss"] else False,
+    )
+
+
+def _optimization(context: RunContext) -> dict[str, Any]:
+    values = context.spec.hyperparameters
+    data = context.spec.data_config
+    batch_size = data.get("batch_size") or 8
+    copied = (
+        "learning_rate",
+        "num_train_epochs",
+        "max_steps",
+        "lr_scheduler_type",
+        "optim",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "max_grad_norm",
+    )
+    seed = 42 if data.get("seed") is None else data["seed"]
+    return {
+        **{name: values[name] for name in copied},
+        "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
+        "neftune_noise_alpha": values["neftune_noise_alpha"] or None,
+        "activation_checkpointing": values["gradient_checkpointing"],
+        "per_device_train_batch_size": batch_size,
+        "per_device_eval_batch_size": values["eval_batch_size"] or batch_size,
+        "gradient_accumulation_steps": data.get("gradient_accumulation_steps") or 1,
+        "seed": seed,
+        "data_seed": seed,
+    }
+
+
+def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
+    """When to save, evaluate and log; evaluation follows the checkpoints unless the job says otherwise."""
+    checkpoint = context.spec.output_config.get("checkpoint") or {}
+    save_strategy = checkpoint.get("save_strategy") or "steps"
+    save_steps = checkpoint.get("save_steps") or _DEFAULT_SAVE_STEPS
+    evaluation = context.spec.training_config.get("evaluation") or {}
+    eval_strategy = evaluation.get("strategy") or (save_strategy if validates else "no")
+    if eval_strategy != "no" and not validates:
+        raise InvalidConfig(
+            f"evaluation.strategy is {eval_strategy}, but there is no validation data: "
+            "set data_config.validation_split or give a source with split validation"
+        )
+    return {
+        "save_strategy": save_strategy,
+        "save_steps": save_steps,
+        "eval_strategy": eval_strategy,
+        "eval_steps": evaluation.get("steps") or save_steps,
+        "logging_strategy": "steps",
+        "logging_steps": context.spec.hyperparameters["logging_steps"],
+        # A NaN must be seen, not replaced by the average of the losses before it.
+        "logging_nan_inf_filter": False,
+    }
+
+
+def _surroundings(context: RunContext) -> dict[str, Any]:
+    spec = context.spec
+    on_cpu = spec.device_type != "cuda"
+    chosen = precision(spec)
+    pin_memory = spec.data_config.get("pin_memory")
+    distributed: dict[str, Any] = {}
+    if spec.world_size > 1:
+        # Every parameter of a full fine-tuning gets a gradient; looking for others costs each step.
+        distributed = {"ddp_backend": "gloo" if on_cpu else "nccl", "ddp_find_unused_parameters": False}
+    return {
+        "output_dir": str(context.work_dir / "trainer"),
+        "use_cpu": on_cpu,
+        "bf16": chosen.bf16,
+        "fp16": chosen.fp16,
+        "dataloader_num_workers": spec.data_config.get("num_workers") or 0,
+        "dataloader_pin_memory": not on_cpu if pin_memory is None else pin_memory,
+        "ddp_timeout": _SIX_HOURS,
+        "report_to": [],
+        "disable_tqdm": True,
+        **distributed,
+    }

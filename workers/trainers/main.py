@@ -1,0 +1,60 @@
+"""Entry point of a built-in rank: `python -m workers.trainers.main --spec RUN_DIR/spec.json`."""
+
+import argparse
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+from trainyard._channel import ChannelClosed
+from workers.run_context import RunContext, supervised_run
+
+# Nobody is left to report to; the number only tells a reader of process tables why.
+_ORPHANED = 74
+
+
+def main() -> NoReturn:
+    """Train, report how it ended, and leave without the interpreter's own exit (see `distributed.leave`)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spec", required=True)
+    context = supervised_run(parser.parse_args().spec, on_orphaned=lambda: os._exit(_ORPHANED))
+    code = _run(context)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(context: RunContext) -> int:
+    try:
+        _train(context)
+    except ChannelClosed:
+        return _ORPHANED
+    except Exception as error:  # noqa: BLE001  (the outermost loop: whatever it is, it is reported)
+        return _failed(context, error)
+    return 0
+
+
+def _train(context: RunContext) -> None:
+    # Imported only now: the supervisor has heard this rank before torch takes its seconds.
+    from workers.trainers import distributed, registry  # noqa: PLC0415
+
+    trainer = registry.load(context.spec.framework, context.spec.training_type)
+    distributed.join(context.spec)
+    result = trainer(context).run()
+    distributed.leave()
+    context.finish(result)
+
+
+def _failed(context: RunContext, error: Exception) -> int:
+    from workers.trainers import failures  # noqa: PLC0415
+
+    traceback.print_exc()
+    try:
+        context.fail(failures.error_type(error), f"{type(error).__name__}: {error}", traceback.format_exc())
+    except ChannelClosed:
+        return _ORPHANED
+    return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Which class trains what: one line per (framework, training type)."""
+
+import importlib
+
+from workers.trainers.base import Trainer
+
+TRAINERS: dict[tuple[str, str], str] = {
+    ("HF_TRAINER", "SFT"): "workers.trainers.hf_trainer.sft:SftTrainer",
+}
+
+
+class UnknownTrainer(LookupError):
+    """There is no built-in trainer for this pair."""
+
+
+def load(framework: str, training_type: str) -> type[Trainer]:
+    """The trainer's class; imports what it needs, and nothing of the others."""
+    try:
+        module, _, name = TRAINERS[framework, training_type].partition(":")
+    except KeyError:
+        known = ", ".join("/".join(pair) for pair in sorted(TRAINERS))
+        raise UnknownTrainer(f"no trainer for {framework}/{training_type}; known: {known}") from None
+    trainer: type[Trainer] = getattr(importlib.import_module(module), name)
+    return trainer
