@@ -1,7 +1,8 @@
 """The unbound database: nothing connects before `bind`, and one place knows how each database must be opened."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ class Database:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._turn: AbstractContextManager[object] = nullcontext()
 
     def bind(self, engine: Engine) -> "Database":
         self._engine = engine
+        if engine.dialect.name == "sqlite":
+            # SQLite lets waiting writers poll with growing pauses; threads of one process queue up here instead.
+            self._turn = threading.Lock()
         return self
 
     @property
@@ -29,7 +34,8 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Commits when the block ends, rolls back when it raises. On SQLite it holds the write lock from its start."""
-        with Session(self.engine.execution_options(writes=True), expire_on_commit=False) as session, session.begin():
+        writing = self.engine.execution_options(writes=True)
+        with self._turn, Session(writing, expire_on_commit=False) as session, session.begin():
             yield session
 
     @contextmanager

@@ -31,7 +31,7 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
-    url: str = setting("", "SQLAlchemy URL; empty: SQLite in the data directory")
+    url: str = setting("", "SQLAlchemy URL; empty: the one `trainyard up` was last given, else SQLite in the data directory")
     busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another one; a PostgreSQL connect timeout")
     pool_size: int = setting(10, "connections kept per process (PostgreSQL)")
 
@@ -138,6 +138,10 @@ class Settings:
     @property
     def broker_url_file(self) -> Path:
         return self.data.dir / "broker.url"
+
+    @property
+    def database_url_file(self) -> Path:
+        return self.data.dir / "database.url"
 
     @property
     def storage_roots(self) -> tuple[Path, ...]:
@@ -252,7 +256,8 @@ def _complete(settings: Settings) -> Settings:
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     values["data"] = DataSettings(dir=data_dir)
     if not settings.database.url:
-        values["database"] = _with(settings.database, url=f"sqlite:///{data_dir / 'trainyard.db'}")
+        url = _first_line(data_dir / "database.url") or f"sqlite:///{data_dir / 'trainyard.db'}"
+        values["database"] = _with(settings.database, url=url)
     if not settings.storage.url:
         values["storage"] = _with(settings.storage, url=f"file://{data_dir / 'files'}")
     if not settings.broker.url:

@@ -33,7 +33,11 @@ def platform(data_dir: Path, *, roots: Path) -> Iterator[Client]:
         yield _client(process, data_dir, log_path)
     finally:
         process.terminate()
-        process.wait(STOP_SECONDS)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()  # its children die with it
+            process.wait()
 
 
 def _start(data_dir: Path, roots: Path, output: int) -> "subprocess.Popen[bytes]":

@@ -48,7 +48,7 @@ class Everything:
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
         self._with_flower = with_flower
         self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
-        self._readiness = Readiness(host, port)
+        self._readiness = Readiness(host, port, node=settings.node.name, key_file=settings.admin_key_file)
 
     def run(self) -> None:
         """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
@@ -69,10 +69,13 @@ class Everything:
         return self._settings.data.dir
 
     def _start_redis(self) -> None:
+        # Processes that are started alone find here what only our environment says.
         write_roots(self._settings)
+        if os.environ.get("TRAINYARD_DATABASE_URL"):
+            replace_secret(self._settings.database_url_file, self._settings.database.url)
         url_path = self._settings.broker_url_file
         if os.environ.get("TRAINYARD_BROKER_URL"):
-            replace_secret(url_path, self._settings.broker.url)  # for processes that are started alone
+            replace_secret(url_path, self._settings.broker.url)
             return
         server = embedded_redis.choose(self._dir, url_path)
         server.write_configuration()
@@ -95,12 +98,12 @@ class Everything:
         return False
 
     def _start_others(self) -> None:
-        # In the order in which the last of them decides when we are ready.
-        self._group.start(self._spec("coordinator", worker_command(self._settings, COORDINATOR)))
+        # The node first and the coordinator last: that one makes `/health/ready` say 200.
+        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(self._settings, NODE)))
         fd = self._listener.fileno()
         api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
         self._group.start(replace(api, pass_fds=(fd,)))
-        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(self._settings, NODE)))
+        self._group.start(self._spec("coordinator", worker_command(self._settings, COORDINATOR)))
         if self._with_flower:
             flower = self._spec("flower", flower_command(self._settings))
             environment = {**flower.environment, **flower_environment(self._settings)}

@@ -27,6 +27,7 @@ def api(host: str | None, port: int | None) -> None:
     with failures_as_messages():
         settings = replace(prepare(settings), api=changed)
     address = f"[{changed.host}]" if ":" in changed.host else changed.host
+    click.echo(f"API on http://{address}:{changed.port}")
     _become(api_command(settings, bind=f"{address}:{changed.port}"), settings)
 
 

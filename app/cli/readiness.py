@@ -12,12 +12,14 @@ COMPLAIN_SECONDS = 10.0
 
 
 class Readiness:
-    """Of the API that listens at host and port."""
+    """Of the API that listens at host and port, and of the one node that is started with it."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, node: str, key_file: Path) -> None:
         # Where "any address" listens, this machine is reached by the loopback one.
         self._host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 – compared, not bound
         self._port = port
+        self._node = node
+        self._key_file = key_file
         self._complain_at = time.monotonic() + COMPLAIN_SECONDS
 
     @property
@@ -26,17 +28,20 @@ class Readiness:
         return f"http://{host}:{self._port}"
 
     def look(self, say: Callable[[str], None]) -> bool:
-        """Whether `/health/ready` answers 200; from time to time says why it does not."""
-        status, said = self._ask()
+        """Whether `/health/ready` answers 200 and the node is known; from time to time says what is missing."""
+        status, said = self._ask("/health/ready")
+        if status == 200:
+            # Before it has registered, the first job would not be told that it can never fit.
+            status, said = self._ask(f"/v1/nodes/{self._node}", key=self._key_file.read_text().strip())
         if status != 200 and time.monotonic() > self._complain_at:
             say(f"Not ready yet: {said}")
             self._complain_at = time.monotonic() + COMPLAIN_SECONDS
         return status == 200
 
-    def _ask(self) -> tuple[int, str]:
+    def _ask(self, path: str, *, key: str = "") -> tuple[int, str]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_SECONDS)
         try:
-            connection.request("GET", "/health/ready")
+            connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
             response = connection.getresponse()
             return response.status, _message(response.read())
         except (OSError, http.client.HTTPException):

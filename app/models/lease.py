@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import ID, Base, utc_now
@@ -29,5 +29,6 @@ class Lease(Base):
     released_at: Mapped[datetime | None]
     # How a restarted node worker recognises the supervisor: a pid alone may have been used again.
     supervisor_pid: Mapped[int | None]
-    supervisor_started: Mapped[int | None]  # field 22 of /proc/<pid>/stat, clock ticks since boot
+    # Field 22 of /proc/<pid>/stat, clock ticks since boot: over 2³¹ after 248 days.
+    supervisor_started: Mapped[int | None] = mapped_column(BigInteger)
     boot_id: Mapped[str | None] = mapped_column(String(64))

@@ -32,6 +32,15 @@ class NodeReport:
     limits: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """How far a node has counted; standing still means that it is silent."""
+
+    node: str
+    counter: int
+    is_ready: bool
+
+
 def register(db: Database, report: NodeReport) -> None:
     """Make the node known, or bring it up to date. A drained node stays drained until somebody enables it."""
     with db.write() as session:
@@ -52,7 +61,7 @@ def register(db: Database, report: NodeReport) -> None:
 
 
 def heartbeat(db: Database, name: str) -> str:
-    """Raise the node's counter; returns its state. A node that was given up as lost is ready again."""
+    """Raise the node's counter; returns its state. A lost one is ready again, a draining one without work drained."""
     with db.write() as session:
         node = session.get(Node, name, with_for_update=True)
         if node is None:
@@ -61,26 +70,26 @@ def heartbeat(db: Database, name: str) -> str:
         node.last_seen_at = utc_now()
         if node.state == "lost":
             node.state = "ready"
+        elif node.state == "draining" and not _holds_anything(session, name):
+            node.state = "drained"
         return node.state
 
 
-def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> bool:
-    """Give up a node whose counter still is the one seen; its leases run out by themselves."""
+def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
+    """Give up a ready node whose counter still is the one seen; its leases run out by themselves.
+
+    One that drains keeps that state: it gets no work anyway, and coming back must not make it ready.
+    """
     with db.write() as session:
-        statement = (
-            update(Node)
-            .where(Node.name == name, Node.heartbeat == heartbeat_seen, Node.state != "lost")
-            .values(state="lost")
-            .returning(Node.name)
-        )
-        return session.execute(statement).first() is not None
+        seen = (Node.name == name) & (Node.heartbeat == heartbeat_seen) & (Node.state == "ready")
+        session.execute(update(Node).where(seen).values(state="lost"))
 
 
-def heartbeats(db: Database) -> list[tuple[str, int]]:
-    """(name, counter) of every node that is not lost."""
+def heartbeats(db: Database) -> list[Heartbeat]:
+    """The counter of every node."""
     with db.read() as session:
-        rows = session.execute(select(Node.name, Node.heartbeat).where(Node.state != "lost"))
-        return [(row.name, row.heartbeat) for row in rows]
+        rows = session.execute(select(Node.name, Node.heartbeat, Node.state))
+        return [Heartbeat(node=row.name, counter=row.heartbeat, is_ready=row.state == "ready") for row in rows]
 
 
 def set_state(db: Database, name: str, state: str) -> None:
@@ -124,6 +133,11 @@ def list_nodes(session: Session) -> Sequence[Node]:
 
 def has_gpus(session: Session) -> bool:
     return session.scalar(select(DeviceRow.node).where(DeviceRow.type != "cpu").limit(1)) is not None
+
+
+def _holds_anything(session: Session, name: str) -> bool:
+    held = select(Lease.id).where(Lease.node == name, Lease.released_at.is_(None)).limit(1)
+    return session.scalar(held) is not None
 
 
 def _capacity(node: Node, taken: set[int]) -> NodeCapacity:

@@ -47,15 +47,17 @@ class Reaper:
             self.reset()
             raise
         self._looked_at = now_seconds
-        silent = set(self._silent.observe(heartbeats, now_seconds))
+        counters = [(beat.node, beat.counter) for beat in heartbeats]
+        silent = set(self._silent.observe(counters, now_seconds))
         expired = set(self._leases.observe([(lease.lease_id, lease.counter) for lease in live], now_seconds))
         for lease in live:
             if lease.lease_id in expired:
                 self._take_away(lease, node_is_silent=lease.node in silent)
-        lost = set(self._nodes.observe(heartbeats, now_seconds))
-        for name, counter in heartbeats:
-            if name in lost and nodes.mark_lost(self._db, name, heartbeat_seen=counter):
-                logger.warning("node %s stopped answering and counts as lost", name)
+        lost = set(self._nodes.observe(counters, now_seconds))
+        for beat in heartbeats:
+            if beat.node in lost and beat.is_ready:
+                nodes.mark_lost(self._db, beat.node, heartbeat_seen=beat.counter)
+                logger.warning("node %s stopped answering and counts as lost", beat.node)
 
     def _take_away(self, lease: LiveLease, *, node_is_silent: bool) -> None:
         cause, message = _verdict(lease, node_is_silent=node_is_silent)

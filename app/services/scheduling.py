@@ -14,7 +14,7 @@ from app.domain.job_state import JobState
 from app.domain.planning import Placement, QueuedJob, plan
 from app.domain.resources import request_of
 from app.extensions import Database
-from app.models import Attempt, Job, Lease, ProcessBeat, Reservation
+from app.models import Attempt, Job, Lease, Node, ProcessBeat, Reservation
 from app.models.base import utc_now
 from app.services import lifecycle, nodes
 
@@ -175,6 +175,10 @@ def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:
 def _apply(session: Session, placement: Placement, actor: str) -> Dispatched | None:
     job = lifecycle.load_for_change(session, placement.job_id)
     if job.state is not JobState.QUEUED or job.requested is not None:
+        return None
+    # Shared lock: whoever drains the node now either sees this attempt or is seen here.
+    node = session.get(Node, placement.node, with_for_update={"read": True}, populate_existing=True)
+    if node is None or node.state != "ready":
         return None
     number, now = job.attempt + 1, utc_now()
     indices, device_type = [d.index for d in placement.devices], placement.devices[0].type

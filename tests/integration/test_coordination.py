@@ -182,11 +182,11 @@ def test_silent_node_is_lost_and_a_new_heartbeat_brings_it_back(database: Databa
         make_node(session, "box")
     reaper = Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(20))
+    look(reaper, seconds=range(8))
     with database.read() as session:
         assert session.get_one(Node, "box").state == "ready"
 
-    look(reaper, seconds=range(20, 22))
+    look(reaper, seconds=range(8, 10))
     with database.read() as session:
         assert session.get_one(Node, "box").state == "lost"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from app.cli import embedded_redis
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
@@ -47,7 +49,7 @@ def test_it_answers_only_to_its_password(server: EmbeddedRedis, start: Start) ->
 
     with redis.Redis.from_url(server.url) as client:
         assert client.ping()
-    with redis.Redis(port=server.port, retry=None) as client, pytest.raises(redis.AuthenticationError):
+    with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as client, pytest.raises(redis.AuthenticationError):
         client.ping()
 
 

@@ -205,6 +205,20 @@ def test_unclaimed_attempts_are_announced_again(database: Database) -> None:
     assert scheduling.dispatched_to(database, "n1") == [(job_id, 1)]
 
 
+def test_a_draining_node_is_drained_when_its_last_attempt_has_ended(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    nodes.set_state(database, "n1", "draining")
+
+    states = [nodes.heartbeat(database, "n1")]
+    attempts.finish(database, work, Outcome(kind="requeued"), NO_WAIT)
+    states.append(nodes.heartbeat(database, "n1"))
+
+    assert states == ["draining", "drained"]
+    assert scheduling.plan_once(database) == []
+
+
 def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database) -> None:
     make_node(database)
     make_job(database, state=JobState.QUEUED, spec={"resource_config": {}})

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from app.extensions import make_engine
-from tests.integration.running_up import RunningUp, is_alive, trainyard, wait_until
+from tests.running_up import RunningUp, is_alive, trainyard, wait_until
 
 PROCESSES = {"api", "coordinator", "node-local", "redis", "flower"}
 
@@ -80,10 +80,6 @@ def test_flower_asks_for_its_password(up: RunningUp) -> None:
 
 
 def test_the_own_node_is_named_local(up: RunningUp) -> None:
-    wait_until(lambda: up.get("/v1/nodes")[1]["nodes"])
-
-    wait_until(lambda: up.get("/v1/nodes/local")[0] == 200)
-
     assert up.get("/v1/nodes/local")[1]["status"] == "ready"
 
 
@@ -218,7 +214,6 @@ def test_a_kill_ends_the_children_and_the_next_start_has_the_same_keys_and_port(
 
 
 def test_a_drain_that_was_cut_off_is_undone_by_the_next_start(own: RunningUp) -> None:
-    wait_until(lambda: own.get("/v1/nodes")[1]["nodes"])
     own.stop(signal.SIGKILL)
     (own.data_dir / "run" / "draining-local").touch()
     _execute(own.data_dir, "UPDATE node SET state = 'draining'")
@@ -230,7 +225,6 @@ def test_a_drain_that_was_cut_off_is_undone_by_the_next_start(own: RunningUp) ->
 
 
 def test_a_drain_by_an_administrator_outlives_stop_and_start(own: RunningUp) -> None:
-    wait_until(lambda: own.get("/v1/nodes")[1]["nodes"])
     _execute(own.data_dir, "UPDATE node SET state = 'drained'")
     own.stop()
 
@@ -243,9 +237,8 @@ def test_a_drain_by_an_administrator_outlives_stop_and_start(own: RunningUp) -> 
 def test_with_a_database_and_a_broker_of_its_own(tmp_path: Path, postgres_server: object, redis_url: str) -> None:
     postgres_server.execute("CREATE DATABASE up_alone")  # type: ignore[attr-defined]
     database_url = postgres_server.url("up_alone")  # type: ignore[attr-defined]
-    running = RunningUp(
-        tmp_path / "data", TRAINYARD_DATABASE_URL=database_url, TRAINYARD_BROKER_URL=redis_url
-    ).wait_until_ready()
+    environment = {"TRAINYARD_DATABASE_URL": database_url, "TRAINYARD_BROKER_URL": redis_url}
+    running = RunningUp(tmp_path / "data", environment=environment).wait_until_ready()
 
     assert set(running.pids()) == {"api", "coordinator", "node-local"}
     assert running.get("/v1/jobs")[0] == 200
@@ -255,7 +248,8 @@ def test_with_a_database_and_a_broker_of_its_own(tmp_path: Path, postgres_server
 
 
 def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
-    running = RunningUp(tmp_path / "data", TRAINYARD_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    environment = {"TRAINYARD_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    running = RunningUp(tmp_path / "data", environment=environment)
 
     assert running.process.wait(40) == 1
 

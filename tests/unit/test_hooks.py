@@ -1,80 +1,14 @@
-"""A script of one's own: real processes with `trainyard.hooks`, under a supervisor and alone."""
+"""A script of one's own on one rank: real processes with `trainyard.hooks`, under a supervisor and alone."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.trainers.supervision import ROOT, Ended, FakeSupervisor, at_step
+from tests.trainers.supervision import ROOT, FakeSupervisor, at_step
+from tests.unit.hook_scripts import LOOP, alone, supervised
 from trainyard import _manifest
-
-LOOP = """
-import json, pathlib, sys, time
-from trainyard import hooks
-run = hooks.init()
-start = 0
-if (path := run.resume_checkpoint()) is not None:
-    start = json.loads((pathlib.Path(path) / "state.json").read_text())
-total = int(run.hyperparameters.get("steps", 5))
-for step in range(start + 1, total + 1):
-    run.log_metrics({"loss": 1 / step}, step=step)
-    run.progress(step, total, tokens=step * 10)
-    time.sleep(float(run.hyperparameters.get("seconds", 0)))
-    stop = run.should_stop()
-    if stop or run.should_checkpoint():
-        with run.checkpoint(step=step, metrics={"loss": 1 / step}) as path:
-            (pathlib.Path(path) / "state.json").write_text(json.dumps(step))
-    if stop:
-        print("stopped", step, run.stop_reason)
-        sys.exit()
-(pathlib.Path(run.output_dir) / "model.bin").write_text("weights")
-"""
-
-
-def supervised(
-    tmp_path: Path, script: str, *, when: Any = (), failure: str | None = None, timeout: float = 20, **spec: Any
-) -> Ended:
-    """Run a script as one attempt."""
-    run_dir, path = tmp_path / "run", tmp_path / "train.py"
-    path.write_text(script)
-    supervisor = FakeSupervisor(run_dir, tmp_path / "storage", list(when), failure)
-    document = {
-        "job_id": "job-1",
-        "attempt": 1,
-        "run_dir": str(run_dir),
-        "framework": "CUSTOM",
-        "training_type": "SFT",
-        "hyperparameters": {},
-        "data_paths": ["/data/a.txt"],
-        "data_config": {"seed": 3},
-        "model_path": "",
-        "world_size": 1,
-        "threads_per_rank": 1,
-        "resume_checkpoint": "",
-        **spec,
-    }
-    return supervisor.run([sys.executable, str(path)], document, timeout_seconds=timeout)
-
-
-def alone(tmp_path: Path, script: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """Run a script without any supervisor."""
-    path = tmp_path / "train.py"
-    path.write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        **options,
-    )
 
 
 def test_complete_run_reports_everything_and_its_result(tmp_path):
@@ -300,66 +234,6 @@ run.log_metrics({"loss": 1}, step=2)
 
     assert ended.exit_codes == [1]
     assert "ChannelClosed" in ended.logs[0]
-
-
-def test_ranks_stop_at_the_same_step(tmp_path):
-    script = LOOP.replace('get("seconds", 0))', 'get("seconds", 0)) * (1 + 2 * run.rank)')
-    values = {"steps": "2000", "seconds": "0.005"}
-    ended = supervised(tmp_path, script, when=[(at_step(20), {"type": "pause"})], hyperparameters=values, world_size=2)
-
-    assert ended.exit_codes == [0, 0]
-    assert len(ended.checkpoints) == 1
-    assert len({log.strip() for log in ended.logs}) == 1
-    assert ended.logs[0].startswith("stopped")
-    assert len(ended.of_type("done")) == 1
-
-
-def test_ranks_write_one_checkpoint_together(tmp_path):
-    script = """
-import time
-from trainyard import hooks
-run = hooks.init()
-time.sleep(0.1 * run.rank)
-with run.checkpoint(step=1, all_ranks=True) as path:
-    open(f"{path}/rank-{run.rank}", "w").close()
-"""
-    ended = supervised(tmp_path, script, world_size=2)
-
-    (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
-    assert _manifest.verify(checkpoint).world_size == 2
-
-
-def test_checkpoint_is_dropped_when_another_rank_fails_in_it(tmp_path):
-    script = """
-from trainyard import hooks
-run = hooks.init()
-try:
-    with run.checkpoint(step=1, all_ranks=True) as path:
-        open(f"{path}/rank-{run.rank}", "w").close()
-        if run.rank == 1:
-            raise ValueError("broken")
-except (ValueError, RuntimeError) as error:
-    print(error)
-"""
-    ended = supervised(tmp_path, script, world_size=2)
-
-    assert ended.checkpoints == []
-    assert "not every rank" in ended.logs[0]
-    assert not list((tmp_path / "run" / "work").glob("*.tmp"))
-
-
-def test_only_rank_0_saves_unless_asked_together(tmp_path):
-    script = """
-from trainyard import hooks
-run = hooks.init()
-with run.checkpoint(step=1) as path:
-    open(f"{path}/rank-{run.rank}", "w").close()
-"""
-    ended = supervised(tmp_path, script, world_size=2)
-
-    (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0"]
 
 
 def test_script_works_outside_trainyard_and_goes_on(tmp_path):

@@ -313,7 +313,7 @@ def upgrade() -> None:
         sa.Column("renewed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("released_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("supervisor_pid", sa.Integer(), nullable=True),
-        sa.Column("supervisor_started", sa.Integer(), nullable=True),
+        sa.Column("supervisor_started", sa.BigInteger(), nullable=True),
         sa.Column("boot_id", sa.String(length=64), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["job.id"], name="fk_lease_job_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_lease"),

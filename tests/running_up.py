@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ START_SECONDS = 40.0
 class RunningUp:
     """``output`` is what it has printed so far."""
 
-    def __init__(self, data_dir: Path, *arguments: str, flower: bool = False, **environment: str) -> None:
+    def __init__(
+        self, data_dir: Path, *arguments: str, flower: bool = False, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.data_dir = data_dir
         self.flower_port = free_port()
         data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +35,7 @@ class RunningUp:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 trainyard("up", "--data-dir", str(data_dir), *options, *arguments),
-                env={**os.environ, **environment},
+                env={**os.environ, **(environment or {})},
                 stdout=log,
                 stderr=log,
                 cwd=data_dir.parent,

@@ -1,0 +1,65 @@
+"""A script of one's own on several ranks: stopping and saving together."""
+
+from tests.trainers.supervision import at_step
+from tests.unit.hook_scripts import LOOP, supervised
+from trainyard import _manifest
+
+
+def test_ranks_stop_at_the_same_step(tmp_path):
+    script = LOOP.replace('get("seconds", 0))', 'get("seconds", 0)) * (1 + 2 * run.rank)')
+    values = {"steps": "2000", "seconds": "0.005"}
+    ended = supervised(tmp_path, script, when=[(at_step(20), {"type": "pause"})], hyperparameters=values, world_size=2)
+
+    assert ended.exit_codes == [0, 0]
+    assert len(ended.checkpoints) == 1
+    assert len({log.strip() for log in ended.logs}) == 1
+    assert ended.logs[0].startswith("stopped")
+    assert len(ended.of_type("done")) == 1
+
+
+def test_ranks_write_one_checkpoint_together(tmp_path):
+    script = """
+import time
+from trainyard import hooks
+run = hooks.init()
+time.sleep(0.1 * run.rank)
+with run.checkpoint(step=1, all_ranks=True) as path:
+    open(f"{path}/rank-{run.rank}", "w").close()
+"""
+    ended = supervised(tmp_path, script, world_size=2)
+
+    (checkpoint,) = ended.checkpoints
+    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
+    assert _manifest.verify(checkpoint).world_size == 2
+
+
+def test_checkpoint_is_dropped_when_another_rank_fails_in_it(tmp_path):
+    script = """
+from trainyard import hooks
+run = hooks.init()
+try:
+    with run.checkpoint(step=1, all_ranks=True) as path:
+        open(f"{path}/rank-{run.rank}", "w").close()
+        if run.rank == 1:
+            raise ValueError("broken")
+except (ValueError, RuntimeError) as error:
+    print(error)
+"""
+    ended = supervised(tmp_path, script, world_size=2)
+
+    assert ended.checkpoints == []
+    assert "not every rank" in ended.logs[0]
+    assert not list((tmp_path / "run" / "work").glob("*.tmp"))
+
+
+def test_only_rank_0_saves_unless_asked_together(tmp_path):
+    script = """
+from trainyard import hooks
+run = hooks.init()
+with run.checkpoint(step=1) as path:
+    open(f"{path}/rank-{run.rank}", "w").close()
+"""
+    ended = supervised(tmp_path, script, world_size=2)
+
+    (checkpoint,) = ended.checkpoints
+    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0"]
