@@ -31,7 +31,9 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
-    url: str = setting("", "SQLAlchemy URL; empty: the one `trainyard up` was last given, else SQLite in the data directory")
+    url: str = setting(
+        "", "SQLAlchemy URL; empty: the one `trainyard up` was last given, else SQLite in the data directory"
+    )
     busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another one; a PostgreSQL connect timeout")
     pool_size: int = setting(10, "connections kept per process (PostgreSQL)")
 
