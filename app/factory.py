@@ -1,7 +1,5 @@
 """Builds the Flask application: what it stands on, its blueprints, and nothing that connects before it is asked."""
 
-import os
-
 from flask import Flask, Response
 
 from app.api import access, auth, cluster, errors, events, health, jobs, logs, metrics, not_built, openapi, results
@@ -9,12 +7,12 @@ from app.api.context import BASES, EXTENSION, Backend
 from app.api.envelope import request_id
 from app.api.operation import operation_of
 from app.api.stream_slots import StreamSlots
-from app.domain.locations import ReadingRules
 from app.extensions import Database, make_engine
 from app.security.secrets import SecretBox
 from app.services.control_plane import ControlPlane, Rings
 from app.services.data_dir import prepare_directory
 from app.services.dispatch import Dispatcher
+from app.services.reading import reading_rules
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 
@@ -72,12 +70,7 @@ def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | 
         dispatcher=dispatcher or Dispatcher(settings),
         storage=Storage(settings.storage.url),
         box=SecretBox(settings.security.secret_key),
-        reading=ReadingRules(
-            roots=tuple(map(str, settings.storage_roots)),
-            data_dir=str(settings.data.dir),
-            fetch_allow=settings.fetch.allow,
-            real_path=os.path.realpath,
-        ),
+        reading=reading_rules(settings),
     )
 
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.services import housekeeping, queues, scheduling
+from app.services import admission, housekeeping, queues, scheduling
+from app.services.reading import reading_rules
 from app.services.reaping import Reaper
 from app.services.scheduling import Dispatched
 from app.services.seats import PlannerSeat, own_identity
@@ -60,7 +61,7 @@ class Coordination:
         if not self._seat.hold(now):
             return
         db = self._runtime.database
-        scheduling.admit_waiting(db)
+        admission.admit_waiting(db, reading_rules(self._runtime.settings))
         self._ring(scheduling.plan_once(db))
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = self._runtime.settings.scheduler.resend_seconds

@@ -1,17 +1,16 @@
 """Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
 
 import importlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
-from app.domain.locations import ReadingRules
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
+from app.services.reading import reading_rules
 from app.storage.storage import Storage
 from config.settings import Settings
 from workers.failures import AttemptFailed
@@ -80,14 +79,8 @@ def library_for(settings: Settings, db: Database, project: str) -> Library:
             job = session.get(Job, job_id)
             return job.project if job is not None else None
 
-    rules = ReadingRules(
-        roots=tuple(map(str, settings.storage_roots)),
-        data_dir=str(settings.data.dir),
-        fetch_allow=settings.fetch.allow,
-        real_path=os.path.realpath,
-    )
     cache_dir = settings.data.dir.resolve() / "cache" / "hub"
-    return Library(rules=rules, cache_dir=cache_dir, project=project, project_of_job=project_of_job)
+    return Library(rules=reading_rules(settings), cache_dir=cache_dir, project=project, project_of_job=project_of_job)
 
 
 def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:

@@ -1,4 +1,4 @@
-"""Admission, planning and re-announcing: from PENDING to a dispatched attempt, all of it safe to do twice."""
+"""Planning and announcing: from QUEUED to a dispatched attempt, all of it safe to do twice."""
 
 import logging
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.domain.errors import NotFound, StaleJob
+from app.domain.errors import StaleJob
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.domain.planning import Placement, QueuedJob, plan
@@ -22,7 +22,6 @@ _log = logging.getLogger(__name__)
 
 PLANNER = "planner"
 _SNAPSHOT_LIMIT = 2000  # the front of the line; what is behind it waits for the next pass anyway
-_ADMISSION_BATCH = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,28 +41,6 @@ class Holding:
 
     holder: str
     counter: int
-
-
-def admit(db: Database, job_id: str, *, actor: str = "coordinator") -> bool:
-    """PENDING → QUEUED; False when somebody did it before, or the job no longer waits for it."""
-    with db.write() as session:
-        try:
-            job = lifecycle.load_for_change(session, job_id)
-        except NotFound:
-            return False
-        if job.state is not JobState.PENDING:
-            return False
-        lifecycle.transition(session, job, JobState.QUEUED, actor=actor, reason="admitted")
-        return True
-
-
-def admit_waiting(db: Database) -> int:
-    """Admit what no message announced; returns how many."""
-    with db.read() as session:
-        ids = session.scalars(
-            select(Job.id).where(Job.status == JobState.PENDING).order_by(Job.id).limit(_ADMISSION_BATCH)
-        ).all()
-    return sum(admit(db, job_id) for job_id in ids)
 
 
 def plan_once(db: Database, *, actor: str = "planner") -> list[Dispatched]:

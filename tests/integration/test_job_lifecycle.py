@@ -7,22 +7,24 @@ from sqlalchemy import select
 
 from app.domain.errors import IllegalTransition, StaleJob
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
+from app.domain.locations import ReadingRules
 from app.extensions import Database
 from app.models import Attempt, JobEvent, Lease, Reservation
-from app.services import attempts, checkpoints, controls, leases, lifecycle, scheduling, telemetry
+from app.services import admission, attempts, checkpoints, controls, leases, lifecycle, telemetry
 from app.services.attempts import NewArtifact, Outcome
 from app.services.telemetry import MetricPoint, Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RULES = ReadingRules(roots=("/nowhere",))
 
 
 def test_a_job_goes_from_pending_to_completed(database: Database) -> None:
     make_node(database)
     job_id = make_job(database)
 
-    assert scheduling.admit_waiting(database) == 1
+    assert admission.admit_waiting(database, RULES) == 1
     work = start_attempt(database, job_id)
     attempts.enter_phase(database, work, JobState.TRAINING)
     attempts.enter_phase(database, work, JobState.EVALUATING)
@@ -64,7 +66,7 @@ def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> 
     job_id = make_job(database)
     stale = job_of(database, job_id)
 
-    scheduling.admit(database, job_id)
+    admission.admit(database, job_id, RULES)
 
     with database.write() as session, pytest.raises(StaleJob):
         lifecycle.transition(session, session.merge(stale, load=False), JobState.CANCELLED, actor="test")
@@ -74,7 +76,7 @@ def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> 
 def test_events_are_numbered_without_gaps(database: Database) -> None:
     make_node(database)
     job_id = make_job(database)
-    scheduling.admit(database, job_id)
+    admission.admit(database, job_id, RULES)
     work = start_attempt(database, job_id)
     attempts.enter_phase(database, work, JobState.TRAINING, start_step=0)
     save(database, work, 5)

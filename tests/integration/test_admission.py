@@ -1,0 +1,78 @@
+"""What is found before a job may wait for devices, on both databases."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.domain.locations import ReadingRules
+from app.extensions import Database
+from app.services import admission
+from tests.factories import make_document
+from tests.walks import job_of, make_job, make_node
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> ReadingRules:
+    """One root, with a model and data in it."""
+    root = tmp_path / "inputs"
+    (root / "model").mkdir(parents=True)
+    (root / "train.jsonl").write_text("{}\n")
+    (tmp_path / "files").mkdir()
+    return ReadingRules(roots=(str(tmp_path / "files"), str(root)), real_path=os.path.realpath)
+
+
+def document(rules: ReadingRules, *, model: str = "model", data: str = "train.jsonl", **changes: Any) -> dict[str, Any]:
+    root = rules.roots[1]
+    return make_document(
+        training_config={"base_model": {"model_id": f"{root}/{model}"}},
+        data_config={"sources": [{"path": f"{root}/{data}", "format": "jsonl"}]},
+        **changes,
+    )
+
+
+def admitted(database: Database, rules: ReadingRules, spec: dict[str, Any]) -> tuple[JobState, str | None, str | None]:
+    job_id = make_job(database, document=spec)
+    assert admission.admit(database, job_id, rules)
+    job = job_of(database, job_id)
+    return job.state, job.error_type, job.error_message
+
+
+def test_a_job_whose_files_are_there_is_queued(database: Database, rules: ReadingRules) -> None:
+    assert admitted(database, rules, document(rules)) == (JobState.QUEUED, None, None)
+
+
+@pytest.mark.parametrize(
+    ("missing", "cause"), [({"model": "gone"}, "MODEL_NOT_FOUND"), ({"data": "gone.jsonl"}, "DATA_NOT_FOUND")]
+)
+def test_a_missing_file_fails_the_job_before_it_takes_a_device(
+    database: Database, rules: ReadingRules, missing: dict[str, str], cause: str
+) -> None:
+    state, error_type, message = admitted(database, rules, document(rules, **missing))
+
+    assert (state, error_type) == (JobState.FAILED, cause)
+    assert "gone" in (message or "")
+
+
+def test_nothing_is_said_about_directories_this_machine_does_not_have(database: Database, rules: ReadingRules) -> None:
+    elsewhere = ReadingRules(roots=(*rules.roots, "/srv/not-mounted-here"))
+
+    assert admitted(database, elsewhere, document(rules, model="gone"))[0] is JobState.QUEUED
+
+
+def test_a_request_that_no_node_could_ever_hold_fails(database: Database, rules: ReadingRules) -> None:
+    make_node(database)
+
+    state, error_type, message = admitted(database, rules, document(rules, resource_config={"gpu_count": 64}))
+
+    assert (state, error_type) == (JobState.FAILED, "INVALID_CONFIG")
+    assert "gpu_count that would fit is 2" in (message or "")
+
+
+def test_a_second_message_admits_nothing(database: Database, rules: ReadingRules) -> None:
+    job_id = make_job(database, document=document(rules))
+
+    assert [admission.admit(database, job_id, rules) for _ in range(2)] == [True, False]
+    assert not admission.admit(database, "job-unknown", rules)
