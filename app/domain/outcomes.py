@@ -32,7 +32,7 @@ def decide(
         return Decision(state=JobState.COMPLETED)
     if kind == "cancelled" or requested == "cancel":
         return Decision(state=JobState.CANCELLED)
-    if kind == "paused":
+    if kind == "paused" or (kind == "requeued" and requested == "pause"):
         return Decision(state=JobState.PAUSED)
     if kind == "requeued":
         return Decision(state=JobState.QUEUED, policy="job_reschedule")

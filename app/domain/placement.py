@@ -60,7 +60,9 @@ def could_fit(request: Request, node: NodeCapacity) -> str:
 
 
 def choose_devices(request: Request, node: NodeCapacity) -> tuple[Device, ...] | None:
-    """The free devices of the node that the job would get, lowest index first; None when too few are free."""
+    """The free devices of the node that the job would get, lowest index first; None when too little is free."""
+    if not (node.held + request.quantities).fits(node.total):
+        return None
     free = [d for d in usable_devices(request, node) if d.index in node.free]
     return tuple(free[: request.device_count]) if len(free) >= request.device_count else None
 
@@ -82,4 +84,15 @@ def explain(request: Request, nodes: Sequence[NodeCapacity]) -> str:
         return f"needs {describe(request)} on one node; no ready node has that: {why}"
     free = {n.name: sum(d.index in n.free for d in usable_devices(request, n)) for n in fitting}
     listed = ", ".join(f"{count} on {name}" for name, count in list(free.items())[:3])
-    return f"needs {describe(request)} on one node; free: {listed}"
+    amounts = _explain_amounts(request, fitting) if max(free.values()) >= request.device_count else ""
+    return f"needs {describe(request)} on one node; free: {listed}{amounts}"
+
+
+def _explain_amounts(request: Request, nodes: Sequence[NodeCapacity]) -> str:
+    """What a job waits for that has devices enough."""
+    n = nodes[0]
+    asked = ((request.cpu_cores, n.cpu_cores - n.held.cpu_cores, "CPU cores"),
+             (request.ram_min_mb, n.ram_mb - n.held.ram_mb, "MB memory"),
+             (request.storage_min_mb, n.storage_mb - n.held.storage_mb, "MB storage"))  # fmt: skip
+    short = [f"{free} of {wanted} {unit}" for wanted, free, unit in asked if wanted > free]
+    return f"; {n.name} has free: {', '.join(short)}" if short else ""

@@ -30,6 +30,7 @@ class Plan:
 
     placements: tuple[Placement, ...]
     pending_reasons: dict[str, str]
+    nodes: tuple[NodeCapacity, ...]  # as they are after the placements
 
 
 def plan(jobs: Sequence[QueuedJob], nodes: Sequence[NodeCapacity]) -> Plan:
@@ -44,8 +45,10 @@ def plan(jobs: Sequence[QueuedJob], nodes: Sequence[NodeCapacity]) -> Plan:
             continue
         placements.append(placement)
         node = free[placement.node]
-        free[node.name] = replace(node, free=node.free - {d.index for d in placement.devices})
-    return Plan(placements=tuple(placements), pending_reasons=reasons)
+        free[node.name] = replace(
+            node, free=node.free - {d.index for d in placement.devices}, held=node.held + job.request.quantities
+        )
+    return Plan(placements=tuple(placements), pending_reasons=reasons, nodes=tuple(free.values()))
 
 
 def _first_fit(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _NOISE = re.compile(r"|nvidia|amd|intel|tesla|geforce|instinct|sxm\d*|pcie|nvl|hbm\w*")
@@ -23,6 +23,29 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quantities:
+    """What is shared in amounts, not in whole devices."""
+
+    cpu_cores: int = 0
+    ram_mb: int = 0
+    storage_mb: int = 0
+
+    def __add__(self, other: "Quantities") -> "Quantities":
+        return Quantities(
+            cpu_cores=self.cpu_cores + other.cpu_cores,
+            ram_mb=self.ram_mb + other.ram_mb,
+            storage_mb=self.storage_mb + other.storage_mb,
+        )
+
+    def fits(self, other: "Quantities") -> bool:
+        """Whether all of it is within the other."""
+        return self.cpu_cores <= other.cpu_cores and self.ram_mb <= other.ram_mb and self.storage_mb <= other.storage_mb
+
+
+NOTHING = Quantities()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """The resources of one job on one node."""
 
@@ -35,6 +58,10 @@ class Request:
     storage_min_mb: int = 0
     required_capabilities: frozenset[str] = frozenset()
 
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(cpu_cores=self.cpu_cores, ram_mb=self.ram_min_mb, storage_mb=self.storage_min_mb)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCapacity:
@@ -46,8 +73,12 @@ class NodeCapacity:
     cpu_cores: int = 0
     ram_mb: int = 0
     storage_mb: int = 0
+    held: Quantities = NOTHING  # by jobs that asked for amounts; the rest is free
     capabilities: frozenset[str] = frozenset()
-    labels: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def total(self) -> Quantities:
+        return Quantities(cpu_cores=self.cpu_cores, ram_mb=self.ram_mb, storage_mb=self.storage_mb)
 
 
 def normalise_gpu_type(raw: str) -> tuple[str, int]:

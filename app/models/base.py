@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, DateTime, Dialect, MetaData, String
+from sqlalchemy import JSON, DateTime, Dialect, MetaData, String, func, select
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
 ID = String(64)
@@ -45,6 +45,13 @@ class Base(DeclarativeBase):
         dict[str, Any]: JsonColumn,
         list[Any]: JsonColumn,
     }
+
+
+def database_now(session: Session) -> datetime:
+    """The database server's time, for what one machine writes and another compares; SQLite has only one machine."""
+    if session.get_bind().dialect.name == "sqlite":
+        return utc_now()
+    return session.scalars(select(func.clock_timestamp(type_=UtcDateTime()))).one()
 
 
 def utc_now() -> datetime:

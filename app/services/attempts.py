@@ -15,11 +15,13 @@ from app.domain.outcomes import Decision, OutcomeKind, decide
 from app.domain.resources import Device
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.models import Artifact, Attempt, Job, Lease, Node, Reservation
+from app.models import Artifact, Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
-from app.models.base import utc_now
+from app.models.base import database_now, utc_now
 from app.services import checkpoints, lifecycle
 from app.services.checkpoints import ResumeCandidate
+
+_NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +44,10 @@ class Work:
     resume: tuple[ResumeCandidate, ...]  # newest first
     max_runtime_seconds: int | None
     ran_seconds: float  # in earlier attempts
-    steps_before: int
 
     @property
     def actor(self) -> str:
         return f"supervisor@{self.node}"
-
-    @property
-    def gpu_count(self) -> int:
-        return sum(not d.is_cpu for d in self.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +87,13 @@ def load_work(db: Database, job_id: str, attempt: int) -> Work:
         job = lifecycle.load_for_change(session, job_id)
         devices = _devices_of(session, job_id, attempt)
         if job.threads_per_rank is None:
-            job.threads_per_rank = _threads_per_rank(session, lease.node, len(devices))
+            job.threads_per_rank = _threads_per_rank(session, job, lease.node, len(devices))
         return Work(
             job_id=job_id, project=job.project, name=job.name, attempt=attempt, fence=lease.fence, lease_id=lease.id,
             node=lease.node, framework=job.framework, training_type=job.training_type, spec=job.spec,
             sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=job.threads_per_rank,
             resume=tuple(checkpoints.resume_candidates(session, job)), max_runtime_seconds=job.max_runtime_seconds,
-            ran_seconds=job.elapsed_seconds, steps_before=job.current_step,
+            ran_seconds=job.elapsed_seconds,
         )  # fmt: skip
 
 
@@ -148,21 +145,29 @@ def end_attempt(session: Session, job: Job, number: int, outcome: Outcome, backo
         session, job, decision.state, actor=actor, reason=outcome.cause or outcome.kind, message=outcome.message,
         elapsed_seconds=job.elapsed_seconds + outcome.ran_seconds,
         gpu_seconds=job.gpu_seconds + outcome.ran_seconds * gpu_count,
-        **_changes(job, outcome, decision),
+        **_changes(session, job, outcome, decision),
     )  # fmt: skip
     return decision.state
 
 
-def _changes(job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
+def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
     """Columns of the job that change together with the state an attempt's end leads to."""
     if decision.state is JobState.COMPLETED:
-        return {"progress": 1.0, "report": outcome.report, "error_type": None, "error_message": None}
+        return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
+    if decision.state is JobState.CANCELLED:
+        return _NO_ERROR
     error = {"error_type": outcome.cause, "error_message": outcome.message, "error_stack": outcome.stack or None}
     if decision.state is JobState.FAILED:
         return error
     if decision.state is JobState.QUEUED and outcome.kind == "failed":
         wait = decision.retry_after_seconds or 0.0
-        return {**error, "retries_used": job.retries_used + 1, "not_before_at": utc_now() + timedelta(seconds=wait)}
+        retry = job.retries_used + 1
+        return {
+            **error,
+            "retries_used": retry,
+            "not_before_at": database_now(session) + timedelta(seconds=wait),
+            "pending_reason": f"retry {retry} of {job.max_retries} after {outcome.cause}, in {wait:g} s",
+        }
     return {}
 
 
@@ -177,7 +182,7 @@ def _close_record(session: Session, job: Job, number: int, outcome: Outcome, dec
     attempt.exit_code = outcome.exit_code
     attempt.end_step = max(outcome.end_step, attempt.start_step)
     saved = checkpoints.newest_step(session, job.id)
-    attempt.lost_steps = 0 if outcome.kind == "completed" else max(0, attempt.end_step - max(saved, 0))
+    attempt.lost_steps = 0 if outcome.kind == "completed" else attempt.end_step - max(saved, attempt.start_step)
 
 
 def _free(session: Session, job_id: str, number: int) -> int:
@@ -207,7 +212,11 @@ def _devices_of(session: Session, job_id: str, number: int) -> tuple[Device, ...
     return tuple(Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated) for d in rows)
 
 
-def _threads_per_rank(session: Session, node: str, ranks: int) -> int:
+def _threads_per_rank(session: Session, job: Job, node: str, ranks: int) -> int:
+    """What the checkpoint that the job starts from was made with, else the node's cores shared out."""
+    start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
+    if start is not None and start.threads_per_rank is not None:
+        return start.threads_per_rank
     cores = session.get_one(Node, node).cpu_cores
     return max(1, cores // max(1, ranks))
 

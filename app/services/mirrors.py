@@ -62,13 +62,19 @@ def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
 def forget_mirrored(db: Database) -> None:
     """The result backend is empty: everything that still matters must be shown again."""
     since = utc_now() - timedelta(days=REMEMBER_ENDED_DAYS)
-    with db.write() as session:
-        session.execute(
-            update(Job)
-            .where(Job.mirrored_version > 0, Job.status.not_in(TERMINAL) | (Job.finished_at > since))
-            .values(mirrored_version=0)
-            .execution_options(synchronize_session=False)
-        )
+    stale = (Job.mirrored_version > 0) & (Job.status.not_in(TERMINAL) | (Job.finished_at > since))
+    while True:
+        with db.write() as session:
+            # Rows are locked in the order of their ids, as everywhere: two orders would make deadlocks.
+            ids = session.scalars(select(Job.id).where(stale).order_by(Job.id).limit(BATCH).with_for_update()).all()
+            session.execute(
+                update(Job)
+                .where(Job.id.in_(ids))
+                .values(mirrored_version=0)
+                .execution_options(synchronize_session=False)
+            )
+        if len(ids) < BATCH:
+            return
 
 
 def _image(job: Job) -> JobImage:

@@ -8,11 +8,13 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, selectinload
 
 from app.domain.errors import NotFound
-from app.domain.resources import Device, NodeCapacity
+from app.domain.job_state import HELD
+from app.domain.resources import NOTHING, Device, NodeCapacity, Quantities, request_of
 from app.extensions import Database
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
 from app.models.base import utc_now
+from app.services import lifecycle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +107,16 @@ def request_requeue(db: Database, name: str) -> int:
     """Take no new jobs on the node and ask its running ones to save and go back to the queue; returns how many."""
     with db.write() as session:
         session.execute(update(Node).where(Node.name == name).values(state="draining"))
-        held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None))
-        asked = session.execute(
-            update(Job)
-            .where(Job.id.in_(held), Job.requested.is_(None))
-            .values(requested="requeue", requested_reason=f"node {name} drains", version=Job.version + 1)
-            .returning(Job.id)
-            .execution_options(synchronize_session=False)
-        )
-        return len(asked.all())
+        held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None)).order_by(Lease.job_id)
+        asked = 0
+        for job_id in session.scalars(held).all():
+            # Looked at under its lock: an attempt that ends at this moment must not leave the wish on a queued job.
+            job = lifecycle.load_for_change(session, job_id)
+            if job.state in HELD and job.requested is None:
+                job.requested, job.requested_reason = "requeue", f"node {name} drains"
+                job.version += 1
+                asked += 1
+        return asked
 
 
 def capacities(session: Session, *, only_ready: bool = True) -> list[NodeCapacity]:
@@ -124,7 +127,10 @@ def capacities(session: Session, *, only_ready: bool = True) -> list[NodeCapacit
     taken: dict[str, set[int]] = {}
     for row in session.execute(select(Reservation.node, Reservation.device_index)):
         taken.setdefault(row.node, set()).add(row.device_index)
-    return [_capacity(node, taken.get(node.name, set())) for node in session.scalars(query)]
+    held = _held_quantities(session)
+    return [
+        _capacity(node, taken.get(node.name, set()), held.get(node.name, NOTHING)) for node in session.scalars(query)
+    ]
 
 
 def list_nodes(session: Session) -> Sequence[Node]:
@@ -140,14 +146,26 @@ def _holds_anything(session: Session, name: str) -> bool:
     return session.scalar(held) is not None
 
 
-def _capacity(node: Node, taken: set[int]) -> NodeCapacity:
+def _held_quantities(session: Session) -> dict[str, Quantities]:
+    """What the jobs that hold a lease asked for, by node; devices are counted by their reservations."""
+    held: dict[str, Quantities] = {}
+    rows = session.execute(
+        select(Lease.node, Job.spec).join(Job, Job.id == Lease.job_id).where(Lease.released_at.is_(None))
+    )
+    for node, spec in rows:
+        asked = request_of(spec, has_gpus=False).quantities
+        if asked != NOTHING:
+            held[node] = held.get(node, NOTHING) + asked
+    return held
+
+
+def _capacity(node: Node, taken: set[int], held: Quantities) -> NodeCapacity:
     devices = tuple(
         Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated) for d in node.devices
     )
     return NodeCapacity(
         name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken, cpu_cores=node.cpu_cores,
-        ram_mb=node.ram_mb, storage_mb=node.storage_mb, capabilities=frozenset(node.capabilities),
-        labels=frozenset(node.labels),
+        ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=held, capabilities=frozenset(node.capabilities),
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Planning and announcing: from QUEUED to a dispatched attempt, all of it safe to do twice."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,13 +16,13 @@ from app.domain.planning import Placement, QueuedJob, plan
 from app.domain.resources import request_of
 from app.extensions import Database
 from app.models import Attempt, Job, Lease, Node, ProcessBeat, Reservation
-from app.models.base import utc_now
+from app.models.base import database_now, utc_now
 from app.services import lifecycle, nodes
 
 _log = logging.getLogger(__name__)
 
 PLANNER = "planner"
-_SNAPSHOT_LIMIT = 2000  # the front of the line; what is behind it waits for the next pass anyway
+_EXPLAINED_AT_ONCE = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +44,30 @@ class Holding:
     counter: int
 
 
-def plan_once(db: Database, *, actor: str = "planner") -> list[Dispatched]:
-    """One pass: read a snapshot, ask the planner, apply each placement in its own transaction."""
+@dataclass(frozen=True, kw_only=True)
+class _Waiting:
+    """A queued job, and what it was last told about why it waits."""
+
+    job: QueuedJob
+    pending_reason: str
+
+
+def plan_once(db: Database, *, actor: str = "planner", page_size: int = 500) -> list[Dispatched]:
+    """One pass: read a snapshot, `page_size` jobs at a time, ask the planner, apply each placement by itself."""
+    placements: list[Placement] = []
+    reasons: dict[str, str] = {}
     with db.read() as session:
-        jobs = _queued(session)
-        if not jobs:
-            return []
-        known_reasons = {row.id: row.pending_reason for row, _ in jobs}
         capacities = nodes.capacities(session)
-    decided = plan([queued for _, queued in jobs], capacities)
-    dispatched = [d for placement in decided.placements if (d := _place(db, placement, actor)) is not None]
-    changed = {k: v for k, v in decided.pending_reasons.items() if known_reasons[k] != v}
-    if changed:
-        _explain(db, changed)
+        for page in _queued_pages(session, page_size):
+            decided = plan([waiting.job for waiting in page], capacities)
+            placements += decided.placements
+            known = {waiting.job.job_id: waiting.pending_reason for waiting in page}
+            reasons |= {k: v for k, v in decided.pending_reasons.items() if known[k] != v}
+            capacities = list(decided.nodes)
+            if not any(node.free for node in capacities):
+                break  # whoever comes later in the line gets nothing either
+    dispatched = [d for placement in placements if (d := _place(db, placement, actor)) is not None]
+    _explain(db, reasons)
     return dispatched
 
 
@@ -114,30 +126,33 @@ def beat(db: Database, name: str, holder: str) -> None:
         row.last_seen_at = utc_now()
 
 
-def _queued(session: Session) -> list[tuple[Job, QueuedJob]]:
+def _queued_pages(session: Session, size: int) -> Iterator[list[_Waiting]]:
+    """Who waits, in the order of service; read on only while the caller asks for more."""
     has_gpus = nodes.has_gpus(session)
-    now = utc_now()
-    rows = session.scalars(
-        select(Job)
+    rows = session.execute(
+        select(Job.id, Job.priority, Job.spec, Job.pending_reason)
         .where(
             Job.status == JobState.QUEUED,
             Job.requested.is_(None),
-            (Job.not_before_at.is_(None)) | (Job.not_before_at <= now),
+            (Job.not_before_at.is_(None)) | (Job.not_before_at <= database_now(session)),
         )
         .order_by(Job.priority.desc(), Job.queued_at, Job.id)
-        .limit(_SNAPSHOT_LIMIT)
-    ).all()
-    found = []
-    for position, job in enumerate(rows):
-        try:
-            request = request_of(job.spec, has_gpus=has_gpus)
-        except (KeyError, TypeError, ValueError):
-            # Submit lets no such document in; should one be there all the same, the others must not wait for it.
-            _log.exception("job %s has a document that cannot be planned", job.id)
-            continue
-        queued = QueuedJob(job_id=job.id, priority=job.priority, position=position, request=request)
-        found.append((job, queued))
-    return found
+        .execution_options(yield_per=size)
+    )
+    position = 0
+    for partition in rows.partitions(size):
+        page = []
+        for row in partition:
+            position += 1
+            try:
+                request = request_of(row.spec, has_gpus=has_gpus)
+            except (KeyError, TypeError, ValueError):
+                # Submit lets no such document in; should one be there all the same, the others must not wait for it.
+                _log.exception("job %s has a document that cannot be planned", row.id)
+                continue
+            job = QueuedJob(job_id=row.id, priority=row.priority, position=position, request=request)
+            page.append(_Waiting(job=job, pending_reason=row.pending_reason))
+        yield page
 
 
 def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:
@@ -180,11 +195,17 @@ def _apply(session: Session, placement: Placement, actor: str) -> Dispatched | N
 
 
 def _explain(db: Database, reasons: dict[str, str]) -> None:
-    with db.write() as session:
-        for job_id, reason in reasons.items():
-            session.execute(
-                update(Job)
-                .where(Job.id == job_id, Job.status == JobState.QUEUED)
-                .values(pending_reason=reason)
-                .execution_options(synchronize_session=False)
-            )
+    # In the order of ids and in small transactions: the mirror locks many jobs too, and cancels must not wait long.
+    for batch in _batches(sorted(reasons.items()), _EXPLAINED_AT_ONCE):
+        with db.write() as session:
+            for job_id, reason in batch:
+                session.execute(
+                    update(Job)
+                    .where(Job.id == job_id, Job.status == JobState.QUEUED)
+                    .values(pending_reason=reason)
+                    .execution_options(synchronize_session=False)
+                )
+
+
+def _batches(items: list[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

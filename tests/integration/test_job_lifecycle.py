@@ -223,3 +223,29 @@ def test_a_checkpoint_stays_while_a_job_that_starts_from_it_lives(database: Data
 
     assert kept.prune == ()
     assert [uri for _, uri in pruned.prune] == [f"jobs/{job_id}/checkpoints/{step}" for step in (1, 2)]
+
+
+def test_an_end_in_success_leaves_no_error_of_earlier_attempts(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    failed = Outcome(kind="failed", cause="RANK_KILLED", message="killed", stack="Traceback")
+    attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING)
+
+    attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT)
+
+    job = job_of(database, job_id)
+    assert (job.error_type, job.error_message, job.error_stack) == (None, None, None)
+
+
+def test_lost_steps_count_from_where_the_attempt_started(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING, start_step=1000)
+
+    attempts.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED", end_step=1010), NO_WAIT)
+
+    with database.read() as session:
+        assert session.get_one(Attempt, (job_id, 1)).lost_steps == 10

@@ -10,7 +10,7 @@ from app.domain.job_state import JobState
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.models import Attempt, Node
-from app.services import attempts, controls, leases, nodes, scheduling, telemetry
+from app.services import attempts, controls, leases, lifecycle, nodes, scheduling, telemetry
 from app.services.attempts import Outcome
 from app.services.telemetry import Progress, Reports
 from tests import factories
@@ -225,3 +225,64 @@ def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database)
     sound = make_job(database, state=JobState.QUEUED)
 
     assert [d.job_id for d in scheduling.plan_once(database)] == [sound]
+
+
+def test_a_requeue_wish_never_stays_on_a_job_whose_attempt_ends_meanwhile(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING)
+    asked: list[int] = []
+    drain = threading.Thread(target=lambda: asked.append(nodes.request_requeue(database, "n1")))
+
+    with database.write() as session:
+        job = lifecycle.load_for_change(session, job_id)
+        drain.start()
+        drain.join(0.3)  # it now waits for this job's row, or for the whole database
+        attempts.end_attempt(session, job, 1, Outcome(kind="requeued"), NO_WAIT, actor="test")
+    drain.join()
+
+    assert asked == [0]
+    assert (job_of(database, job_id).state, job_of(database, job_id).requested) == (JobState.QUEUED, None)
+
+
+def test_a_long_line_that_cannot_start_holds_nobody_behind_it_up(database: Database) -> None:
+    make_node(database)
+    gpu = factories.make_document(resource_config={"device_type": "cuda"})
+    for _ in range(7):
+        make_job(database, state=JobState.QUEUED, document=gpu)
+    small = make_job(database, state=JobState.QUEUED)
+
+    assert [d.job_id for d in scheduling.plan_once(database, page_size=3)] == [small]
+
+
+def test_memory_that_a_running_job_asked_for_is_not_given_twice(database: Database) -> None:
+    make_node(database, ram_mb=8000)
+    hungry = factories.make_document(resource_config={"ram_min_mb": 5000})
+    first = make_job(database, state=JobState.QUEUED, document=hungry)
+    second = make_job(database, state=JobState.QUEUED, document=hungry)
+
+    placed = [d.job_id for d in scheduling.plan_once(database)] + [d.job_id for d in scheduling.plan_once(database)]
+
+    assert placed == [first]
+    assert "n1 has free: 3000 of 5000 MB memory" in job_of(database, second).pending_reason
+
+
+def test_a_waiting_retry_says_so(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    long = Backoff(base_seconds=60.0, max_seconds=60.0)
+
+    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="RANK_KILLED"), long)
+
+    assert job_of(database, job_id).pending_reason == "retry 1 of 3 after RANK_KILLED, in 60 s"
+
+
+def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Database) -> None:
+    make_node(database, cpu_cores=8)
+    parent = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, parent)
+    start = save(database, work, 5)
+    heir = make_job(database, state=JobState.QUEUED, resume_checkpoint_id=start.checkpoint_id)
+
+    assert start_attempt(database, heir).threads_per_rank == 1

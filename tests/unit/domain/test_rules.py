@@ -68,6 +68,7 @@ def test_every_transient_cause_is_a_documented_error_type() -> None:
         ("paused", "", "cancel", JobState.CANCELLED),
         ("requeued", "", "requeue", JobState.QUEUED),
         ("requeued", "", "cancel", JobState.CANCELLED),
+        ("requeued", "", "pause", JobState.PAUSED),
         ("failed", "RANK_KILLED", None, JobState.QUEUED),
         ("failed", "RANK_KILLED", "pause", JobState.PAUSED),
         ("failed", "RANK_KILLED", "cancel", JobState.CANCELLED),
