@@ -6,7 +6,8 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends bubblewrap tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 trainyard \
-    && install --directory --owner=trainyard --group=trainyard /var/lib/trainyard
+    # A new volume takes its owner from the directory of the image that it covers: without one it is root's.
+    && install --directory --owner=trainyard --group=trainyard /var/lib/trainyard /srv/trainyard/files
 
 WORKDIR /opt/trainyard
 # EXTRAS=postgres makes a small image for API and coordinator; nodes need train, and gpu where there are GPUs.

@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs up
+.PHONY: help install demo test check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -31,6 +31,9 @@ check: $(STAMP)  ## format, lint, types, import direction
 
 docs: $(STAMP)  ## write the generated parts of docs/ anew
 	@.venv/bin/python -m scripts.generated_docs
+
+bench: $(STAMP)  ## measure what docs/benchmarks promises; make bench ONLY=footprint
+	@$(RUN)/python -m benchmarks $(ONLY)
 
 up: $(STAMP)  ## everything on this machine, in the foreground
 	@$(RUN)/trainyard up

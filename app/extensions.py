@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
@@ -48,8 +48,24 @@ class Database:
             self._engine.dispose()
 
 
-def make_engine(url: str, *, busy_seconds: float = 5.0, pool_size: int = 10) -> Engine:
-    """The engine for a database URL: SQLite in WAL mode with full durability, or PostgreSQL by psycopg 3."""
+# A server that vanished without a word (power, network) is noticed within these, whether we wait for it to speak
+# (keepalives: 2 + 3 x 1 s) or for it to take what we said (the timeout, in milliseconds).
+POSTGRES_LIVENESS = {
+    "keepalives": 1,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 4000,
+}
+
+
+def make_engine(
+    url: str, *, busy_seconds: float = 5.0, pool_size: int = 10, statement_seconds: float | None = None
+) -> Engine:
+    """The engine for a database URL: SQLite in WAL mode with full durability, or PostgreSQL by psycopg 3.
+
+    ``statement_seconds``: PostgreSQL gives up a statement after that long, for those whom a late answer would not help.
+    """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(url, busy_seconds)
@@ -62,8 +78,20 @@ def make_engine(url: str, *, busy_seconds: float = 5.0, pool_size: int = 10) -> 
         max_overflow=0,
         pool_timeout=busy_seconds,
         pool_pre_ping=True,
-        connect_args={"connect_timeout": max(2, int(busy_seconds))},
+        connect_args={
+            "connect_timeout": max(2, int(busy_seconds)),
+            **{name: value for name, value in POSTGRES_LIVENESS.items() if name not in parsed.query},
+            **_statement_timeout(parsed, statement_seconds),
+        },
     )
+
+
+def _statement_timeout(url: URL, seconds: float | None) -> dict[str, str]:
+    if seconds is None:
+        return {}
+    said = url.query.get("options", "")
+    said = said if isinstance(said, str) else " ".join(said)
+    return {"options": f"{said} -c statement_timeout={int(seconds * 1000)}".strip()}
 
 
 def _sqlite(url: str, busy_seconds: float) -> Engine:

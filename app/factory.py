@@ -6,14 +6,17 @@ from app.api import access, auth, cluster, errors, events, health, jobs, logs, m
 from app.api.context import BASES, EXTENSION, Backend
 from app.api.envelope import request_id
 from app.api.operation import operation_of
+from app.api.request_log import NamedRequests
 from app.api.stream_slots import StreamSlots
-from app.extensions import Database, make_engine
+from app.extensions import Database
 from app.security.secrets import SecretBox
 from app.services.control_plane import ControlPlane, Rings
 from app.services.data_dir import prepare_directory
 from app.services.dispatch import Dispatcher
+from app.services.opening import open_database
 from app.services.reading import reading_rules
 from app.storage.storage import Storage
+from config.logging import configure_logging
 from config.settings import Settings, load_settings
 
 # Each is served under every base path.
@@ -31,7 +34,9 @@ HEADERS = {
 
 def from_environment() -> Flask:
     """What gunicorn serves."""
-    return create_app(prepare_directory(load_settings()))
+    settings = prepare_directory(load_settings())
+    configure_logging(settings.log.level, process="api")
+    return create_app(settings)
 
 
 def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
@@ -54,19 +59,15 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
         for blueprint in BLUEPRINTS:
             name = blueprint.name if number == 0 else f"{blueprint.name}_{number}"
             app.register_blueprint(blueprint, url_prefix=base, name=name)
+    app.wsgi_app = NamedRequests(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
     for view in app.view_functions.values():
         operation_of(view)  # a route that does not say who may call it must not be served
     return app
 
 
 def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:
-    if db is None:
-        engine = make_engine(
-            settings.database.url, busy_seconds=settings.database.busy_seconds, pool_size=settings.database.pool_size
-        )
-        db = Database().bind(engine)
     return ControlPlane(
-        db=db,
+        db=db or open_database(settings.database),
         dispatcher=dispatcher or Dispatcher(settings),
         storage=Storage(settings.storage.url),
         box=SecretBox(settings.security.secret_key),

@@ -4,9 +4,7 @@ import socket
 import sys
 from typing import Any
 
-from config.settings import Settings
-
-DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+from config.settings import Settings, SettingsError
 
 # Celery must have a default queue. Nobody sends to this one: whoever forgets to name a queue finds it unread.
 UNROUTED_QUEUE = "unrouted"
@@ -35,9 +33,23 @@ def worker_hostname(role: str, name: str) -> str:
     return f"{role}@{name}"
 
 
+def coordinator_prefix() -> str:
+    """What the names of all coordinators of this machine begin with; several may run, and a suffix tells them apart."""
+    return worker_hostname(COORDINATOR, f"{socket.gethostname()}-")
+
+
+def broker_url(settings: Settings) -> str:
+    """The configured broker. Raises SettingsError when there is none; whether it answers is not asked."""
+    if not settings.broker.url:
+        raise SettingsError(
+            [f"no broker: set TRAINYARD_BROKER_URL, or start `trainyard up` on {settings.data.dir} first"]
+        )
+    return settings.broker.url
+
+
 def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, Any]:
-    """Celery's configuration; ``publisher`` gives up sooner, because somebody is waiting."""
-    url = settings.broker.url or DEFAULT_BROKER_URL
+    """Celery's configuration; ``publisher`` gives up sooner, because somebody is waiting. Raises SettingsError."""
+    url = broker_url(settings)
     timeout = settings.broker.publish_timeout_seconds if publisher else settings.broker.socket_timeout_seconds
     return {
         "broker_url": url,
@@ -59,25 +71,17 @@ def consume_only(app: Any, names: list[str]) -> None:
     queues.select(names)
 
 
-def worker_command(settings: Settings, role: str) -> list[str]:
+def worker_command(role: str) -> list[str]:
     """How to start a worker of the role ``coordinator`` or ``node`` in a process of its own.
 
     Not ``celery -A tasks.… worker``, although that works: it imports what lies in the current directory in preference
     to our modules, and takes 0.4 s of processor time more.
     """
-    del settings
     return [sys.executable, "-m", f"tasks.{role}"]
 
 
-def flower_command(settings: Settings) -> list[str]:
-    """How to start Flower; it must be given ``flower_environment`` too."""
-    del settings
+def flower_command() -> list[str]:
     return [sys.executable, "-m", "tasks.flower"]
-
-
-def flower_environment(settings: Settings) -> dict[str, str]:
-    """Flower's secrets, which must never stand in a command line."""
-    return {"FLOWER_BASIC_AUTH": f"{settings.flower.user}:{settings.flower.password}"}
 
 
 def _transport_options(timeout: float, connect_timeout: float) -> dict[str, Any]:

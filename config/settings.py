@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from config import value_rules as rules
+
 
 class SettingsError(Exception):
     """The environment does not make valid settings; ``problems`` names every one of them."""
@@ -19,9 +21,12 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def setting(default: Any, meaning: str) -> Any:
-    """A field with its default and the sentence that ``docs/operations.md`` prints for it."""
-    return field(default=default, metadata={"meaning": meaning})
+def setting(default: Any, meaning: str, rule: rules.Rule | None = None) -> Any:
+    """A field with its default, the sentence that ``docs/operations.md`` prints for it, and what values must be like.
+
+    ``…_seconds`` must be positive and finite without being told so.
+    """
+    return field(default=default, metadata={"meaning": meaning, "rule": rule})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +37,10 @@ class DataSettings:
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
     url: str = setting(
-        "", "SQLAlchemy URL; empty: the one `trainyard up` was last given, else SQLite in the data directory"
+        "", "SQLAlchemy URL; empty: SQLite in the data directory (started alone: what the last `trainyard up` used)"
     )
     busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another one; a PostgreSQL connect timeout")
-    pool_size: int = setting(10, "connections kept per process (PostgreSQL)")
+    pool_size: int = setting(10, "connections kept per process (PostgreSQL)", rules.at_least_one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +72,9 @@ class LeaseSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings:
-    poll_seconds: float = setting(0.5, "how often planner and reconciler look at the database without being woken")
+    poll_seconds: float = setting(
+        0.5, "how often planner and reconciler look at the database without being woken", rules.poll_seconds
+    )
     resend_seconds: float = setting(5.0, "a dispatched attempt nobody claimed is announced again after this long")
     retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
     retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
@@ -76,22 +83,26 @@ class SchedulerSettings:
 @dataclass(frozen=True, kw_only=True)
 class ApiSettings:
     host: str = setting("127.0.0.1", "address the API listens on")
-    port: int = setting(8000, "port the API listens on")
-    workers: int = setting(1, "gunicorn processes")
-    threads: int = setting(64, "request threads per process")
-    max_streams: int = setting(48, "open event streams per process; below threads, so that streams can't starve it")
-    max_body_bytes: int = setting(1_048_576, "largest request body")
-    max_nesting: int = setting(32, "deepest nesting of a JSON body")
+    port: int = setting(8000, "port the API listens on", rules.port)
+    workers: int = setting(1, "gunicorn processes", rules.at_least_one)
+    threads: int = setting(64, "request threads per process", rules.at_least_one)
+    max_streams: int = setting(
+        48, "open event streams per process; below threads, so that streams can't starve it", rules.at_least_one
+    )
+    max_body_bytes: int = setting(1_048_576, "largest request body", rules.at_least_one)
+    max_nesting: int = setting(32, "deepest nesting of a JSON body", rules.at_least_one)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    name: str = setting("", "this node's name; empty: the host name")
+    name: str = setting("", "this node's name; empty: the host name", rules.node_name)
     config: Path | None = setting(None, "node.toml with labels, capabilities, limits and declared devices")
-    poll_seconds: float = setting(1.0, "how often a node looks for attempts dispatched to it without being woken")
+    poll_seconds: float = setting(
+        1.0, "how often a node looks for attempts dispatched to it without being woken", rules.poll_seconds
+    )
     heartbeat_seconds: float = setting(2.0, "how often a node reports itself")
     lost_seconds: float = setting(8.0, "a node whose counter stands still this long gets no new jobs")
-    sandbox: str = setting("auto", "auto, bubblewrap or process")
+    sandbox: str = setting("auto", "auto, bubblewrap or process", rules.sandbox)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 
@@ -102,14 +113,17 @@ class SecuritySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowerSettings:
-    port: int = setting(5555, "port of Flower under `trainyard up`")
-    user: str = setting("admin", "Flower's user")
-    password: str = setting("", "Flower's password; empty: the one in the data directory's flower.password")
+    host: str = setting("127.0.0.1", "address Flower listens on; elsewhere a proxy with TLS belongs before it")
+    port: int = setting(5555, "port of Flower", rules.port)
+    user: str = setting("admin", "Flower's user", rules.flower_user)
+    password: str = setting(
+        "", "Flower's password; empty: the one in the data directory's flower.password", rules.flower_login
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    level: str = setting("INFO", "lowest level that processes log")
+    level: str = setting("INFO", "lowest level that processes log", rules.log_level)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +193,10 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
             variable = variable_name(concern, name)
             known.add(variable)
             if variable in env:
-                _parse_into(values, name, kind, variable, env[variable], problems)
+                try:
+                    values[name] = _checked(cls, name, _parse(kind, env[variable]))
+                except ValueError as error:
+                    problems.append(f"{variable}={_shown(name, env[variable])}: {error}")
         concerns[concern] = cls(**values)
     problems += [
         f"{name} is not a setting; docs/operations.md lists them"
@@ -216,11 +233,17 @@ def settings_table() -> list[tuple[str, str, str]]:
     return rows
 
 
-def _parse_into(values: dict[str, Any], name: str, kind: Any, variable: str, raw: str, problems: list[str]) -> None:
-    try:
-        values[name] = _parse(kind, raw)
-    except ValueError as error:
-        problems.append(f"{variable}={raw!r}: {error}")
+def _checked(cls: Any, name: str, value: Any) -> Any:
+    rule: rules.Rule | None = cls.__dataclass_fields__[name].metadata["rule"]
+    if rule is None and name.endswith("_seconds"):
+        rule = rules.positive_seconds
+    if rule is not None:
+        rule(value)
+    return value
+
+
+def _shown(name: str, raw: str) -> str:
+    return "…" if name in _SECRET else repr(raw)
 
 
 def _parse(kind: Any, raw: str) -> Any:
@@ -243,6 +266,7 @@ def _parse_bool(raw: str) -> bool:
     return values[raw.lower()]
 
 
+_SECRET = frozenset({"password", "secret_key"})
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
@@ -258,8 +282,9 @@ def _complete(settings: Settings) -> Settings:
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     values["data"] = DataSettings(dir=data_dir)
     if not settings.database.url:
-        url = _first_line(data_dir / "database.url") or f"sqlite:///{data_dir / 'trainyard.db'}"
-        values["database"] = _with(settings.database, url=url)
+        values["database"] = _with(
+            settings.database, url=_first_line(data_dir / "database.url") or own_sqlite(data_dir)
+        )
     if not settings.storage.url:
         values["storage"] = _with(settings.storage, url=f"file://{data_dir / 'files'}")
     if not settings.broker.url:
@@ -269,6 +294,11 @@ def _complete(settings: Settings) -> Settings:
     if not settings.flower.password:
         values["flower"] = _with(settings.flower, password=_first_line(data_dir / "flower.password"))
     return Settings(**values)
+
+
+def own_sqlite(data_dir: Path) -> str:
+    """The URL of the database in a data directory, which is used where no other one is named."""
+    return f"sqlite:///{data_dir / 'trainyard.db'}"
 
 
 def _with(part: Any, **changes: Any) -> Any:
@@ -293,10 +323,10 @@ def _contradictions(settings: Settings) -> list[str]:
         )
     if lease.renew_seconds * 2 > lease.fence_seconds:
         problems.append("TRAINYARD_LEASE_RENEW_SECONDS must be at most half of TRAINYARD_LEASE_FENCE_SECONDS")
+    if settings.node.heartbeat_seconds * 2 > settings.node.lost_seconds:
+        problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
     if settings.api.max_streams >= settings.api.threads:
         problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
-    if settings.node.sandbox not in ("auto", "bubblewrap", "process"):
-        problems.append("TRAINYARD_NODE_SANDBOX must be auto, bubblewrap or process")
     if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
         # Without it redis-py accepts any certificate and only logs a warning.
         problems.append("TRAINYARD_BROKER_URL: rediss:// needs ?ssl_cert_reqs=required&ssl_ca_certs=FILE")

@@ -11,6 +11,7 @@ of JSON: {"model": …, "train": …, "validation": …, "chat": …, "text": �
 
 import argparse
 import ast
+import contextlib
 import json
 import os
 import random
@@ -46,16 +47,16 @@ def build(out: Path) -> None:
     """Everything into a neighbour of `out` first, so that `out` is complete once it exists."""
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".demo-", dir=out.parent))
-    pairs = sorted(set(documented_functions()))
-    random.Random(_SEED).shuffle(pairs)
-    write_records(draft, pairs)
-    build_model(draft / "model", [prompt + completion for prompt, completion in pairs])
-    draft.chmod(0o755)
     try:
-        draft.rename(out)
-    except OSError:
-        # Another process was faster; what it built is the same.
-        shutil.rmtree(draft)
+        pairs = sorted(set(documented_functions()))
+        random.Random(_SEED).shuffle(pairs)
+        write_records(draft, pairs)
+        build_model(draft / "model", [prompt + completion for prompt, completion in pairs])
+        draft.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process was faster; what it built is the same
+            draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def documented_functions() -> Iterator[tuple[str, str]]:

@@ -11,8 +11,9 @@ from typing import Any
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from app.extensions import Database, make_engine
+from app.extensions import Database
 from app.services.dispatch import Dispatcher
+from app.services.opening import open_database
 from config.logging import configure_logging
 from config.queues import POOL_THREADS, celery_config
 from config.settings import Settings
@@ -47,10 +48,7 @@ def build_app(settings: Settings) -> Celery:
     """A Celery application; nothing connects yet. The caller imports the tasks and adds the bootsteps it wants."""
     celery = Celery("trainyard")
     celery.conf.update(celery_config(settings))
-    engine = make_engine(
-        settings.database.url, busy_seconds=settings.database.busy_seconds, pool_size=settings.database.pool_size
-    )
-    celery.runtime = Runtime(settings, Database().bind(engine), Dispatcher(settings))
+    celery.runtime = Runtime(settings, open_database(settings.database), Dispatcher(settings))
     return celery
 
 

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from app.migrations.versioning import is_current
 from app.services import admission, housekeeping, queues, scheduling
+from app.services.leftovers import Sweep
 from app.services.reading import reading_rules
 from app.services.reaping import Reaper
 from app.services.scheduling import Dispatched
@@ -17,9 +19,12 @@ from tasks.celery_app import Runtime
 from tasks.loops import Loop
 from tasks.mirror import Mirror
 
+# Under `trainyard up` we are started before the tables are there, and nobody should wait for us afterwards.
+SCHEMA_POLL_SECONDS = 0.05
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
 HOUSEKEEPING_SECONDS = 600.0
+SWEEP_SECONDS = 60.0
 
 
 class Coordination:
@@ -36,25 +41,34 @@ class Coordination:
         self._seat = PlannerSeat(runtime.database, self._identity)
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._mirror = Mirror(celery)
+        self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
         self._due: dict[str, float] = {}
         self._planner = Loop("planner", self._plan, poll)
+        self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops = [
             self._planner,
             Loop("reaper", self._reap, max(poll, 0.5)),
             Loop("mirror", self._show, poll),
             Loop("signs of life", self._beat, BEAT_SECONDS),
+            Loop("sweep", self._sweep, SWEEP_SECONDS),  # by itself: a storage far away must not hold up the reaper
         ]
 
     def start(self) -> None:
         self._runtime.on_admitted = lambda _job_id: self._planner.wake()
-        for loop in self._loops:
-            loop.start()
+        self._gate.start()
 
     def stop(self) -> None:
-        for loop in self._loops:
+        for loop in (self._gate, *self._loops):
             loop.stop()
-        for loop in self._loops:
+        for loop in (self._gate, *self._loops):
             loop.join()
+
+    def _start_once_there(self) -> None:
+        """Without tables every loop would only fail, and say so."""
+        if is_current(self._runtime.database.engine):
+            self._gate.stop()
+            for loop in self._loops:
+                loop.start()
 
     def _plan(self) -> None:
         now = time.monotonic()
@@ -81,6 +95,10 @@ class Coordination:
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)
             housekeeping.drop_dead_coordinators(self._runtime.database)
+
+    def _sweep(self) -> None:
+        if self._seat.is_mine:
+            self._leftovers.go_on()
 
     def _show(self) -> None:
         if self._seat.is_mine:

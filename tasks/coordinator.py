@@ -1,13 +1,13 @@
 """The coordinator process: `python -m tasks.coordinator`, or `celery -A tasks.coordinator worker -P threads`."""
 
 import secrets
-import socket
 import sys
 from typing import Any
 
 from celery import Celery, bootsteps
 
-from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, worker_hostname
+from config.privacy import hide_from_same_user
+from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, coordinator_prefix
 from config.settings import Settings, load_settings
 from tasks import admission, control
 from tasks.celery_app import build_app, run_worker
@@ -55,13 +55,14 @@ def make_app(settings: Settings) -> Celery:
 
 def own_hostname() -> str:
     """Several coordinators may run on one machine, and each must have a name of its own."""
-    return worker_hostname(COORDINATOR, f"{socket.gethostname()}-{secrets.token_hex(3)}")
+    return coordinator_prefix() + secrets.token_hex(3)
 
 
 app = make_app(load_settings())
 
 
 def main() -> int:
+    hide_from_same_user()
     return run_worker(app, hostname=own_hostname(), process=COORDINATOR)
 
 

@@ -1,18 +1,32 @@
-"""Flower on our broker: `python -m tasks.flower`; its password comes by environment, never by argument."""
+"""Flower on our broker: `python -m tasks.flower`; its password comes by environment or file, never by argument."""
+
+import os
+import sys
 
 from celery import Celery
 
 from config.queues import celery_config
-from config.settings import load_settings
-
-HOST = "127.0.0.1"  # whoever wants it elsewhere puts a proxy with TLS before it
+from config.settings import Settings, SettingsError, load_settings
 
 
 def main() -> None:
-    settings = load_settings()
+    try:
+        settings = load_settings()
+        config = celery_config(settings)
+        os.environ["FLOWER_BASIC_AUTH"] = login(settings)  # as an option everybody could see it in the process list
+    except SettingsError as error:
+        sys.exit(str(error))
     celery = Celery("trainyard")
-    celery.conf.update(celery_config(settings))
-    celery.start(["--quiet", "flower", f"--address={HOST}", f"--port={settings.flower.port}"])
+    celery.conf.update(config)
+    flower = settings.flower
+    celery.start(["--quiet", "flower", f"--address={flower.host}", f"--port={flower.port}"])
+
+
+def login(settings: Settings) -> str:
+    """Flower's user and password. Raises SettingsError: without one Flower would let everybody in."""
+    if not settings.flower.password:
+        raise SettingsError(["Flower needs TRAINYARD_FLOWER_PASSWORD; `trainyard up` makes one in its data directory"])
+    return f"{settings.flower.user}:{settings.flower.password}"
 
 
 if __name__ == "__main__":

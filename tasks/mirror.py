@@ -90,7 +90,8 @@ class Mirror:
         if image.state in STARTED_STATES and self._started.get(image.job_id) != image.attempt:
             self._started[image.job_id] = image.attempt
             yield "task-started"
-        # A state that Celery does not know outranks those it knows, except success and failure, which we never send.
+        # Celery reads FAILED as its own FAILURE, which is meant. The other states it does not know; they outrank all
+        # it knows but SUCCESS and FAILURE, so a job's end is shown whatever came before.
         yield f"task-{image.state.lower()}"
 
     def _notice_loss(self, now_seconds: float) -> None:

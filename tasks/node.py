@@ -4,8 +4,9 @@ import sys
 
 from celery import Celery
 
+from config.privacy import hide_from_same_user
 from config.queues import NODE, node_name, worker_hostname
-from config.settings import Settings, load_settings
+from config.settings import Settings, SettingsError, load_settings
 from tasks import control, training
 from tasks.celery_app import build_app, run_worker
 
@@ -26,8 +27,13 @@ app = make_app(load_settings())
 
 
 def main() -> int:
+    hide_from_same_user()
     name = node_name(app.runtime.settings)
-    return run_worker(app, hostname=worker_hostname(NODE, name), process=f"{NODE}-{name}")
+    try:
+        return run_worker(app, hostname=worker_hostname(NODE, name), process=f"{NODE}-{name}")
+    except SettingsError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,11 @@ class CeleryWorld:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, role: str = COORDINATOR, **variables: str) -> subprocess.Popen[bytes]:
-        return self.start_command(worker_command(self.settings, role), **variables)
+        return self.start_command(worker_command(role), **variables)
+
+    def start_rarely_polling(self, role: str = COORDINATOR) -> subprocess.Popen[bytes]:
+        """A worker of whom something soon is to be expected only by a message."""
+        return self.start_command([sys.executable, "-m", "tests.rarely_polling", role])
 
     def start_command(self, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **self.environment, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT), **variables}

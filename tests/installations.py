@@ -18,18 +18,33 @@ def make_system(tmp_path: Path) -> Iterator[Callable[..., System]]:
     systems: list[System] = []
 
     def make(**settings: str) -> System:
-        system = System(tmp_path / f"system{len(systems)}", **settings)
-        for script in SCRIPTS.glob("*.py"):
-            shutil.copy(script, system.inputs)
-        (system.inputs / "data.jsonl").write_text('{"text": "a line"}\n')
-        (system.inputs / "model").mkdir()
-        (system.inputs / "model" / "config.json").write_text("{}")
-        systems.append(system)
-        return system
+        systems.append(_with_inputs(System(tmp_path / f"system{len(systems)}", **settings)))
+        return systems[-1]
 
     yield make
     for system in systems:
         system.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
+    """One with the node `n1`, for tests that leave it as it was: no part killed, no job left."""
+    system = _with_inputs(System(tmp_path_factory.mktemp("shared")))
+    try:
+        system.start("n1")
+        owned_pids.update({system.redis.pid, *(system.pid(name) for name in ("api", "coordinator", "node-n1"))})
+        yield system
+    finally:
+        system.stop()
+
+
+def _with_inputs(system: System) -> System:
+    for script in SCRIPTS.glob("*.py"):
+        shutil.copy(script, system.inputs)
+    (system.inputs / "data.jsonl").write_text('{"text": "a line"}\n')
+    (system.inputs / "model").mkdir()
+    (system.inputs / "model" / "config.json").write_text("{}")
+    return system
 
 
 def counting_job(*, steps: int = 40, step_seconds: float = 0.05, ranks: int = 1, **changes: Any) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._user = "postgres" if os.getuid() == 0 else None
         # Not under pytest's own temporary folder: only root may enter that.
-        self._folder = Path(tempfile.mkdtemp(prefix="trainyard-postgres-", dir="/tmp"))
+        self._folder = Path(tempfile.mkdtemp(prefix="trainyard-postgres-", dir=_postgres_home()))
 
     def url(self, database: str) -> str:
         """A SQLAlchemy URL."""
@@ -160,6 +160,13 @@ class PostgresServer:
 
     def _dsn(self, port: int) -> str:
         return f"host=127.0.0.1 port={port} user=trainyard password={self.password} dbname=postgres connect_timeout=5"
+
+
+def _postgres_home() -> str:
+    """In memory where there is room: a clone is a thousand small files, 25 ms there and up to 300 ms on a disk."""
+    memory = Path("/dev/shm")
+    has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 1024**3
+    return str(memory) if has_room else "/tmp"
 
 
 def _start_on_free_port(

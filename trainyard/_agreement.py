@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 _POLL_SECONDS = 0.005
@@ -30,14 +31,14 @@ class Agreement:
         self._joined(rank).touch()
         for path in directory.glob("proposal.*"):
             _, question, number, _ = path.name.split(".")
-            self.propose(question, int(number))
+            self.propose(question, int(number), reason=_read(path).reason)
 
-    def propose(self, question: str, number: int = 0) -> None:
-        """Note that the answer to `question` shall become yes, for the `number`-th time."""
+    def propose(self, question: str, number: int = 0, *, reason: str = "") -> None:
+        """Note that the answer to `question` shall become yes, for the `number`-th time, and why."""
         with self._lock:
             key = f"{question}.{number}"
             if key not in self._proposed:
-                self._publish(f"proposal.{key}.{self._rank}", str(self._asked[question]))
+                self._publish(f"proposal.{key}.{self._rank}", f"{self._asked[question]} {reason}")
                 self._proposed.add(key)
 
     def due(self, question: str, number: int = 0) -> bool:
@@ -49,6 +50,10 @@ class Agreement:
                 return False
         passed = self._passed(f"{question}.{number}")
         return passed is None or asked > passed
+
+    def reasons(self, question: str, number: int = 0) -> set[str]:
+        """Why it was answered yes: the same on every rank, whichever of them heard what."""
+        return {_read(path).reason for path in self._directory.glob(f"proposal.{question}.{number}.*")}
 
     def contribute(self, round_name: str, outcome: str) -> None:
         """Say that this rank has done its part of a common work."""
@@ -73,7 +78,7 @@ class Agreement:
             ranks = {path.suffix for path in self._directory.glob("joined.*")}
             counts = {path.suffix: path for path in self._directory.glob(f"proposal.{key}.*")}
             if ranks <= counts.keys():
-                return max(int(path.read_text()) for path in counts.values())
+                return max(_read(path).asked for path in counts.values())
             time.sleep(_POLL_SECONDS)
         return None
 
@@ -84,3 +89,14 @@ class Agreement:
         draft = self._directory / f"draft.{name}"
         draft.write_text(content)
         draft.rename(self._directory / name)
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    asked: int
+    reason: str
+
+
+def _read(path: Path) -> _Proposal:
+    asked, _, reason = path.read_text().partition(" ")
+    return _Proposal(int(asked), reason)

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,10 +177,15 @@ class Channel:
 
     def _read(self) -> None:
         decoder = LineDecoder()
-        while data := self._receive():
-            for message in decoder.feed(data):
-                self._on_command(message)
-        self._lost()
+        try:
+            while data := self._receive():
+                for message in decoder.feed(data):
+                    self._on_command(message)
+        except Exception:  # noqa: BLE001  (whatever it is: a rank that no longer hears must not go on)
+            print("trainyard: a message of the supervisor could not be handled", file=sys.stderr)  # noqa: T201
+            traceback.print_exc()
+        finally:
+            self._lost()
 
     def _receive(self) -> bytes:
         try:

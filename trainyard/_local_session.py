@@ -51,9 +51,6 @@ class LocalSession:
                 self._say(f"skipping {path}: {error}")
         return None
 
-    def wait_saved(self, path: str) -> bool:
-        return Path(path).exists()
-
     def finish(self, result: Result) -> None:
         if self._leads:
             outcome = f"stopped ({result.stopped})" if result.stopped else "finished"

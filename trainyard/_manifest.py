@@ -1,6 +1,8 @@
 """Checkpoint directories that exist only when complete: atomic commit, verification, digest."""
 
+import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -87,10 +89,9 @@ def commit(tmp_dir: Path | str, final_dir: Path | str, manifest: Manifest) -> Ma
 
 def read(directory: Path | str) -> Manifest:
     """The manifest of a checkpoint, its shape checked and its files not yet."""
-    path = Path(directory) / NAME
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        return _from_document(document)
+        with _opened(Path(directory) / NAME) as file:
+            return _from_document(json.loads(file.read().decode("utf-8")))
     except FileNotFoundError as error:
         raise CorruptCheckpoint(NAME, "missing, so the checkpoint was never completed") from error
     except (ValueError, TypeError, KeyError) as error:
@@ -144,8 +145,27 @@ def _stored(root: Path, relative: Path) -> FileEntry:
         return FileEntry(relative.as_posix(), os.fstat(file.fileno()).st_size, sha256)
 
 
+def _opened(path: Path) -> io.BufferedReader:
+    """A regular file, never through a link; whoever wrote the directory may still be changing it."""
+    # Without O_NONBLOCK a pipe put in the file's place would make the opener wait for ever.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ValueError(f"{path.name} is not a regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path.name} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
 def _check(root: Path, entry: FileEntry) -> None:
-    with (root / entry.path).open("rb") as file:
+    try:
+        opened = _opened(root / entry.path)
+    except (FileNotFoundError, ValueError) as error:
+        raise CorruptCheckpoint(entry.path, f"can't be read ({error})") from error
+    with opened as file:
         size = os.fstat(file.fileno()).st_size
         if size != entry.size:
             raise CorruptCheckpoint(entry.path, f"has {size} bytes, not {entry.size}")

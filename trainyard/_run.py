@@ -8,8 +8,12 @@ from typing import Any
 
 from trainyard import _manifest
 from trainyard._agreement import Agreement
+from trainyard._numbers import whole
 from trainyard._outputs import weight_files
 from trainyard._session import Progress, Result, Saved, Session
+
+# When ranks heard different wishes.
+_STRONGEST_FIRST = ("cancel", "pause", "requeue")
 
 
 class Run:
@@ -43,7 +47,7 @@ class Run:
         """
         numbers = {name: float(value) for name, value in values.items()}
         self._metrics.update(numbers)
-        self._session.metrics(self._progress.step if step is None else step, numbers)
+        self._session.metrics(self._progress.step if step is None else whole("step", step), numbers)
 
     def progress(
         self,
@@ -54,8 +58,17 @@ class Run:
         total_epochs: float | None = None,
         tokens: int | None = None,
     ) -> None:
-        """Say how many steps are finished, of how many. Cheap enough for every step."""
-        self._progress = Progress(step=step, total_steps=total, epoch=epoch, total_epochs=total_epochs, tokens=tokens)
+        """Say how many steps are finished, of how many. Cheap enough for every step.
+
+        Steps and tokens are whole numbers, 1e6 among them. Raises TypeError for others.
+        """
+        self._progress = Progress(
+            step=whole("step", step),
+            total_steps=None if total is None else whole("total", total),
+            epoch=None if epoch is None else float(epoch),
+            total_epochs=None if total_epochs is None else float(total_epochs),
+            tokens=None if tokens is None else whole("tokens", tokens),
+        )
         self._session.progress(self._progress)
 
     def should_stop(self) -> bool:
@@ -72,8 +85,7 @@ class Run:
         stop = self._session.wishes.stop
         due = self._agreement.due("stop") if self._agreement else stop is not None
         if due:
-            stop = self._session.wishes.stop
-            self.stop_reason = stop.kind if stop else "cancel"
+            self.stop_reason = self._why_stop()
         return due
 
     def should_checkpoint(self) -> bool:
@@ -109,6 +121,7 @@ class Run:
         """
         if all_ranks and self.world_size > 1 and self._agreement is None:
             raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only")
+        step = whole("step", step)
         self._declare()
         together = all_ranks and self.world_size > 1
         directory = self._draft(step, together=together)
@@ -171,6 +184,14 @@ class Run:
             raise RuntimeError(f"checkpoint at step {step}: not every rank wrote its part")
         return True
 
+    def _why_stop(self) -> str:
+        """One word on all ranks; a rank that was cancelled meanwhile does not wait for the others' word."""
+        stop = self._session.wishes.stop
+        heard = {stop.kind} if stop is not None else set()
+        if self._agreement and "cancel" not in heard:
+            heard = self._agreement.reasons("stop")
+        return next((kind for kind in _STRONGEST_FIRST if kind in heard), "cancel")
+
     def _declare(self) -> None:
         if not self._declared:
             self._declared = True
@@ -181,7 +202,7 @@ class Run:
         if self._agreement is None:
             return
         if self._session.wishes.stop is not None:
-            self._agreement.propose("stop")
+            self._agreement.propose("stop", reason=self._session.wishes.stop.kind)
         for number in range(1, self._session.wishes.checkpoint_requests + 1):
             self._agreement.propose("checkpoint", number)
 

@@ -73,7 +73,6 @@ class Session(Protocol):
     def progress(self, progress: Progress) -> None: ...
     def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str: ...
-    def wait_saved(self, path: str) -> bool: ...
     def finish(self, result: Result) -> None: ...
     def fail(self, error_type: str, message: str, stack: str) -> None: ...
 
@@ -145,10 +144,6 @@ class SupervisedSession:
         )
         return self._in_flight
 
-    def wait_saved(self, path: str) -> bool:
-        """As Wishes.wait_saved."""
-        return self.wishes.wait_saved(path)
-
     def finish(self, result: Result) -> None:
         """Say that this rank is done, and hang up; rank 0 waits for its checkpoints first.
 
@@ -156,7 +151,7 @@ class SupervisedSession:
         """
         if self._leads:
             if result.stopped in ("pause", "requeue") and self._in_flight is not None:
-                self.wait_saved(self._in_flight)
+                self.wishes.wait_saved(self._in_flight)
             self._settle_previous()
             self._send_progress()
             self._channel.send(
@@ -186,7 +181,7 @@ class SupervisedSession:
         if self._in_flight is None:
             return
         try:
-            self.wait_saved(self._in_flight)
+            self.wishes.wait_saved(self._in_flight)
         except CheckpointNotSaved as error:
             # The run goes on: the next checkpoint may fare better, and an older one is still there.
             print(f"trainyard: checkpoint not stored: {error}", file=sys.stderr)  # noqa: T201

@@ -32,6 +32,8 @@ TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"})
 STREAM_SILENCE_SECONDS = 40.0
 SUBMIT_TRIES = 3
 PATIENCE_SECONDS = 60.0
+# Too many requests, and not ready yet: with a time after which to ask again.
+BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,18 @@ class Client:
     # Jobs
 
     def submit(self, document: Mapping[str, Any], *, idempotency_key: str = "") -> Submitted:
-        """Hand in a job. A broken connection is tried again without making a second job."""
+        """Hand in a job. A broken connection is tried again, never making a second job; a busy server is waited for."""
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        for tries_left in reversed(range(SUBMIT_TRIES)):
+        patience = _Patience()
+        tries_left = SUBMIT_TRIES
+        while True:
             try:
                 return _submitted(self._http.json("POST", "/v1/jobs", body=document, headers=headers))
-            except Unreachable:
+            except (Unreachable, ApiError) as error:
+                tries_left -= isinstance(error, Unreachable)
                 if not tries_left:
                     raise
-                time.sleep(0.5)
-        raise AssertionError("unreachable")
+                time.sleep(patience.pause(error, 0.5))
 
     def check(self, document: Mapping[str, Any]) -> Record:
         """Everything that submitting would check, without submitting: the plan and the warnings."""
@@ -138,21 +142,24 @@ class Client:
         return self._verb(job_id, "checkpoint", {})
 
     def wait(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 1.0) -> Job:
-        """The job once it has ended. Raises TimeoutError; a server that is away for up to a minute is waited for."""
+        """The job once it has ended. Raises TimeoutError.
+
+        A server that is away or busy for up to a minute is waited for.
+        """
         deadline = time.monotonic() + timeout_seconds
-        answered = time.monotonic()
+        patience = _Patience()
         while True:
             try:
                 job = self.get(job_id)
                 if job.is_terminal:
                     return job
-                answered = time.monotonic()
-            except Unreachable:
-                if time.monotonic() - answered > PATIENCE_SECONDS:
-                    raise
+                patience = _Patience()
+                pause = poll_seconds
+            except (Unreachable, ApiError) as error:
+                pause = patience.pause(error, poll_seconds)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s")
-            time.sleep(poll_seconds)
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + poll_seconds))
 
     # What a job tells
 
@@ -235,6 +242,23 @@ class Client:
             return self._http.open("GET", path, query=query, headers=headers, timeout_seconds=STREAM_SILENCE_SECONDS)
 
         return follow(connect, last_id=last_id)
+
+
+class _Patience:
+    """How long a server that can't answer now is waited for, counted from its last answer."""
+
+    def __init__(self) -> None:
+        self._ends_at = time.monotonic() + PATIENCE_SECONDS
+
+    def pause(self, error: ClientError, seconds: float) -> float:
+        """How long to wait before asking again; raises the error when that is of no use, or no longer."""
+        if isinstance(error, ApiError):
+            if error.status not in BUSY or error.retry_after is None:
+                raise error
+            seconds = max(seconds, float(error.retry_after))
+        if time.monotonic() + seconds > self._ends_at:
+            raise error
+        return seconds
 
 
 def _job(job_id: str) -> str:

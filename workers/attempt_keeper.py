@@ -19,7 +19,7 @@ from workers.spawning import is_starting, reap_supervisors, start_attempt
 
 log = logging.getLogger(__name__)
 
-CLEAN_SECONDS = 60.0
+CLEAN_SECONDS = 10.0
 # A process that is not there may be one that is not there yet.
 LOOKS_BEFORE_DEATH = 2
 
@@ -36,6 +36,7 @@ class AttemptKeeper:
         self._missing: dict[str, int] = {}  # lease → how often its supervisor was not found
         self._adopted: set[str] = set()
         self._cleaned_at = float("-inf")
+        self._cleaned: set[tuple[str, int]] = set()
 
     def nudge(self, job_id: str) -> None:
         """Somebody changed what they want of a job; its supervisor is told at the next look."""
@@ -45,15 +46,33 @@ class AttemptKeeper:
     def look(self) -> None:
         """Once over everything. What the database raises goes through."""
         reap_supervisors()
+        # First of all: what starts below gets devices that no earlier attempt may still use.
+        if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
+            self.clean()
         self._take_up()
         live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
         self._pass_nudges_on(live)
         for lease in live:
             self._watch(lease)
         self._missing = {key: n for key, n in self._missing.items() if key in {lease.lease_id for lease in live}}
-        if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
-            self._clean()
-            self._cleaned_at = time.monotonic()
+
+    def clean(self) -> None:
+        """End what is left of attempts that are over and whose supervisor could not do it. Safe from any thread."""
+        left = _run_directories(self._settings)
+        # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
+        live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)} if left else set()
+        for job_id, attempt, directory in left:
+            key = (job_id, attempt)
+            if key in live or key in self._cleaned or processes.supervisors_of(job_id, attempt):
+                continue
+            if not processes.kill_attempt(job_id, attempt):
+                log.error("job %s: a process of attempt %s can't be killed", job_id, attempt)
+                continue
+            if self._settings.node.keep_runs:
+                self._cleaned.add(key)
+            else:
+                directory.remove()
+        self._cleaned_at = time.monotonic()
 
     def _take_up(self) -> None:
         """Start what was dispatched to this node, whether its message arrived or not."""
@@ -112,19 +131,6 @@ class AttemptKeeper:
         )
         if taken:
             log.warning("job %s: the supervisor of attempt %s died; lease released", lease.job_id, lease.attempt)
-
-    def _clean(self) -> None:
-        """Remove run directories whose attempt is over and whose supervisor could not do it."""
-        if self._settings.node.keep_runs:
-            return
-        left = _run_directories(self._settings)
-        # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
-        live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)}
-        for job_id, attempt, directory in left:
-            if (job_id, attempt) in live or processes.supervisors_of(job_id, attempt):
-                continue
-            if not processes.processes_of_attempt(job_id, attempt):
-                directory.remove()
 
 
 def _identity(lease: LiveLease) -> ProcessIdentity | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainyard._channel import MAX_LINE_BYTES, Message, encode, short_address
 from workers.main_loop import MainLoop
 
-MAX_CONNECTIONS = 1024
+RETRY_ACCEPT_SECONDS = 1.0
 MAX_UNSENT_BYTES = 1 << 20
 MAX_COMPLAINTS = 20  # a flood of nonsense must not become a flood in our log
 READ_BYTES = 1 << 16
@@ -21,20 +21,21 @@ READ_BYTES = 1 << 16
 log = logging.getLogger(__name__)
 
 Handler = Callable[["Connection", Message], None]
+Complain = Callable[[str], None]
 
 
 class Connection:
     """One client; what it says goes to the handler line by line."""
 
-    def __init__(self, client: socket.socket, on_message: Handler) -> None:
+    def __init__(self, client: socket.socket, on_message: Handler, complain: Complain) -> None:
         self.socket = client
         self.can_checkpoint = False
         self.greeted = False
         self.rank: int | None = None
         self._on_message = on_message
+        self._complain = complain
         self._rest = bytearray()
         self._skipping = False
-        self._skipped = 0
         self._unsent = bytearray()
 
     def receive(self) -> bool:
@@ -62,7 +63,7 @@ class Connection:
             while self._unsent:
                 del self._unsent[: self.socket.send(self._unsent)]
         if len(self._unsent) > MAX_UNSENT_BYTES:
-            log.warning("rank %s does not read its commands", self.rank)
+            self._complain(f"rank {self.rank} does not read its commands")
             self._unsent.clear()
 
     def _complete_line(self) -> None:
@@ -86,17 +87,18 @@ class Connection:
 
     def _skip(self, reason: str) -> None:
         self._rest.clear()
-        self._skipped += 1
-        if self._skipped <= MAX_COMPLAINTS:
-            log.warning("skipped on the channel of rank %s: %s", self.rank, reason)
+        self._complain(f"skipped on the channel of rank {self.rank}: {reason}")
 
 
 class ChannelServer:
     """Listens at the socket of one attempt and serves all its ranks on the supervisor's loop."""
 
-    def __init__(self, path: Path, loop: MainLoop, on_message: Handler) -> None:
+    def __init__(self, path: Path, loop: MainLoop, on_message: Handler, *, max_connections: int = 20) -> None:
         self._loop = loop
         self._on_message = on_message
+        self._max_connections = max_connections
+        self._complaints = 0
+        self._listening = self._closed = False
         self.connections: list[Connection] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         with contextlib.suppress(FileNotFoundError):
@@ -105,16 +107,25 @@ class ChannelServer:
             self._listener.bind(address)
         path.chmod(0o600)
         self._listener.listen(128)
-        loop.watch(self._listener, self._accept)
+        self._listen()
 
     def broadcast(self, message: Message) -> None:
         """Tell every rank."""
         for connection in self.connections:
             connection.send(message)
 
+    def complain(self, what: str) -> None:
+        """Log it, unless this attempt's ranks have filled our log enough already."""
+        self._complaints += 1
+        if self._complaints < MAX_COMPLAINTS:
+            log.warning("%s", what)
+        elif self._complaints == MAX_COMPLAINTS:
+            log.warning("no more of this kind is logged for this attempt, the last was: %s", what)
+
     def close(self) -> None:
         """Hear no more; ranks that still live see the channel closed."""
-        self._loop.forget(self._listener)
+        self._closed = True
+        self._rest_from_listening()
         self._listener.close()
         for connection in list(self.connections):
             self._drop(connection)
@@ -122,15 +133,30 @@ class ChannelServer:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Out of descriptors, most likely. The caller still waits, so the loop would come back at once, for ever.
+            self.complain(f"a connection could not be accepted yet: {error}")
+            self._rest_from_listening()
+            self._loop.call_after(RETRY_ACCEPT_SECONDS, self._listen)
             return
         client.setblocking(False)
-        if len(self.connections) >= MAX_CONNECTIONS:
-            client.close()
-            return
-        connection = Connection(client, self._on_message)
+        connection = Connection(client, self._on_message, self.complain)
         self.connections.append(connection)
         self._loop.watch(client, lambda: self._serve(connection))
+        if len(self.connections) >= self._max_connections:
+            self._rest_from_listening()
+
+    def _listen(self) -> None:
+        if not self._listening and not self._closed and len(self.connections) < self._max_connections:
+            self._loop.watch(self._listener, self._accept)
+            self._listening = True
+
+    def _rest_from_listening(self) -> None:
+        """While full, further clients wait in the kernel's queue, which is bounded."""
+        self._loop.forget(self._listener)
+        self._listening = False
 
     def _serve(self, connection: Connection) -> None:
         if not connection.receive():
@@ -141,3 +167,4 @@ class ChannelServer:
         connection.socket.close()
         if connection in self.connections:
             self.connections.remove(connection)
+        self._listen()

@@ -1,13 +1,14 @@
 """The thread that takes a rank's complete checkpoints over: verified, moved to the storage, recorded, answered."""
 
 import logging
+import os
+import stat
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from app.domain.errors import LeaseLost, TrainyardError, TransientStorageError
+from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.events import EventType
 from app.extensions import Database
 from app.services import checkpoints
@@ -17,16 +18,23 @@ from app.storage.keys import checkpoint_key
 from app.storage.storage import Storage
 from trainyard import _manifest
 from trainyard._channel import Message
+from workers.allowance import Allowance
 from workers.database_errors import passes
-from workers.messages import CheckpointReady
+from workers.messages import CheckpointReady, clean_text
 from workers.reports import Note, Reporter
 from workers.run_directory import RunDirectory
+from workers.storing import RETRY_SECONDS, move_to_storage
 
 log = logging.getLogger(__name__)
 
-STORE_TRIES = 3
 MAX_MANIFEST_BYTES = 32 << 20
-RETRY_SECONDS = 1.0
+# Our trainers and hooks wait for the answer before they offer the next one.
+MAX_WAITING = 2
+# Each failure is a line in the job's history; a rank may make thousands a second.
+FAILURE_BURST = 20
+FAILURE_SECONDS = 30.0
+MAX_REASON = 2000
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
@@ -34,7 +42,10 @@ class Refused(Exception):
 
 
 class CheckpointStore:
-    """Takes checkpoints in the order they were offered; ``answer`` gets what the ranks are to be told."""
+    """Takes checkpoints in the order they were offered; ``answer`` gets what the ranks are to be told.
+
+    To be made before any rank runs: it holds the directory of the offers open, so that none can put another there.
+    """
 
     def __init__(
         self,
@@ -54,6 +65,10 @@ class CheckpointStore:
         self._reporter = reporter
         self._answer = answer
         self._on_lost = on_lost
+        self._offers_fd = os.open(run.checkpoints, DIRECTORY)
+        self._taken_fd = os.open(run.taken_over, DIRECTORY)
+        self._taken = 0
+        self._failures = Allowance(FAILURE_BURST, FAILURE_SECONDS)
         self._changed = threading.Condition()
         self._offered: deque[CheckpointReady] = deque()
         self._busy = False
@@ -63,8 +78,11 @@ class CheckpointStore:
 
     def offer(self, ready: CheckpointReady) -> None:
         with self._changed:
-            self._offered.append(ready)
-            self._changed.notify_all()
+            if len(self._offered) < MAX_WAITING:
+                self._offered.append(ready)
+                self._changed.notify_all()
+                return
+        self._answer(self._failed(ready, Refused(f"{MAX_WAITING} checkpoints wait already to be stored")))
 
     def drain(self, seconds: float | None = None) -> bool:
         """Wait until every offered checkpoint was dealt with."""
@@ -78,6 +96,8 @@ class CheckpointStore:
             self._offered.clear()
             self._changed.notify_all()
         self._thread.join()
+        os.close(self._offers_fd)
+        os.close(self._taken_fd)
 
     def _serve(self) -> None:
         while (ready := self._next()) is not None:
@@ -102,32 +122,45 @@ class CheckpointStore:
             checkpoint_id = self._store(ready)
         except LeaseLost:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  logged, with a bound, where the answer is made
             # Whatever a rank made of its directory: it gets an answer, and the next checkpoint its chance.
-            log.warning("checkpoint at step %s not stored", ready.step, exc_info=True)
+            return self._failed(ready, error)
+        return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
+
+    def _failed(self, ready: CheckpointReady, error: Exception) -> Message:
+        reason = clean_text(str(error), MAX_REASON)
+        if self._failures.take():
+            log.warning("checkpoint at step %s not stored", ready.step, exc_info=error)
             self._reporter.add(
                 Note(
                     kind=EventType.CHECKPOINT_FAILED,
-                    message=f"checkpoint at step {ready.step} was not stored: {error}",
+                    message=f"checkpoint at step {ready.step} was not stored: {reason}",
                     data={"step": ready.step},
                 )
             )
-            return {"type": "checkpoint_failed", "path": ready.path, "message": str(error)}
-        return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
+        return {"type": "checkpoint_failed", "path": ready.path, "message": reason}
 
     def _store(self, ready: CheckpointReady) -> str:
         directory = self._out_of_reach(ready.path)
+        try:
+            return self._store_taken(directory, ready)
+        finally:
+            _manifest.discard(directory)  # what was not stored is of no use, and takes the next one's room
+
+    def _store_taken(self, directory: Path, ready: CheckpointReady) -> str:
+        _check_manifest(directory, ready.path)
         manifest = _manifest.verify(directory)
         self._check(manifest, ready)
         checkpoint_id = checkpoints.new_checkpoint_id()
         key = checkpoint_key(self._work.job_id, checkpoint_id)
-        self._put(directory, key)
+        move_to_storage(self._storage, directory, key, rest=self._rest)
         new = NewCheckpoint(
             checkpoint_id=checkpoint_id,
-            step=manifest.step,
-            epoch=manifest.epoch,
-            world_size=manifest.world_size,
-            threads_per_rank=manifest.threads_per_rank,
+            # Numbers that were checked; the manifest's own may be anything.
+            step=ready.step,
+            epoch=ready.epoch,
+            world_size=len(self._work.devices),
+            threads_per_rank=self._work.threads_per_rank,
             size_bytes=manifest.size_bytes,
             sha256=_manifest.digest(manifest),
             uri=self._storage.uri(key),
@@ -140,15 +173,19 @@ class CheckpointStore:
     def _out_of_reach(self, named: str) -> Path:
         """Move the directory to where its rank can't change it any more; it must be one of the rank's own."""
         path = Path(named)
-        if path.parent != self._run.checkpoints or path.name in ("", ".", "..") or path.is_symlink():
+        if path.parent != self._run.checkpoints or path.name in ("", ".", ".."):
             raise Refused(f"{named} is not directly in {self._run.checkpoints}")
-        manifest = path / _manifest.NAME
-        if not path.is_dir() or manifest.is_symlink() or not manifest.is_file():
-            raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}")
-        if manifest.stat().st_size > MAX_MANIFEST_BYTES:
-            raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
-        target = self._run.taken_over / path.name
-        path.rename(target)
+        self._taken += 1
+        target = self._run.taken_over / str(self._taken)
+        try:
+            # By what was opened before any rank ran: the name `checkpoints` may mean another job's by now.
+            os.rename(path.name, target.name, src_dir_fd=self._offers_fd, dst_dir_fd=self._taken_fd)
+        except FileNotFoundError:
+            raise Refused(f"{named} is not in the directory that this attempt was given") from None
+        # Looked at only where nobody can replace it any more.
+        if not stat.S_ISDIR(target.lstat().st_mode):
+            target.unlink()
+            raise Refused(f"{named} is not a directory")
         return target
 
     def _check(self, manifest: _manifest.Manifest, ready: CheckpointReady) -> None:
@@ -157,15 +194,10 @@ class CheckpointStore:
         if said != expected:
             raise Refused(f"its manifest is of (job, attempt, step) {said}, not {expected}")
 
-    def _put(self, directory: Path, key: str) -> None:
-        for left in reversed(range(STORE_TRIES)):
-            try:
-                self._storage.put_tree(directory, key, move=True)
-                return
-            except TransientStorageError:
-                if not left or self._ended:
-                    raise
-                time.sleep(RETRY_SECONDS)
+    def _rest(self, seconds: float) -> bool:
+        """Wait before another try; False when there is to be none."""
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._ended, seconds)
 
     def _record(self, new: NewCheckpoint, key: str) -> None:
         work = self._work
@@ -176,19 +208,38 @@ class CheckpointStore:
                 )
                 break
             except LeaseLost:
-                self._delete(key)
+                self._delete_unrecorded(new, key)
                 raise
             except Exception as error:
                 if not passes(error):
-                    self._delete(key)
+                    self._delete_unrecorded(new, key)
                     raise
                 log.warning("checkpoint %s could not be recorded yet: %s", new.checkpoint_id, error)
-                time.sleep(RETRY_SECONDS)
-        for _, uri in recorded.prune:
-            self._delete(self._storage.key_of(uri))
+                if not self._rest(RETRY_SECONDS):
+                    raise
+        for checkpoint_id, _ in recorded.prune:
+            self._delete(checkpoint_key(work.job_id, checkpoint_id))
+
+    def _delete_unrecorded(self, new: NewCheckpoint, key: str) -> None:
+        """Its files, but only if the database answers that it does not know it: a commit's answer may have got lost."""
+        try:
+            known = checkpoints.is_recorded(self._db, new.checkpoint_id)
+        except Exception:
+            log.warning("%s may be of no use; housekeeping finds out", key, exc_info=True)
+            return
+        if not known:
+            self._delete(key)
 
     def _delete(self, key: str) -> None:
         try:
             self._storage.delete_tree(key)
         except TrainyardError:
             log.warning("%s could not be deleted; housekeeping will", key, exc_info=True)
+
+
+def _check_manifest(directory: Path, named: str) -> None:
+    manifest = directory / _manifest.NAME
+    if manifest.is_symlink() or not manifest.is_file():
+        raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}")
+    if manifest.stat().st_size > MAX_MANIFEST_BYTES:
+        raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")

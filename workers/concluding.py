@@ -1,14 +1,13 @@
 """The end of an attempt: checkpoints and model to the storage, the last reports, and the outcome in one transaction."""
 
 import logging
-import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.domain.errors import LeaseLost, StaleJob
 from app.domain.events import EventType
 from app.domain.job_state import JobState
+from app.domain.json_numbers import json_number
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.services import attempts
@@ -19,11 +18,12 @@ from workers.checkpoint_store import CheckpointStore
 from workers.database_errors import passes
 from workers.failures import AttemptFailed
 from workers.log_store import LogStore
+from workers.messages import clean_text
 from workers.outcomes import Sightings, Verdict, judge
 from workers.ranks import Ranks
 from workers.renewal import Renewal
 from workers.reports import Note, Reporter
-from workers.results import StoredModel, store_model
+from workers.results import StoredModel, find_output, store_model
 from workers.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -73,10 +73,11 @@ def conclude(attempt: Attempt) -> JobState:
 
 
 def _export(attempt: Attempt) -> StoredModel:
-    """Move the output to the storage; the job is EXPORTING meanwhile, if there is any."""
-    ranks = attempt.ranks
-    ranks.enter(JobState.EXPORTING if any(attempt.run.output.iterdir()) else JobState.TRAINING)
-    return store_model(attempt.storage, attempt.work.job_id, attempt.run.output, attempt.seen.result)
+    """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
+    seen = attempt.seen
+    output = find_output(attempt.run.output, custom=seen.custom)
+    attempt.ranks.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
+    return store_model(attempt.storage, attempt.work.job_id, output, seen.result)
 
 
 def _report_the_last(attempt: Attempt, verdict: Verdict) -> None:
@@ -122,21 +123,17 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> JobState:
 def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
     result = attempt.seen.result
     final = dict(result.final_metrics) if result is not None and result.final_metrics else attempt.ranks.final_metrics
+    written = {name: json_number(value) for name, value in final.items()}
     return Outcome(
         kind=verdict.kind,
         cause=verdict.cause,
-        message=verdict.message,
-        stack=verdict.stack,
+        # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable.
+        message=clean_text(verdict.message),
+        stack=clean_text(verdict.stack),
         exit_code=verdict.exit_code,
         related_task=verdict.related_task,
-        end_step=result.step if result is not None else attempt.ranks.last_step,
+        end_step=attempt.ranks.last_step if result is None or result.step is None else result.step,
         ran_seconds=round(time.monotonic() - attempt.began, 3),
-        report=model.report(_writable(final)) if verdict.kind == "completed" else {},
+        report=model.report(written) if verdict.kind == "completed" else {},
         artifacts=model.artifacts,
     )
-
-
-def _writable(metrics: dict[str, float]) -> dict[str, Any]:
-    """JSON has no NaN: such values are written by name."""
-    names = {math.inf: "Infinity", -math.inf: "-Infinity"}
-    return {k: v if math.isfinite(v) else names.get(v, "NaN") for k, v in metrics.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-from workers.processes import die_with_parent
+from workers.processes import die_with_parent, hide_from_same_user
 
 # The same weights in the forms of other frameworks.
 NOT_NEEDED = ["*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx/*", "original/*"]
@@ -21,6 +21,7 @@ NOT_NEEDED = ["*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx
 def main() -> int:
     arguments = _arguments()
     die_with_parent(arguments.die_with)
+    hide_from_same_user()  # HF_TOKEN
     answer = fetch(arguments.model, arguments.revision or None, arguments.cache_dir)
     print(json.dumps(answer))  # noqa: T201 – the answer to our parent
     return 0 if "path" in answer else 1

@@ -1,9 +1,12 @@
 """What this machine has, by NVML and /proc, without importing torch."""
 
+import logging
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.domain.resources import Device, normalise_gpu_type
 from workers.node_config import NodeConfig
@@ -13,7 +16,15 @@ try:
 except ImportError:  # the `gpu` extra is not installed: no GPU can be offered
     pynvml = None
 
+log = logging.getLogger(__name__)
+
 MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    device: Device
+    uuid: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +41,43 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
 
 
-def find_gpus() -> tuple[Device, ...]:
-    """The NVIDIA GPUs that this process may use, by NVML index; none without driver or library."""
-    if pynvml is None:
+def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:
+    """The NVIDIA GPUs that this process may use, by NVML index; none without driver or library.
+
+    ``visible`` stands in for CUDA_VISIBLE_DEVICES.
+    """
+    if nvml is None:
         return ()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
         return ()
     try:
-        count = pynvml.nvmlDeviceGetCount()
-        return tuple(_gpu(index) for index in range(count) if _is_ours(index))
+        gpus = [gpu for index in range(nvml.nvmlDeviceGetCount()) if (gpu := _gpu(nvml, index)) is not None]
+    except nvml.NVMLError:
+        log.warning("the NVIDIA driver does not say what GPUs there are", exc_info=True)
+        return ()
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
+    ours = {gpu.device.index for gpu in gpus} if listed is None else visible_indices(listed, gpus)
+    return tuple(gpu.device for gpu in gpus if gpu.device.index in ours)
+
+
+def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves to us: indices or (beginnings of) UUIDs up to the first bad entry."""
+    found: set[int] = set()
+    for entry in (part.strip() for part in listed.split(",")):
+        if entry.isdecimal():
+            matching = [gpu.device.index for gpu in gpus if gpu.device.index == int(entry)]
+        else:
+            matching = [gpu.device.index for gpu in gpus if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+        if len(matching) != 1:
+            if entry != "":
+                log.warning("CUDA_VISIBLE_DEVICES: %r is no GPU here; what comes after it does not count", entry)
+            break
+        found.add(matching[0])
+    return found
 
 
 def cpu_slots() -> tuple[Device, ...]:
@@ -64,19 +99,25 @@ def _declared(config: NodeConfig) -> tuple[Device, ...]:
     return tuple(devices)
 
 
-def _gpu(index: int) -> Device:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    kind, _ = normalise_gpu_type(str(pynvml.nvmlDeviceGetName(handle)))
-    memory_mb = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MEBIBYTE
-    return Device(index=index, type=kind, memory_mb=memory_mb)
+def _gpu(nvml: Any, index: int) -> Gpu | None:
+    """One broken GPU must not keep the others, and the node, from working."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        kind, _ = normalise_gpu_type(_text(nvml.nvmlDeviceGetName(handle)))
+        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+    except nvml.NVMLError as error:
+        log.warning("GPU %d is not offered: %s", index, error)
+        return None
+    try:
+        memory_mb = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // MEBIBYTE
+    except nvml.NVMLError as error:
+        log.warning("GPU %d does not say how much memory it has: %s", index, error)
+        memory_mb = 0
+    return Gpu(Device(index=index, type=kind, memory_mb=memory_mb), uuid)
 
 
-def _is_ours(index: int) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES, where it lists numbers, leaves this GPU to us."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is None or not all(part.strip().isdigit() for part in listed.split(",")):
-        return listed != ""
-    return index in {int(part) for part in listed.split(",")}
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _ram_mb() -> int:

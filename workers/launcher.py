@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ LONGEST_TMPDIR = 60
 PASSED_ON = frozenset(
     {"PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE"}
 )
+LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE")  # of these, what the ranks have to read
 PASSED_ON_PREFIXES = ("LC_", "NCCL_", "CUDA_DEVICE_", "NVIDIA_")
 
 
@@ -85,7 +86,9 @@ def launch(plan: LaunchPlan) -> Launched:
     writers = [writer for _, writer in pipes]
     try:
         process = subprocess.Popen(
-            plan.sandbox.enclose(_agent_command(plan, writers, theirs.fileno()), plan.view),
+            plan.sandbox.enclose(
+                _agent_command(plan, writers, theirs.fileno()), replace(plan.view, libraries=_libraries())
+            ),
             env=_agent_environment(plan),
             cwd=plan.view.run_dir,
             stdin=subprocess.DEVNULL,
@@ -130,6 +133,10 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:
         environment["TMPDIR"] = temporary
     return environment
+
+
+def _libraries() -> tuple[Path, ...]:
+    return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
 
 
 def _log_pipe() -> tuple[int, int]:

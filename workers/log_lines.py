@@ -1,15 +1,18 @@
 """Raw output of ranks → numbered lines: cut when too long, dropped with a notice when there are too many."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 MAX_LINE_BYTES = 16 * 1024
 CUT_MARK = " … [trainyard: line cut at 16 KiB]"
-# What one rank may write on average, with room for a burst such as a long traceback or a model's summary.
-BYTES_PER_SECOND = 1 << 20
-BURST_BYTES = 4 << 20
+# What one rank may write on average, with room for a burst: far above any training's, far below a flood.
+BYTES_PER_SECOND = 4 << 20
+BURST_BYTES = 16 << 20
+# The end of a flood is often what a person looks for: a traceback.
+LAST_LINES_KEPT = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class LineSplitter:
     def __init__(self) -> None:
         self._rest = bytearray()
         self._cut = False  # the rest of the current line is thrown away
+        self._returned = False  # the last byte was a carriage return
 
     def feed(self, data: bytes) -> list[str]:
         *lines, rest = data.split(b"\n")
@@ -43,17 +47,25 @@ class LineSplitter:
         return [self._complete()] if self._rest else []
 
     def _add(self, piece: bytes) -> None:
-        room = MAX_LINE_BYTES - len(self._rest)
-        self._rest += piece[:room]
-        self._cut = self._cut or len(piece) > room
+        """A progress bar redraws its line; what a terminal would show at the end is what counts."""
+        drawn = piece.rstrip(b"\r")
+        if drawn:
+            _, redrawn, last = drawn.rpartition(b"\r")
+            if redrawn or self._returned:
+                self._rest.clear()
+                self._cut = False
+            room = MAX_LINE_BYTES - len(self._rest)
+            self._rest += last[:room]
+            self._cut = self._cut or len(last) > room
+        if piece:
+            self._returned = drawn != piece
 
     def _complete(self) -> str:
         text = self._rest.decode("utf-8", "replace").replace("\0", "�")
         mark = CUT_MARK if self._cut else ""
         self._rest.clear()
-        self._cut = False
-        # A progress bar redraws its line; what a terminal would show at the end is what counts.
-        return text.rstrip("\r").rpartition("\r")[2] + mark
+        self._cut = self._returned = False
+        return text + mark
 
 
 class FloodGate:
@@ -88,32 +100,38 @@ class LogNumbering:
     def __init__(self, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._splitters = [LineSplitter() for _ in range(ranks)]
         self._gates = [FloodGate(clock) for _ in range(ranks)]
+        self._held_back: list[deque[str]] = [deque(maxlen=LAST_LINES_KEPT) for _ in range(ranks)]
         self._last = 0
 
     def feed(self, rank: int, data: bytes) -> list[LogLine]:
         return self._number(rank, self._splitters[rank].feed(data))
 
     def flush(self, rank: int) -> list[LogLine]:
-        """What is left of a rank whose output ended, with the notice of what was dropped."""
+        """What is left of a rank whose output ended: the notice of what was dropped, and the last of the dropped."""
         lines = self._number(rank, self._splitters[rank].flush())
-        return lines + self._notice(rank)
+        last = list(self._held_back[rank])
+        return lines + self._notice(rank, kept=len(last)) + [self._line(rank, text) for text in last]
 
     def say(self, text: str, rank: int = 0) -> LogLine:
         """A line of ours among the rank's own."""
-        self._last += 1
-        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=f"[trainyard] {text}")
+        return self._line(rank, f"[trainyard] {text}")
 
     def _number(self, rank: int, texts: list[str]) -> list[LogLine]:
-        at = datetime.now(UTC)
         lines: list[LogLine] = []
         for text in texts:
             if not self._gates[rank].admit(len(text) + 1):
+                self._held_back[rank].append(text)
                 continue
             lines += self._notice(rank)
-            self._last += 1
-            lines.append(LogLine(number=self._last, rank=rank, at=at, text=text))
+            self._held_back[rank].clear()
+            lines.append(self._line(rank, text))
         return lines
 
-    def _notice(self, rank: int) -> list[LogLine]:
-        dropped = self._gates[rank].take_dropped()
-        return [self.say(f"{dropped} lines dropped: more than 1 MiB per second", rank)] if dropped else []
+    def _line(self, rank: int, text: str) -> LogLine:
+        self._last += 1
+        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=text)
+
+    def _notice(self, rank: int, *, kept: int = 0) -> list[LogLine]:
+        dropped = self._gates[rank].take_dropped() - kept
+        rate = BYTES_PER_SECOND >> 20
+        return [self.say(f"{dropped} lines dropped: more than {rate} MiB per second", rank)] if dropped > 0 else []

@@ -42,7 +42,7 @@ class MainLoop:
 
     def wake(self) -> None:
         """Make the loop look at its condition again."""
-        with contextlib.suppress(BlockingIOError):  # full of wake-ups already
+        with contextlib.suppress(OSError):  # full of wake-ups already, or closed: other threads may end later
             self._waker.send(b"\0")
 
     def call_after(self, seconds: float, callback: Callback) -> None:

@@ -1,15 +1,17 @@
 """What ranks may say on the channel, as values; everything in it is checked here, because the sender may be hostile."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 MAX_TEXT = 64_000
 MAX_NAME = 128
+MAX_PATH = 4096
 MAX_METRICS = 1000
-MAX_FILES = 100_000
+MAX_FILES = 10_000
 MAX_STEP = 2**31 - 1
 MAX_TOKENS = 2**62
 PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
@@ -51,17 +53,20 @@ class MetricPoint:
 @dataclass(frozen=True, kw_only=True)
 class CheckpointReady:
     step: int
+    epoch: float
     path: str
     metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
+    """The end of a training. What it says beside ``stopped`` may be missing: hours of work must not hang on it."""
+
     stopped: str | None
-    step: int
+    step: int | None
     tokens: int
     final_metrics: Mapping[str, float]
-    weight_files: tuple[str, ...]
+    weight_files: tuple[str, ...] | None  # None: look for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,7 @@ class RankExit:
     signal: str | None
 
 
+T = TypeVar("T")
 Report = Hello | Phase | Progress | MetricPoint | CheckpointReady | Result | Failure | Done | RankExit
 Fields = Mapping[str, Any]
 
@@ -130,7 +136,10 @@ def _metric(message: Fields) -> MetricPoint:
 
 def _checkpoint(message: Fields) -> CheckpointReady:
     return CheckpointReady(
-        step=_whole(message, "step"), path=_text(message, "path"), metrics=_numbers(message, "metrics")
+        step=_whole(message, "step"),
+        epoch=_or(0.0, lambda: _amount(message, "epoch")),
+        path=_path(message, "path"),
+        metrics=_usable_numbers(message, "metrics"),
     )
 
 
@@ -138,16 +147,21 @@ def _result(message: Fields) -> Result:
     stopped = message.get("stopped")
     if stopped is not None and stopped not in STOPPED:
         raise BadMessage(f"stopped must be null or one of {', '.join(STOPPED)}")
-    files = message.get("weight_files") or []
-    if not isinstance(files, list) or len(files) > MAX_FILES or not all(isinstance(name, str) for name in files):
-        raise BadMessage("weight_files must be a list of names")
     return Result(
         stopped=stopped,
-        step=_whole(message, "step"),
-        tokens=_whole(message, "tokens", default=0, most=MAX_TOKENS),
-        final_metrics=_numbers(message, "final_metrics"),
-        weight_files=tuple(files),
+        step=_or(None, lambda: _whole(message, "step")),
+        tokens=_or(0, lambda: _whole(message, "tokens", default=0, most=MAX_TOKENS)),
+        final_metrics=_usable_numbers(message, "final_metrics"),
+        weight_files=_weight_files(message.get("weight_files")),
     )
+
+
+def _weight_files(names: Any) -> tuple[str, ...] | None:
+    if not isinstance(names, list) or not 0 < len(names) <= MAX_FILES:
+        return None
+    if not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(dict.fromkeys(clean_text(name, MAX_PATH) for name in names))
 
 
 def _error(message: Fields) -> Failure:
@@ -164,7 +178,7 @@ def _rank_exit(message: Fields) -> RankExit:
     return RankExit(
         rank=_rank(message),
         exit_code=_whole(message, "exit_code"),
-        signal=killed_by if isinstance(killed_by, str) else None,
+        signal=clean_text(killed_by, 32) if isinstance(killed_by, str) else None,
     )
 
 
@@ -172,10 +186,18 @@ def _rank(message: Fields) -> int:
     return _whole(message, "rank", default=0)
 
 
-def _text(message: Fields, name: str) -> str:
+def _or(otherwise: T, read: Callable[[], T]) -> T:
+    """An optional field: a wrong one counts as missing."""
+    try:
+        return read()
+    except BadMessage:
+        return otherwise
+
+
+def _path(message: Fields, name: str) -> str:
     value = message.get(name)
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise BadMessage(f"{name} must be a non-empty string")
+    if not isinstance(value, str) or not value or clean_text(value, MAX_PATH) != value:
+        raise BadMessage(f"{name} must be a path of 1 to {MAX_PATH} characters")
     return value
 
 
@@ -183,6 +205,8 @@ def _whole(message: Fields, name: str, *, default: int | None = None, most: int 
     value = message.get(name)
     if value is None and default is not None:
         return default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 5.0, 1e6: what scripts get when they divide
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise BadMessage(f"{name} must be a whole number from 0 to {most}, not {value!r:.100}")
     return value
@@ -210,9 +234,21 @@ def _numbers(message: Fields, name: str) -> dict[str, float]:
     values = message.get(name)
     if values is None:
         return {}
-    if not isinstance(values, dict) or len(values) > MAX_METRICS:
-        raise BadMessage(f"{name} must be an object of at most {MAX_METRICS} numbers")
+    if not isinstance(values, dict):
+        raise BadMessage(f"{name} must be an object of numbers")
     return {clean_text(key, MAX_NAME): _number(value) for key, value in values.items()}
+
+
+def _usable_numbers(message: Fields, name: str) -> dict[str, float]:
+    """The first ones that are numbers, of an object that is only shown."""
+    values = message.get(name)
+    found: dict[str, float] = {}
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if len(found) == MAX_METRICS:
+            break
+        with contextlib.suppress(BadMessage):
+            found[clean_text(key, MAX_NAME)] = _number(value)
+    return found
 
 
 def _time(value: Any) -> datetime:

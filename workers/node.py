@@ -3,9 +3,11 @@
 Its threads need no broker: they start before Celery's consumer, which waits for one for ever.
 """
 
+import fcntl
 import logging
+import re
 from importlib import metadata
-from typing import Any
+from typing import IO, Any
 
 from celery import bootsteps
 
@@ -15,7 +17,7 @@ from app.extensions import Database
 from app.services import nodes
 from app.services.nodes import NodeReport
 from config.queues import consume_only, node_name
-from config.settings import Settings
+from config.settings import Settings, SettingsError
 from workers.attempt_keeper import AttemptKeeper
 from workers.background import Background
 from workers.inventory import take_inventory
@@ -24,6 +26,13 @@ from workers.processes import place
 from workers.sandbox import PROCESS, choose_sandbox
 
 log = logging.getLogger(__name__)
+
+# It becomes part of queue names, where ':' separates, and of paths in the API.
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class BadNodeName(SettingsError):
+    """The configured name, or the host's, can't name a node, or another worker has it."""
 
 
 class NodeStep(bootsteps.StartStopStep):
@@ -36,6 +45,7 @@ class NodeStep(bootsteps.StartStopStep):
         super().__init__(worker, **options)
         runtime = worker.app.runtime
         self._node = Node(runtime.settings, runtime.database)
+        self._name_lock = take_name(runtime.settings)
         consume_only(worker.app, self._node.queues)
         runtime.on_nudge = self._node.nudge
 
@@ -46,6 +56,7 @@ class NodeStep(bootsteps.StartStopStep):
     def stop(self, worker: Any) -> None:
         del worker
         self._node.stop()
+        self._name_lock.close()
 
     terminate = stop
 
@@ -82,6 +93,7 @@ class Node:
 
     def _beat(self) -> None:
         if not self._registered:
+            self._keeper.clean()  # before anything is offered that a dead attempt's processes may still use
             nodes.register(self._db, self._report)
             self._registered = True
             log.info("node %s offers %d devices", self._report.name, len(self._report.devices))
@@ -94,14 +106,17 @@ class Node:
 
 
 def make_report(settings: Settings) -> NodeReport:
-    """What this machine has. Raises NodeConfigError, and RuntimeError for a sandbox that is demanded but impossible."""
+    """What this machine has.
+
+    Raises NodeConfigError, BadNodeName, and RuntimeError for a sandbox that is demanded but impossible.
+    """
     config = read_node_config(settings.node.config)
     inventory = take_inventory(config, settings.data.dir)
     sandbox = choose_sandbox(settings.node.sandbox).kind
     if sandbox == PROCESS and settings.node.sandbox != PROCESS:
         log.warning("bubblewrap does not work here: jobs run as plain processes, without confinement")
     return NodeReport(
-        name=node_name(settings),
+        name=_checked(node_name(settings)),
         devices=inventory.devices,
         cpu_cores=inventory.cpu_cores,
         ram_mb=inventory.ram_mb,
@@ -113,6 +128,35 @@ def make_report(settings: Settings) -> NodeReport:
         capabilities=config.capabilities,
         limits=config.jobs,
     )
+
+
+def _checked(name: str) -> str:
+    if not NODE_NAME.fullmatch(name):
+        raise BadNodeName(
+            [
+                (
+                    f"{name!r} can't be a node's name: it needs 1 to 63 of the characters a-z, A-Z, 0-9, '.', '_' and "
+                    "'-', with a letter or digit first; set TRAINYARD_NODE_NAME"
+                )
+            ]
+        )
+    return name
+
+
+def take_name(settings: Settings) -> IO[str]:
+    """Two workers of one name would take each other's attempts for orphans; the lock ends with the process."""
+    name = node_name(settings)
+    path = settings.data.dir / "run" / f"node-{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise BadNodeName(
+            [f"a node worker named {name} runs on {settings.data.dir} already; name this one otherwise with --name"]
+        ) from error
+    return lock
 
 
 def _version() -> str:

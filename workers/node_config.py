@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from config.settings import SettingsError
+
 KNOWN = {"labels", "capabilities", "jobs", "devices"}
 KNOWN_DEVICE = {"type", "memory_mb", "count"}
 
 
-class NodeConfigError(Exception):
+class NodeConfigError(SettingsError):
     """node.toml says something that has no meaning; ``problems`` names everything."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
-        super().__init__(f"{path}:\n  " + "\n  ".join(problems))
-        self.problems = problems
+        super().__init__([f"{path}: {problem}" for problem in problems])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from app.services.reading import reading_rules
 from app.storage.storage import Storage
 from config.settings import Settings
 from workers.failures import AttemptFailed
+from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.resolving import NO_MODEL, Library, Model, find_data, find_model, find_script
 from workers.resuming import StartPoint, choose_start
@@ -59,7 +60,8 @@ def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run:
         script_dir=sources.script.parent if sources.script is not None else None,
         readable=sources.readable + resume,
         protected=(run.spec, run.supervisor),
-        uses_gpus=spec["device_type"] == "cuda",
+        hidden=private_places(settings, storage),
+        gpus=tuple(spec["device_indices"]) if spec["device_type"] == "cuda" else (),
     )
     plan = LaunchPlan(
         spec=spec,
@@ -69,6 +71,20 @@ def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run:
         job_environment=job_environment(settings, work),
     )
     return Prepared(plan=plan, start=start)
+
+
+def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
+    """What no job may see although it may lie outside the data directory: everybody's results, and SQLite's files."""
+    places = []
+    stored = storage.local_path("jobs")
+    if stored is not None:
+        stored.mkdir(parents=True, exist_ok=True)  # what is not there yet can't be hidden
+        places.append(stored.parent)
+    scheme, _, path = settings.database.url.partition(":///")
+    if scheme.startswith("sqlite") and path.startswith("/"):
+        database = Path(path.partition("?")[0])
+        places += [database.parent, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))]
+    return tuple(places)
 
 
 def library_for(settings: Settings, db: Database, project: str) -> Library:
@@ -101,6 +117,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
 def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
     """What agent and ranks read. Never holds a secret: those go by environment."""
     on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
+    indices = [device.index for device in work.devices]
     training = {**work.spec["training_config"], "environment": {}}
     return {
         "job_id": work.job_id,
@@ -119,7 +136,8 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "data_paths": [str(path) for path in sources.data],
         "script": str(run.path / "code" / sources.script.name) if sources.script is not None else "",
         "device_type": "cuda" if on_gpus else "cpu",
-        "device_indices": [device.index for device in work.devices],
+        "device_indices": indices,
+        "device_uuids": [gpu.uuid for gpu in own_gpus(indices)] if on_gpus else [],
         "world_size": len(work.devices),
         "threads_per_rank": work.threads_per_rank,
         "resume_checkpoint": str(start.path) if start.path is not None else "",

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from config.privacy import hide_from_same_user as hide_from_same_user  # noqa: PLC0414 – part of what this offers
+
 PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 
 PROC = Path("/proc")
@@ -101,11 +102,11 @@ def descendants(root_pid: int) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to each process that still exists."""
+    """Send a signal to each process that still exists, and that we may signal."""
     for pid in pids:
         try:
             os.kill(pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # gone, or another user's by its setuid program
             continue
 
 
@@ -143,11 +144,6 @@ def die_with_parent(parent_pid: int) -> None:
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def hide_from_same_user() -> None:
-    """Keep other processes of this user from reading our environment and memory: they hold credentials."""
-    prctl(PR_SET_DUMPABLE, 0)
 
 
 def prctl(option: int, value: int) -> None:

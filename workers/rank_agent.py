@@ -142,7 +142,7 @@ class RankAgent:
 
     def _rank_ended(self, rank: int, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
-        killed_by = signal.Signals(-code).name if code < 0 else None
+        killed_by = signal_name(-code) if code < 0 else None
         self._send(
             {"type": "rank_exit", "rank": rank, "exit_code": 128 - code if code < 0 else code, "signal": killed_by}
         )
@@ -197,6 +197,14 @@ def rank_environment(
     return environment
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no names of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
 def free_port() -> int:
     """A TCP port nobody uses right now."""
     while True:
@@ -207,8 +215,12 @@ def free_port() -> int:
 
 
 def _visible_devices(spec: Mapping[str, Any]) -> str:
-    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU, where none may be found."""
-    return ",".join(map(str, spec["device_indices"])) if spec["device_type"] == "cuda" else ""
+    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU, where none may be found.
+
+    By UUID where it is known: CUDA counts anew where it can open only some GPUs, as in our sandbox.
+    """
+    gpus = spec.get("device_uuids") or spec["device_indices"]
+    return ",".join(map(str, gpus)) if spec["device_type"] == "cuda" else ""
 
 
 @contextlib.contextmanager

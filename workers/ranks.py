@@ -4,9 +4,11 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from app.domain.events import EventType
 from app.domain.job_state import JobState
 from app.services.telemetry import MetricPoint as StoredPoint
 from app.services.telemetry import Progress as StoredProgress
@@ -18,9 +20,10 @@ from workers.launcher import Launched, launch
 from workers.log_lines import LogNumbering
 from workers.log_store import LogStore
 from workers.main_loop import MainLoop
+from workers.metric_backlog import MAX_NAMES, MetricNames
 from workers.outcomes import Sightings
 from workers.preparing import Prepared
-from workers.reports import PhaseChange, Reporter
+from workers.reports import Note, PhaseChange, Reporter
 from workers.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -59,20 +62,27 @@ class Ranks:
         self._decoder = LineDecoder()
         self._phase: JobState | None = None
         self._start_step = 0
-        self._pending: list[Message] = []  # commands for ranks that have not connected yet
+        self._pending: list[Message] = []  # for ranks that have not said hello yet
         self._oom_kills_before = 0
         self._first_progress: tuple[int, float] | None = None
         self._last_progress: messages.Progress | None = None
+        self._metric_names = MetricNames()
+        self._world_size = 0
+        self._heard_out = False
         self.last_step = 0
         self.final_metrics: dict[str, float] = {}
         self.ended = False
 
-    def launch(self, prepared: Prepared) -> None:
-        """Start the ranks. Main thread only."""
+    def launch(self, prepared: Prepared, *, metric_names: Sequence[str] = ()) -> None:
+        """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
         plan = prepared.plan
         self._start_step = self.last_step = prepared.start.step
-        self._server = ChannelServer(self._run.channel, self._loop, self._hear)
-        self._numbering = LogNumbering(plan.spec["world_size"])
+        self._world_size = plan.spec["world_size"]
+        self._metric_names = MetricNames(metric_names)
+        self._server = ChannelServer(
+            self._run.channel, self._loop, self._hear, max_connections=connections_for(self._world_size)
+        )
+        self._numbering = LogNumbering(self._world_size)
         self._oom_kills_before = oom_kills()
         self._launched = launched = launch(plan)
         self._loop.watch(launched.control, self._hear_agent)
@@ -85,11 +95,13 @@ class Ranks:
 
     def ask_to_stop(self, kind: str, *, save: bool) -> bool:
         """Have the ranks stop together at a step boundary; False when this script can't be asked, only ended."""
+        command: Message = {"type": kind, "save_checkpoint": save}
         if self._waits_for_hello():
-            self._pending.append({"type": kind, "save_checkpoint": save})
+            self._pending.append(command)
             return True
         if not self._can_checkpoint():
             return False
+        self._pending.append(command)  # for ranks that connect later: all must stop at the same boundary
         self._tell({"type": kind, "save_checkpoint": save})
         return True
 
@@ -106,18 +118,25 @@ class Ranks:
 
     def terminate(self, grace_seconds: float) -> None:
         """SIGTERM, after the grace SIGKILL."""
+        if self.ended:
+            return  # how they ended is known, and was not our doing
         self._seen.terminated = True
         if self._launched is not None:
             self._launched.stop(grace_seconds)
             self._loop.call_after(grace_seconds + KILL_MARGIN_SECONDS, self._kill_what_is_left)
 
-    def end(self) -> None:
-        """Make sure that no process is left, then hear what they still said. Returns only when nothing is left."""
-        if self._launched is None:
-            return
-        while not self._launched.kill(root_pid=os.getpid()):
+    def kill(self) -> None:
+        """Make sure that no process is left; returns only then."""
+        while self._launched is not None and not self._launched.kill(root_pid=os.getpid()):
             # Its device is not free while it exists, so the lease stays ours.
             log.error("a process of the attempt can't be killed; the devices stay reserved")
+
+    def end(self) -> None:
+        """Kill what is left, then hear what they still said."""
+        self.kill()
+        if self._launched is None or self._heard_out:
+            return
+        self._heard_out = True
         self._seen.out_of_memory_kills = oom_kills() - self._oom_kills_before
         self._drain()
         for rank, fd in enumerate(self._launched.log_fds):
@@ -141,10 +160,11 @@ class Ranks:
     def report_end(self, result: messages.Result) -> None:
         """Bring the progress to where the finished training said it ended."""
         last = self._last_progress
-        total = max(result.step, last.total_steps or 0) if last is not None else result.step
+        step = self.last_step if result.step is None else result.step
+        total = max(step, last.total_steps or 0) if last is not None else step
         self._reporter.progress(
             StoredProgress(
-                step=result.step,
+                step=step,
                 total_steps=total or None,
                 epoch=last.epoch if last is not None else 0.0,
                 total_epochs=last.total_epochs if last is not None else None,
@@ -158,15 +178,22 @@ class Ranks:
         try:
             report = messages.parse(message)
         except messages.BadMessage as error:
-            log.warning("skipped a %.40r of rank %s: %s", message["type"], connection.rank, error)
+            if self._server is not None:
+                self._server.complain(f"skipped a {message['type']!r:.40} of rank {connection.rank}: {error}")
             return
         self._seen.spoke = True
         if isinstance(report, messages.Hello):
             self._greet(connection, report)
         elif isinstance(report, messages.Failure):
-            self._seen.said.append(report)
+            self._remember(report)
         elif message.get("rank", 0) == 0:
             self._take_from_leader(report)
+
+    def _remember(self, failure: messages.Failure) -> None:
+        """The first word of each rank is the cause; what it says afterwards follows from that, or is a flood."""
+        known = {said.rank for said in self._seen.said}
+        if failure.rank < self._world_size and failure.rank not in known:
+            self._seen.said.append(failure)
 
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         connection.rank = hello.rank
@@ -183,14 +210,20 @@ class Ranks:
             self._progress(report)
         elif isinstance(report, messages.MetricPoint):
             self.enter(self._phase or JobState.TRAINING)
-            self.final_metrics.update(report.values)
-            self._reporter.points(
-                [StoredPoint(name=n, step=report.step, at=report.at, value=v) for n, v in report.values.items()]
-            )
+            self._metrics(report)
         elif isinstance(report, messages.CheckpointReady):
             self._checkpoints.offer(report)
         elif isinstance(report, messages.Result):
             self._seen.result = report
+
+    def _metrics(self, report: messages.MetricPoint) -> None:
+        was_full = self._metric_names.overflowed
+        values = self._metric_names.admit(report.values)
+        self.final_metrics.update(values)
+        self._reporter.points([StoredPoint(name=n, step=report.step, at=report.at, value=v) for n, v in values.items()])
+        if self._metric_names.overflowed and not was_full:
+            message = f"metrics beyond the first {MAX_NAMES} names are not kept"
+            self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
 
     def _progress(self, report: messages.Progress) -> None:
         self.last_step = report.step
@@ -224,16 +257,23 @@ class Ranks:
             return
         try:
             data = self._launched.control.recv(READ_BYTES)
+            self._take_exits(data)
         except OSError:
             data = b""
-        for message in self._decoder.feed(data):
-            report = messages.parse(message)
-            if isinstance(report, messages.RankExit):
-                self._seen.exits.append(report)
+        except (ValueError, RecursionError) as error:
+            # ProtocolError or BadMessage: whoever speaks there is not our agent any more.
+            log.warning("the agent's channel is broken: %s", error)
+            data = b""
         if not data:
             self._loop.forget(self._launched.control)
             self._seen.exit_code = self._launched.wait()
             self.ended = True
+
+    def _take_exits(self, data: bytes) -> None:
+        for message in self._decoder.feed(data):
+            report = messages.parse(message)
+            if isinstance(report, messages.RankExit):
+                self._seen.exits.append(report)
 
     def _read_log(self, rank: int, fd: int) -> None:
         try:
@@ -281,6 +321,11 @@ class Ranks:
 
     def _connections(self) -> list[Connection]:
         return self._server.connections if self._server is not None else []
+
+
+def connections_for(world_size: int) -> int:
+    """How many clients a channel serves: one of each rank, with room for data loaders that call the hooks too."""
+    return 4 * world_size + 16
 
 
 def oom_kills() -> int:

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 # After a failed renewal: soon, for every second counts against the fence.
 RETRY_SECONDS = 0.5
+# A renewal that hangs must not keep a supervisor that is done.
+STOP_SECONDS = 5.0
 
 
 class Timer(Protocol):
@@ -44,6 +46,7 @@ class Renewal:
         self._due = threading.Event()
         self._stopped = False
         self._fenced = True
+        self._fencing = threading.Lock()  # a renewal confirmed just now must not arm what was just disarmed
         self._thread = threading.Thread(target=self._keep, name="renewal", daemon=True)
 
     def start(self) -> None:
@@ -61,16 +64,19 @@ class Renewal:
 
     def unfence(self) -> None:
         """From now on a missed renewal kills nobody: no process of the attempt is left, nothing is being written."""
-        self._fenced = False
-        self._fence.disarm()
+        with self._fencing:
+            self._fenced = False
+            self._fence.disarm()
 
-    def stop(self) -> None:
-        """Renew no more; returns when no renewal is under way."""
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> None:
+        """Renew no more; returns when no renewal is under way, or after a while with one that hangs."""
         self._stopped = True
         self._due.set()
         if self._thread.is_alive():
-            self._thread.join()
-        self._fence.disarm()
+            self._thread.join(timeout_seconds)
+            if self._thread.is_alive():
+                log.warning("a renewal still waits for the database; ending without its answer")
+        self.unfence()
 
     def _keep(self) -> None:
         wait = self._settings.renew_seconds
@@ -97,7 +103,8 @@ class Renewal:
             # Whatever is wrong with the database, going on is right until the fence fires.
             log.warning("the lease could not be renewed%s", " yet" if first else "", exc_info=True)
             return False
-        if self._fenced:
-            self._fence.arm(sent_at, self._settings.fence_seconds)
+        with self._fencing:
+            if self._fenced:
+                self._fence.arm(sent_at, self._settings.fence_seconds)
         self._on_wishes(wishes)
         return True

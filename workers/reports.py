@@ -1,38 +1,51 @@
 """The thread that carries what ranks report to the database: in order, in batches, and again when it failed."""
 
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.events import EventType
 from app.domain.job_state import JobState
 from app.extensions import Database
-from app.services import attempts, lifecycle, telemetry
+from app.services import attempts, checkpoints, lifecycle, telemetry
 from app.services.attempts import Work
 from app.services.telemetry import MetricPoint, Progress
+from workers.allowance import Allowance
 from workers.database_errors import passes
+from workers.messages import clean_text
+from workers.metric_backlog import MetricBacklog
 
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.7  # progress and metrics have to be at most 2 s old
 RETRY_SECONDS = 1.0
-MAX_POINTS = 200_000  # kept while the database is away; beyond that the oldest are lost
+# The lease is renewed through the same database: what writes long makes its own supervisor miss that, and die of it.
+POINTS_PER_WRITE = 1000
+LEAST_REST_SECONDS = 0.02
+MOST_REST_SECONDS = 0.5
 PHASE_RETRIES = 3
+# Each change of phase is a line in the job's history; a rank may report thousands a second.
+PHASE_BURST = 20
+PHASE_SECONDS = 1.0
+MAX_NOTE = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A line for the job's history."""
+    """A line for the job's history; ``retires`` names a checkpoint that is of no use and is put away with it."""
 
     kind: EventType
     message: str
     reason: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+    retires: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +66,11 @@ class Reporter:
         self._on_lost = on_lost
         self._changed = threading.Condition()
         self._progress: Progress | None = None
-        self._points: deque[MetricPoint] = deque(maxlen=MAX_POINTS)
+        self._points = MetricBacklog()
         self._items: deque[Item] = deque()
+        self._held: PhaseChange | None = None  # the newest of those that came too fast
+        self._phases = Allowance(PHASE_BURST, PHASE_SECONDS)
+        self._drop_refused: Callable[[], object] = lambda: None  # forgets what is being written
         self._writing = False
         self._urgent = False
         self._ended = False
@@ -68,13 +84,19 @@ class Reporter:
 
     def points(self, points: list[MetricPoint]) -> None:
         with self._changed:
-            self._points.extend(points)
+            self._points.add(points)
             self._changed.notify_all()
 
     def add(self, item: Item) -> None:
-        """A change of phase or a note; what was reported before is written before it, and both at once."""
+        """A change of phase or a note; what was reported before is written before it, and both at once.
+
+        Of phases that change too fast only the newest is written, a moment later.
+        """
         with self._changed:
-            self._items.append(item)
+            if isinstance(item, PhaseChange) and (self._held is not None or not self._phases.take()):
+                self._held = item
+            else:
+                self._items.append(item)
             self._changed.notify_all()
 
     def flush(self) -> bool:
@@ -115,39 +137,49 @@ class Reporter:
             self._changed.wait_for(lambda: self._ended or self._has_something())
             if not self._ended and not self._items and not self._urgent:
                 self._changed.wait_for(lambda: self._ended or bool(self._items) or self._urgent, BATCH_SECONDS)
+            if self._held is not None and (self._urgent or self._phases.take()):
+                self._items.append(self._held)
+                self._held = None
             self._writing = not self._ended
             return not self._ended
 
     def _write_all(self) -> None:
         """Each part leaves the buffers only after it was committed."""
-        self._write_telemetry()
-        while self._items:
+        # No more than waits now: a rank that never stops talking must not keep a change of phase waiting for ever.
+        for _ in range(self._telemetry_writes()):
+            began = time.monotonic()
+            self._write_telemetry()
+            if self._ended:
+                return
+            if self._points:
+                self._let_others_write(time.monotonic() - began)
+        while self._items and not self._ended:
+            self._drop_refused = self._items.popleft
             self._write_item(self._items[0])
             self._items.popleft()
 
-    def _drop_refused(self) -> None:
-        """Go on with what comes next: the telemetry is written first, so it is to blame if there is any."""
+    def _telemetry_writes(self) -> int:
         with self._changed:
-            if self._progress is not None or self._points:
-                self._progress = None
-                self._points.clear()
-            else:
-                self._items.popleft()
+            return max(self._progress is not None, math.ceil(len(self._points) / POINTS_PER_WRITE))
+
+    def _let_others_write(self, seconds: float) -> None:
+        """Leave the database alone for as long as we just used it: half of the time is enough for us."""
+        self._pause(min(max(seconds, LEAST_REST_SECONDS), MOST_REST_SECONDS))
 
     def _write_telemetry(self) -> None:
         with self._changed:
-            progress, points = self._progress, list(self._points)
-        if progress is None and not points:
-            return
+            progress, points = self._progress, self._points.first(POINTS_PER_WRITE)
         reports = telemetry.Reports(progress=progress, points=points)
         work = self._work
+        self._drop_refused = partial(self._forget, progress, points)
         telemetry.store(self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=reports)
+        self._forget(progress, points)
+
+    def _forget(self, progress: Progress | None, points: list[MetricPoint]) -> None:
         with self._changed:
             if self._progress is progress:
                 self._progress = None
-            written = {id(point) for point in points}  # the oldest may have been pushed out meanwhile
-            while self._points and id(self._points[0]) in written:
-                self._points.popleft()
+            self._points.drop(points)
 
     def _write_item(self, item: Item) -> None:
         if isinstance(item, Note):
@@ -169,18 +201,20 @@ class Reporter:
             job = lifecycle.load_for_change(session, work.job_id)
             if job.fence != work.fence:
                 raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+            if note.retires:
+                checkpoints.retire_unusable(session, job, note.retires)
             lifecycle.record_event(
                 session,
                 work.job_id,
                 note.kind,
                 actor=work.actor,
                 reason=note.reason,
-                message=note.message,
-                data={"attempt": work.attempt, **note.data},
+                message=clean_text(note.message, MAX_NOTE),
+                data={"attempt": work.attempt, **_clean(note.data)},
             )
 
     def _has_something(self) -> bool:
-        return self._progress is not None or bool(self._points) or bool(self._items)
+        return self._progress is not None or bool(self._points or self._items or self._held)
 
     def _pause(self, seconds: float) -> None:
         due = time.monotonic() + seconds
@@ -193,3 +227,8 @@ class Reporter:
             self._writing = False
             self._changed.notify_all()
         self._on_lost(reason)
+
+
+def _clean(data: dict[str, Any]) -> dict[str, Any]:
+    """What ranks named may hold what no database takes."""
+    return {key: clean_text(value, MAX_NOTE) if isinstance(value, str) else value for key, value in data.items()}

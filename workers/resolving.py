@@ -1,10 +1,12 @@
 """From what a job names to what lies on this machine: its model, data and script, by the reading rules."""
 
+import contextlib
 import json
 import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from app.domain.errors import BadSpec
 from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path, readable
 from workers.failures import AttemptFailed
 
+FETCH_LOOK_SECONDS = 5.0
 NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
 UNREADABLE = (
     "it lies outside every directory that jobs may read; move it below one of them, or have the administrator add "
@@ -36,17 +39,24 @@ class Library:
     cache_dir: Path
     project: str
     project_of_job: Callable[[str], str | None]
+    stalled_seconds: float = 600.0  # a download that grows no more for that long is given up
 
 
 def find_model(library: Library, model_id: str, revision: str | None = None) -> Model:
     """A local directory if there is one, else the model of that id from the hub. Raises AttemptFailed."""
     found = _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
     if found is not None:
+        if revision:
+            raise AttemptFailed(
+                "INVALID_CONFIG",
+                f"base_model.revision is {revision}, but {model_id} is a local directory, which has no revisions; "
+                "leave revision out",
+            )
         if not found.is_dir():
             raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} is not a directory")
         if not os.access(found, os.R_OK | os.X_OK) or not any(found.iterdir()):
             raise AttemptFailed("MODEL_NOT_FOUND", f"base model directory {model_id} is empty or can't be read")
-        return Model(path=found, visible=found)
+        return Model(path=found, visible=_visible(library, found))
     if is_hub_id(model_id):
         return fetch_from_hub(library, model_id, revision)
     raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} does not exist on this node")
@@ -82,14 +92,47 @@ def fetch_from_hub(library: Library, model_id: str, revision: str | None) -> Mod
     library.cache_dir.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "workers.hub_fetch", "--model", model_id, "--cache-dir", str(library.cache_dir)]
     command += ["--revision", revision or "", "--die-with", str(os.getpid())]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-    answer = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        said = _hear_while_it_grows(library, process, model_id)
+    answer = json.loads(said.splitlines()[-1]) if said.strip() else {}
     if "path" not in answer:
         error_type = answer.get("error_type", "INTERNAL")
-        raise AttemptFailed(error_type, answer.get("message", f"fetching {model_id} ended with {done.returncode}"))
+        raise AttemptFailed(error_type, answer.get("message", f"fetching {model_id} ended with {process.returncode}"))
     path = Path(answer["path"])
-    # .../models--owner--name/snapshots/<commit>: its files are links to .../blobs.
     return Model(path=path, visible=path.parents[1])
+
+
+def _hear_while_it_grows(library: Library, process: subprocess.Popen[str], model_id: str) -> str:
+    """What the process prints until its end. Raises AttemptFailed when nothing has arrived for too long."""
+    directory = library.cache_dir / f"models--{model_id.replace('/', '--')}"
+    size, grown_at = _stored_bytes(directory), time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=min(FETCH_LOOK_SECONDS, library.stalled_seconds))[0]
+        except subprocess.TimeoutExpired:
+            before, size = size, _stored_bytes(directory)
+        if size != before:
+            grown_at = time.monotonic()
+        elif time.monotonic() - grown_at >= library.stalled_seconds:
+            process.kill()
+            message = f"base model {model_id}: nothing has arrived from the hub for {library.stalled_seconds:g} s"
+            raise AttemptFailed("STORAGE_ERROR", message)
+
+
+def _stored_bytes(directory: Path) -> int:
+    """Both what files hold and what they occupy: some downloads fill a file that has its full size from the start."""
+    total = 0
+    for path in directory.glob("blobs/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            total += status.st_size + 512 * status.st_blocks
+    return total
+
+
+def _visible(library: Library, model: Path) -> Path:
+    """In a hub's cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
+    repository = model.parents[1] if model.parent.name == "snapshots" else model
+    return repository if repository.name.startswith("models--") and _allowed(library, str(repository)) else model
 
 
 def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:

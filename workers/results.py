@@ -1,8 +1,8 @@
 """The finished model: what of the output directory is kept, its hash, and the report about it."""
 
 import hashlib
-import time
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from app.storage.trees import tree_files
 from trainyard import _outputs
 from workers.failures import AttemptFailed
 from workers.messages import Result
+from workers.storing import move_to_storage
 
-STORE_TRIES = 3
-RETRY_SECONDS = 1.0
+BLOCK_BYTES = 1 << 20
+MAX_PATH = 512  # characters of an artifact's path, as the table has them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,55 +40,84 @@ class StoredModel:
         }
 
 
-def store_model(storage: Storage, job_id: str, output: Path, result: Result | None) -> StoredModel:
-    """Hash the output, which no rank writes any more, and move it to the storage. Raises AttemptFailed."""
+@dataclass(frozen=True)
+class Output:
+    """The output directory as the ranks, which are dead, left it: path in it → file."""
+
+    directory: Path
+    files: Mapping[str, Path]
+
+
+def find_output(directory: Path, *, custom: bool) -> Output:
+    """What there is to keep. Raises AttemptFailed unless it is a directory of our own with files that may be kept.
+
+    A rank could have put a link in its place: nothing behind that is this job's. A script of the user's may remove
+    what it does not need.
+    """
     try:
-        files = {file.path: file.source for file in tree_files(output)}
-        weights = _weight_files(output, files, result)
-        model_hash = hash_weights([files[name] for name in weights]) if weights else ""
-        artifacts = tuple(_describe(name, source) for name, source in files.items())
+        mode = directory.lstat().st_mode
+    except FileNotFoundError:
+        if custom:
+            return Output(directory, {})
+        raise AttemptFailed("EXPORT_FAILED", "the output directory is gone") from None
+    if not stat.S_ISDIR(mode):
+        raise AttemptFailed("EXPORT_FAILED", "the output directory was replaced by something else, such as a link")
+    try:
+        files = {file.path: file.source for file in tree_files(directory)}
     except (TrainyardError, OSError) as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
-    if not artifacts:
+    for path in files:
+        if len(path) > MAX_PATH:
+            raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {MAX_PATH}: {path}")
+    return Output(directory, files)
+
+
+def store_model(storage: Storage, job_id: str, output: Output, result: Result | None) -> StoredModel:
+    """Hash the output and move it to the storage. Raises AttemptFailed."""
+    weights = _weight_files(output, result)
+    if not output.files:
         return StoredModel()
+    try:
+        artifacts, model_hash = _describe(output.files, weights)
+    except OSError as error:
+        raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
     key = artifacts_key(job_id)
-    _put(storage, output, key)
+    try:
+        move_to_storage(storage, output.directory, key)
+    except TransientStorageError as error:
+        raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
+    except TrainyardError as error:
+        raise AttemptFailed("EXPORT_FAILED", f"the finished model could not be stored: {error}") from error
     return StoredModel(artifacts=artifacts, weight_files=weights, model_hash=model_hash, model_uri=storage.uri(key))
 
 
-def hash_weights(files: Sequence[Path]) -> str:
-    """SHA-256 over the bytes of the files in that order: anyone can compute it again from the artefacts."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
-def _weight_files(output: Path, files: Mapping[str, Path], result: Result | None) -> tuple[str, ...]:
-    if result is None:
-        return tuple(name for name in _outputs.weight_files(output) if name in files)
+def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
+    """Those that the result names, else those that look like weights."""
+    if result is None or result.weight_files is None:
+        names = _outputs.weight_files(output.directory) if output.files else []
+        return tuple(name for name in names if name in output.files)
     for name in result.weight_files:
-        if name not in files:
+        if name not in output.files:
             raise AttemptFailed("EXPORT_FAILED", f"weight file {name} is named in the result but is not in the output")
     return result.weight_files
 
 
-def _describe(name: str, source: Path) -> NewArtifact:
+def _describe(files: Mapping[str, Path], weights: tuple[str, ...]) -> tuple[tuple[NewArtifact, ...], str]:
+    """Every file with its hash, and SHA-256 over the bytes of the weights in their order, each byte read once.
+
+    Anyone can compute the latter again from the artefacts; without weights it is empty.
+    """
+    model = hashlib.sha256()
+    described = {name: _hashed(name, files[name], model) for name in weights}
+    described |= {name: _hashed(name, files[name]) for name in files if name not in described}
+    return tuple(described[name] for name in files), model.hexdigest() if weights else ""
+
+
+def _hashed(name: str, source: Path, *more: "hashlib._Hash") -> NewArtifact:
+    own, size = hashlib.sha256(), 0
     with source.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return NewArtifact(path=name, size_bytes=source.stat().st_size, sha256=sha256)
-
-
-def _put(storage: Storage, directory: Path, key: str) -> None:
-    for left in reversed(range(STORE_TRIES)):
-        try:
-            storage.put_tree(directory, key, move=True)
-            return
-        except TransientStorageError as error:
-            if not left:
-                raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
-            time.sleep(RETRY_SECONDS)
-        except TrainyardError as error:
-            raise AttemptFailed("EXPORT_FAILED", f"the finished model could not be stored: {error}") from error
+        while block := file.read(BLOCK_BYTES):
+            size += len(block)
+            for digest in (own, *more):
+                digest.update(block)
+    return NewArtifact(path=name, size_bytes=size, sha256=own.hexdigest())

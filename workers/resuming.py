@@ -1,7 +1,7 @@
 """Which checkpoint an attempt goes on from: the newest that verifies, fetched to this machine if it lies elsewhere."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
@@ -14,11 +14,12 @@ from workers.failures import AttemptFailed
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A checkpoint that could not be used, and why."""
+    """A checkpoint that could not be used, and why; ``corrupt`` when no later try can find it better."""
 
     checkpoint_id: str
     step: int
     reason: str
+    corrupt: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,18 +35,24 @@ class StartPoint:
 def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scratch: Path) -> StartPoint:
     """The first candidate that verifies. Raises AttemptFailed while the storage is away: the newest may be good."""
     rejected: list[Rejected] = []
+    missing: set[str] = set()
     for candidate in newest_first:
         try:
             path = _fetched(storage, candidate, scratch / candidate.checkpoint_id)
             _verify(path, candidate)
         except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
-            rejected.append(Rejected(checkpoint_id=candidate.checkpoint_id, step=candidate.step, reason=str(error)))
+            corrupt = isinstance(error, _manifest.CorruptCheckpoint)
+            if isinstance(error, NotFound):
+                missing.add(candidate.checkpoint_id)
+            rejected.append(
+                Rejected(checkpoint_id=candidate.checkpoint_id, step=candidate.step, reason=str(error), corrupt=corrupt)
+            )
             continue
         except (TransientStorageError, OSError) as error:
             raise AttemptFailed("STORAGE_ERROR", f"checkpoint {candidate.checkpoint_id}: {error}") from error
-        return StartPoint(
-            path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=tuple(rejected)
-        )
+        # Others are gone for good only if this one shows that the storage is there: it may not be mounted.
+        known = tuple(replace(one, corrupt=one.corrupt or one.checkpoint_id in missing) for one in rejected)
+        return StartPoint(path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=known)
     return StartPoint(path=None, step=0, checkpoint_id=None, rejected=tuple(rejected))
 
 

@@ -110,10 +110,6 @@ class RunContext:
         """Complete what one rank collected in `tmp_dir` and hand it over; rank 0 only, one at a time."""
         return self._session.commit_checkpoint(tmp_dir, saved)
 
-    def wait_saved(self, path: str) -> bool:
-        """Wait until a committed checkpoint is in storage; False after a cancel. Raises CheckpointNotSaved."""
-        return self._session.wait_saved(path)
-
     def finish(self, result: Result) -> None:
         """The last word of a rank that did its work."""
         self._session.finish(result)

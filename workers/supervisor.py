@@ -9,11 +9,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from app.domain import hyperparameters
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.events import EventType
 from app.extensions import Database, make_engine
+from app.models import Job
 from app.services import attempts, leases
 from app.services.attempts import Work
 from app.services.leases import Wishes
@@ -41,6 +43,11 @@ log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
 TIME_LIMIT_SAVE_SECONDS = 30.0
+# A node that drains, or `trainyard up` that was asked to stop, waits 30 s for its jobs.
+REQUEUE_SAVE_SECONDS = 25.0
+# A person waits, and the devices with them: long enough for the checkpoint of a large model at the end of a long step.
+PAUSE_SAVE_SECONDS = 600.0
+SAVE_SECONDS = {"pause": PAUSE_SAVE_SECONDS, "requeue": REQUEUE_SAVE_SECONDS}
 
 
 def main() -> int:
@@ -56,7 +63,7 @@ def main() -> int:
     db = _database(settings)
     try:
         work = _register(db, arguments.job, arguments.attempt)
-        return Supervisor(settings, db, work, began).run()
+        return Supervisor(settings, db, work, began, metric_names=_metric_names(db, work)).run()
     except (LeaseLost, NotFound) as error:
         log.warning("nothing to do: %s", error)
         return EXIT_LOST
@@ -70,14 +77,18 @@ def main() -> int:
 class Supervisor:
     """The life of one attempt; everything but the database work of its threads happens on the main thread."""
 
-    def __init__(self, settings: Settings, db: Database, work: Work, began: float) -> None:
+    def __init__(
+        self, settings: Settings, db: Database, work: Work, began: float, *, metric_names: Sequence[str] = ()
+    ) -> None:
         self._settings = settings
         self._db = db
         self._work = work
         self._began = began
+        self._metric_names = metric_names
         self._loop = MainLoop()
         self._storage = Storage(settings.storage.url)
         self._run = run_directory(settings.data.dir, work.job_id, work.attempt)
+        self._run.make()
         self._seen = Sightings(
             custom=work.framework == hyperparameters.CUSTOM, time_limit_seconds=work.max_runtime_seconds
         )
@@ -104,7 +115,6 @@ class Supervisor:
 
     def run(self) -> int:
         """The process's exit code."""
-        self._run.make()
         self._run.write_supervisor(processes.own_identity())
         self._listen_to_signals()
         self._limit_time()
@@ -117,6 +127,8 @@ class Supervisor:
                 return EXIT_LOST
             self._conclude()
         finally:
+            # Whatever was raised: as long as a rank lives, renewal and fence watch over it.
+            self._ranks.kill()
             self._close()
         return EXIT_LOST if self._lost else 0
 
@@ -126,7 +138,7 @@ class Supervisor:
         if self._prepared is None or self._is_over():
             return
         try:
-            self._ranks.launch(self._prepared)
+            self._ranks.launch(self._prepared, metric_names=self._metric_names)
         except OSError as error:
             self._seen.failure = AttemptFailed("INTERNAL", f"the ranks could not be started: {error}")
             return
@@ -146,6 +158,7 @@ class Supervisor:
                         kind=EventType.RESUME_FALLBACK,
                         message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
                         data={"checkpoint_id": rejected.checkpoint_id, "resumed_from": prepared.start.checkpoint_id},
+                        retires=rejected.checkpoint_id if rejected.corrupt else "",
                     )
                 )
             self._prepared = prepared
@@ -176,8 +189,15 @@ class Supervisor:
         if self._seen.stopping is not None:
             return
         self._seen.stopping = wish
-        if not self._ranks.ask_to_stop(wish, save=save):
-            self._ranks.terminate(self._settings.lease.kill_grace_seconds)
+        self._ask_to_stop(wish, save=save, seconds=SAVE_SECONDS[wish])
+
+    def _ask_to_stop(self, wish: str, *, save: bool, seconds: float) -> None:
+        """Give the ranks that long to save and stop; what is not saved by then is done again."""
+        grace = self._settings.lease.kill_grace_seconds
+        if self._ranks.ask_to_stop(wish, save=save):
+            self._loop.call_after(seconds, lambda: self._ranks.terminate(grace))
+        else:
+            self._ranks.terminate(grace)
 
     def _limit_time(self) -> None:
         if self._work.max_runtime_seconds is not None:
@@ -188,12 +208,8 @@ class Supervisor:
         if self._seen.stopping is not None:
             return
         self._seen.stopping = TIME_LIMIT
-        grace = self._settings.lease.kill_grace_seconds
         # To the ranks it is a pause: they save and stop.
-        if self._ranks.ask_to_stop("pause", save=True):
-            self._loop.call_after(TIME_LIMIT_SAVE_SECONDS, lambda: self._ranks.terminate(grace))
-        else:
-            self._ranks.terminate(grace)
+        self._ask_to_stop("pause", save=True, seconds=TIME_LIMIT_SAVE_SECONDS)
 
     def _lose(self, reason: str) -> None:
         """From any thread: another attempt may begin soon, so nothing of this one may go on."""
@@ -247,9 +263,21 @@ def _register(db: Database, job_id: str, attempt: int) -> Work:
     return work
 
 
+def _metric_names(db: Database, work: Work) -> Sequence[str]:
+    """What the job has reported in earlier attempts: the number of names is bounded for all of them together."""
+    with db.read() as session:
+        return tuple(session.get_one(Job, work.job_id).latest_metrics or {})
+
+
 def _database(settings: Settings) -> Database:
     """One connection is enough: transactions are short, and servers count connections."""
-    engine = make_engine(settings.database.url, busy_seconds=settings.database.busy_seconds, pool_size=1)
+    engine = make_engine(
+        settings.database.url,
+        busy_seconds=settings.database.busy_seconds,
+        pool_size=1,
+        # An answer that comes after the fence fell is no use.
+        statement_seconds=settings.lease.fence_seconds * 0.8,
+    )
     return Database().bind(engine)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flask import Response, g
+from flask import Response, request
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,16 @@ class Problem:
     retry_after: int | None = None
 
 
+REQUEST_ID = "trainyard.request_id"
+
+
+def new_request_id() -> str:
+    return f"req_{uuid.uuid4().hex}"
+
+
 def request_id() -> str:
-    if "request_id" not in g:
-        g.request_id = f"req_{uuid.uuid4().hex}"
-    return str(g.request_id)
+    """The id of this request, which its log lines have too."""
+    return str(request.environ.setdefault(REQUEST_ID, new_request_id()))
 
 
 def success_body(data: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from flask import Flask, Response
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from werkzeug.exceptions import HTTPException
 
@@ -87,6 +87,10 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, DATABASE_AWAY) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         logger.warning("the database does not answer: %s", error)
         return _away("the database does not answer; try again")
+    if isinstance(error, DataError):
+        # Whatever lets such a value through should have refused it: the log says where.
+        logger.error("the database refused a value", exc_info=error)
+        return Problem(400, "INVALID_ARGUMENT", "a value is outside what can be stored; use a smaller or shorter one")
     status = next((STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES), 500)
     if not isinstance(error, domain.TrainyardError) or status == 500:
         logger.error("a request failed", exc_info=error)

@@ -10,23 +10,22 @@ from app.api.context import caller, plane
 from app.api.operation import operation
 from app.api.sse import Feed, Frame, last_event_id, stream
 from app.domain.job_state import TERMINAL
+from app.domain.json_numbers import json_number, number_of
 from app.extensions import Database
 from app.models import Job
 from app.schemas.metrics import (
     MetricsQuerySchema,
     MetricsSchema,
     MetricStreamQuerySchema,
-    number_on_the_wire,
     points_on_the_wire,
 )
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services import checkpoints, jobs, metric_feed, telemetry
-from app.services.metric_feed import START, Cursor
 
 blueprint = Blueprint("metrics", __name__)
 _METRICS = MetricsSchema()
-_ID = re.compile(r"([0-9]{1,6}):([0-9]{1,15}):([0-9]{1,18}):(.{1,128})")
+_ID = re.compile(r"([0-9]{1,18})")  # fits into the 64 bits in which arrival numbers are stored
 
 
 @blueprint.get("/jobs/<job_id>/metrics")
@@ -49,20 +48,18 @@ def stream_metrics(job_id: str, query: dict[str, Any]) -> Response:
     with db.read() as session:
         jobs.find(session, caller(), job_id)
     last = last_event_id(_ID)
-    cursor = Cursor.of(int(last[1]), int(last[2]), int(last[3]), last[4]) if last else START
-    return stream(_feed(db, job_id, cursor, query["names"]))
+    return stream(_feed(db, job_id, int(last[1]) if last else 0, query["names"]))
 
 
-def _feed(db: Database, job_id: str, cursor: Cursor, names: Sequence[str]) -> Feed:
+def _feed(db: Database, job_id: str, seq: int, names: Sequence[str]) -> Feed:
     while True:
         with db.read() as session:
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
-            points = metric_feed.points_after(session, job_id, cursor, names=names)
+            points = metric_feed.points_after(session, job_id, seq, names=names)
         for point in points:
-            cursor = Cursor(point.attempt, point.at, point.step, point.name)
-            data = {"name": point.name, "step": point.step, "at": on_the_wire(point.at)}
-            yield Frame(cursor.text, {**data, "value": number_on_the_wire(metric_feed.value_of(point))})
+            seq, value = point.seq, json_number(number_of(point.value, point.special))
+            yield Frame(str(seq), {"name": point.name, "step": point.step, "at": on_the_wire(point.at), "value": value})
         if not points:
             if ended:
                 return

@@ -26,12 +26,23 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
     ("POST", "/projects", Permission.CLUSTER_ADMIN),
     ("PATCH", "/projects/<name>", Permission.CLUSTER_ADMIN),
     ("DELETE", "/projects/<name>", Permission.CLUSTER_ADMIN),
+    ("GET", "/projects/<name>/<path:path>", Permission.VIEW),
+    ("POST", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
+    ("PUT", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
+    ("PATCH", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
+    ("DELETE", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
     ("POST", "/evaluations", Permission.EVALUATE),
     ("GET", "/evaluations", Permission.VIEW),
     ("GET", "/evaluations/<name>", Permission.VIEW),
+    ("DELETE", "/evaluations/<name>", Permission.EVALUATE),
+    ("GET", "/evaluations/<name>/<path:path>", Permission.VIEW),
+    ("POST", "/evaluations/<name>/<path:path>", Permission.EVALUATE),
     ("POST", "/sweeps", Permission.MANAGE),
     ("GET", "/sweeps", Permission.VIEW),
     ("GET", "/sweeps/<name>", Permission.VIEW),
+    ("DELETE", "/sweeps/<name>", Permission.MANAGE),
+    ("GET", "/sweeps/<name>/<path:path>", Permission.VIEW),
+    ("POST", "/sweeps/<name>/<path:path>", Permission.MANAGE),
     ("POST", "/data/validate", Permission.MANAGE),
     ("GET", "/data/cache", Permission.MANAGE),
     ("GET", "/training-types", Permission.VIEW),
@@ -44,11 +55,13 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
 
 
 def _refuse(**_path: str) -> NoReturn:
-    raise NotBuiltYet("this is documented but not built yet; the CHANGELOG says when it comes")
+    raise NotBuiltYet(
+        "this version documents the endpoint but does not have it yet; the CHANGELOG of a later one will name it"
+    )
 
 
 for _method, _path, _permission in NOT_BUILT:
-    _name = f"{_method.lower()}_{_path.strip('/').translate(str.maketrans('/-<>', '____'))}"
+    _name = f"{_method.lower()}_{_path.strip('/').translate(str.maketrans('/-<>:', '_____'))}"
     blueprint.add_url_rule(
         _path,
         endpoint=_name,

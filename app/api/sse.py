@@ -11,10 +11,11 @@ from flask import Response, request, stream_with_context
 
 from app.api.auth import bearer_key
 from app.api.context import backend, plane
-from app.api.envelope import to_json
+from app.api.envelope import request_id, to_json
 from app.api.errors import stream_problem
 from app.domain.errors import InvalidRequest
 from app.services import keys
+from config.logging import log_context
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def _frames(feed: Feed) -> Iterator[str]:
                 keys.authenticate(plane().db, bearer_key())
                 checked_at = now
     except Exception as error:  # noqa: BLE001 - the status was sent long ago: an event must tell
-        yield f"event: error\ndata: {to_json(stream_problem(error))}\n\n"
+        with log_context(request=request_id()):
+            problem = stream_problem(error)
+        yield f"event: error\ndata: {to_json(problem)}\n\n"
         return
     yield "data: [DONE]\n\n"
 

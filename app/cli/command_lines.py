@@ -5,11 +5,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.queues import COORDINATOR, NODE, flower_command, flower_environment, worker_command
+from config.queues import COORDINATOR, NODE, flower_command, worker_command
 from config.settings import Settings
 
-__all__ = ["COORDINATOR", "NODE", "api_command", "child_environment", "flower_command", "flower_environment",
-           "worker_command"]  # fmt: skip
+__all__ = ["COORDINATOR", "NODE", "api_command", "child_environment", "flower_command", "worker_command"]
 
 APP = "app.factory:from_environment()"
 # Nothing of ours takes long to finish: a request is a matter of milliseconds, a stream goes on over a new connection.

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.domain.errors import TrainyardError
 from app.extensions import Database
 from app.migrations.versioning import HEAD, is_current
-from app.services.bootstrap import open_database
+from app.services.opening import open_database
 from config.settings import Settings, SettingsError, load_settings
 
 
@@ -27,7 +27,7 @@ def admin_database() -> Iterator[Database]:
     """The database of TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL; it must have been prepared."""
     settings = cli_settings()
     with failures_as_messages():
-        db = open_database(settings)
+        db = open_database(settings.database)
         try:
             if not (_exists(db) and is_current(db.engine)):
                 raise click.ClickException(

@@ -8,6 +8,7 @@ from app.cli.database import cli_settings, failures_as_messages
 from app.cli.output import json_option, print_fields, print_json
 from app.migrations.versioning import HEAD, revision_of
 from app.services import bootstrap
+from app.services.opening import open_database
 
 
 @click.group()
@@ -56,14 +57,14 @@ def current(as_json: bool) -> None:  # noqa: FBT001
 def revision(number: str, message: str) -> None:
     """For developers: write the revision NUMBER from the difference between models and database."""
     with failures_as_messages():
-        bound = bootstrap.open_database(cli_settings())
+        bound = open_database(cli_settings().database)
         importlib.import_module("app.migrations.runner").new_revision(bound.engine, message, number=number)
         bound.close()
 
 
 def _move(direction: str, revision: str, *, as_json: bool) -> None:
     with failures_as_messages():
-        bound = bootstrap.open_database(cli_settings())
+        bound = open_database(cli_settings().database)
         getattr(importlib.import_module("app.migrations.runner"), direction)(bound.engine, revision)
         bound.close()
     told = {"revision": _revision()}
@@ -72,7 +73,7 @@ def _move(direction: str, revision: str, *, as_json: bool) -> None:
 
 def _revision() -> str | None:
     with failures_as_messages():
-        bound = bootstrap.open_database(cli_settings())
+        bound = open_database(cli_settings().database)
         try:
             with bound.engine.connect() as connection:
                 return revision_of(connection)

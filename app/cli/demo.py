@@ -46,7 +46,8 @@ class Assets:
     default=DEFAULT_DIRECTORY,
     help="Where everything is kept; a second run finds model and text here.",
 )
-def demo(data_dir: Path) -> None:
+@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps; a few show the way, but teach nothing.")
+def demo(data_dir: Path, steps: int | None) -> None:
     """Train a small model on this machine and show what it learnt.
 
     Starts everything of its own and stops it again; with TRAINYARD_URL set it uses that server, which must be able to
@@ -57,7 +58,7 @@ def demo(data_dir: Path) -> None:
     assets = _build_assets(data_dir / "assets")
     _show_text("Before training", assets.model, assets.prompt)
     with _server(data_dir, assets) as client:
-        job = _train(client, assets)
+        job = _train(client, assets, steps)
         _show_curve(client, job)
         with _model_of(client, job, data_dir) as model:
             click.echo(f"Model   {model}")
@@ -99,11 +100,13 @@ def _server(data_dir: Path, assets: Assets) -> Iterator[Client]:
             raise click.ClickException(str(error)) from error
 
 
-def _train(client: Client, assets: Assets) -> Job:
+def _train(client: Client, assets: Assets, steps: int | None) -> Job:
     text = (CHECKOUT / JOB).read_text(encoding="utf-8")
     document = json.loads(
         text.replace("@ASSETS@", str(assets.directory)).replace("@EXAMPLES@", str(CHECKOUT / "examples"))
     )
+    if steps is not None:
+        document["training_config"]["hyperparameters"]["max_steps"] = str(steps)
     submitted = client.submit(document)
     _heading(f"Training: {document['name']}, {submitted.job_id}")
     view = BarView() if sys.stdout.isatty() else LineView()

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -16,12 +17,11 @@ from app.cli.command_lines import (
     api_command,
     child_environment,
     flower_command,
-    flower_environment,
     worker_command,
 )
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.cli.process_group import ChildSpec, ProcessGroup
-from app.cli.readiness import Readiness, seconds_since_start
+from app.cli.readiness import Readiness, reachable, seconds_since_start
 from app.services.data_dir import replace_secret, url_file, write_roots
 from config.settings import Settings
 
@@ -53,6 +53,7 @@ class Everything:
     def run(self) -> None:
         """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
         try:
+            self._write_down()
             self._start_redis()
             self._start_others()
             drain = self._prepare_database()
@@ -68,11 +69,21 @@ class Everything:
     def _dir(self) -> Path:
         return self._settings.data.dir
 
-    def _start_redis(self) -> None:
-        # Processes that are started alone find here what only our environment says.
+    def _write_down(self) -> None:
+        """Processes that are started alone find here what only our environment says."""
         write_roots(self._settings)
+        path = self._settings.database_url_file
         if os.environ.get("TRAINYARD_DATABASE_URL"):
-            replace_secret(self._settings.database_url_file, self._settings.database.url)
+            replace_secret(path, self._settings.database.url)
+        elif path.exists():
+            before = urlsplit(path.read_text().strip())
+            path.unlink()
+            _say(
+                f"Database: SQLite in {self._dir}, because TRAINYARD_DATABASE_URL is not set; the last start used "
+                f"{before.scheme.partition('+')[0]} at {before.hostname or ''}{before.path}"
+            )
+
+    def _start_redis(self) -> None:
         url_path = self._settings.broker_url_file
         if os.environ.get("TRAINYARD_BROKER_URL"):
             replace_secret(url_path, self._settings.broker.url)
@@ -99,16 +110,14 @@ class Everything:
 
     def _start_others(self) -> None:
         # The node first and the coordinator last: that one makes `/health/ready` say 200.
-        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(self._settings, NODE)))
+        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(NODE)))
         fd = self._listener.fileno()
         api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
         self._group.start(replace(api, pass_fds=(fd,)))
-        self._group.start(self._spec("coordinator", worker_command(self._settings, COORDINATOR)))
+        self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
         if self._with_flower:
-            flower = self._spec("flower", flower_command(self._settings))
-            environment = {**flower.environment, **flower_environment(self._settings)}
             # Nobody waits for it, and it would take a quarter of a small machine while the others start.
-            self._group.start(replace(flower, environment=environment, niceness=FLOWER_NICENESS))
+            self._group.start(replace(self._spec("flower", flower_command()), niceness=FLOWER_NICENESS))
 
     def _spec(self, name: str, command: list[str]) -> ChildSpec:
         return ChildSpec(
@@ -125,10 +134,11 @@ class Everything:
         from app.cli.node_drain import NodeDrain  # noqa: PLC0415
         from app.domain.errors import TrainyardError  # noqa: PLC0415
         from app.services import bootstrap  # noqa: PLC0415
+        from app.services.opening import open_database  # noqa: PLC0415
 
         try:
             bootstrap.prepare(self._settings)
-            db = bootstrap.open_database(self._settings)
+            db = open_database(self._settings.database)
             drain = NodeDrain(db, self._settings.node.name, self._dir / "run")
             drain.undo()
         except (SQLAlchemyError, TrainyardError) as error:
@@ -140,9 +150,8 @@ class Everything:
         _say(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
         if self._with_flower:
             flower = self._settings.flower
-            _say(
-                f"Flower  http://127.0.0.1:{flower.port}   user {flower.user}, password in {self._dir}/flower.password"
-            )
+            url = f"http://{reachable(flower.host)}:{flower.port}"
+            _say(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
         _say(f"Logs    {self._dir / 'log'}")
 
     def _supervise(self) -> None:

@@ -5,7 +5,14 @@ import os
 import signal
 from typing import Any
 
+from config.privacy import hide_from_same_user
+
 PR_SET_PDEATHSIG = 1
+
+
+def on_starting(_arbiter: Any) -> None:
+    """Request processes are forks, and inherit it."""
+    hide_from_same_user()
 
 
 def post_fork(arbiter: Any, _worker: Any) -> None:

@@ -18,6 +18,7 @@ from app.services.jobs import find
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
+HISTORY_LENGTH_JSON = 500
 
 
 @click.group()
@@ -61,16 +62,17 @@ def list_jobs(status: tuple[str, ...], project: str | None, queue: str | None, l
 def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """One job with the end of its history."""
     with admin_database() as db:
-        job, events = _read(db, job_id)
+        job, history, events = _read(db, job_id, HISTORY_LENGTH_JSON if as_json else HISTORY_LENGTH)
     if as_json:
         print_json({**job, "events": events})
         return
     configs = {name for name in job if name.endswith("_config")}
     print_fields({name: value for name, value in job.items() if name not in configs})
     click.echo()
+    if history > len(events):
+        click.echo(f"The last {len(events)} of {history} events:")
     rows = [
-        (_short(event["at"]), event["type"], event["to_status"], event["actor"], event["message"])
-        for event in events[-HISTORY_LENGTH:]
+        (_short(event["at"]), event["type"], event["to_status"], event["actor"], event["message"]) for event in events
     ]
     print_table(("at", "event", "status", "by", "message"), rows, empty="no events")
 
@@ -90,18 +92,20 @@ def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
             for node in job.node_names:
                 dispatcher.nudge(job_id, node)
             dispatcher.close()
-        shown, _ = _read(db, job_id)
+        shown, _, _ = _read(db, job_id, 1)
     if as_json:
         print_json(shown)
     else:
         click.echo(f"{job_id} {shown['status']}" + (f" ({shown['requested']} requested)" if shown["requested"] else ""))
 
 
-def _read(db: Database, job_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
+    """The job, how many events it has, and the newest of them, oldest first."""
     with db.read() as session:
         job = JobSchema().dump(details_of(session, find(session, ADMINISTRATOR, job_id)))
-        events = EventSchema(many=True).dump(job_history.events_after(session, job_id, 0))
-    return dict(job), list(events)
+        history = job_history.page(session, job_id, newest(limit))
+        events = EventSchema(many=True).dump(reversed(history.items))
+    return dict(job), history.total_count, list(events)
 
 
 def _short(moment: str) -> str:

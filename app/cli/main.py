@@ -23,6 +23,7 @@ COMMANDS = {
     "api": ("app.cli.processes:api", "Run the API alone."),
     "coordinator": ("app.cli.processes:coordinator", "Run a coordinator alone."),
     "node": ("app.cli.processes:node", "Run a node worker alone."),
+    "health": ("app.cli.health:health", "Tell whether a coordinator or node worker lives."),
     "routes": ("app.cli.flask_commands:routes", "Show every URL of the API."),
     "shell": ("app.cli.flask_commands:shell", "Open Python with the application loaded."),
 }

@@ -12,9 +12,21 @@ import click
 from app.cli.command_lines import COORDINATOR, NODE, api_command, child_environment, worker_command
 from app.cli.database import cli_settings, failures_as_messages
 from app.migrations.versioning import wait_until_current
-from app.services.bootstrap import open_database, prepare
+from app.services.bootstrap import prepare
 from app.services.data_dir import read_roots
-from config.settings import Settings
+from app.services.opening import open_database
+from config import value_rules
+from config.queues import broker_url
+from config.settings import Settings, SettingsError
+
+
+def node_name_option(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """Refuses what the setting would refuse, but in the words of the command line."""
+    try:
+        value_rules.node_name(name or "")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
 
 
 @click.command()
@@ -22,7 +34,7 @@ from config.settings import Settings
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8000]")
 def api(host: str | None, port: int | None) -> None:
     """Run the API alone. It makes the schema and the administrator's key if they are missing."""
-    settings = cli_settings()
+    settings = _settings()
     changed = replace(settings.api, host=host or settings.api.host, port=port or settings.api.port)
     with failures_as_messages():
         settings = replace(prepare(settings), api=changed)
@@ -34,13 +46,13 @@ def api(host: str | None, port: int | None) -> None:
 @click.command()
 def coordinator() -> None:
     """Run a coordinator alone; more than one may run."""
-    settings = cli_settings()
+    settings = _settings()
     _wait_for_schema(settings)
-    _become(worker_command(settings, COORDINATOR), settings)
+    _become(worker_command(COORDINATOR), settings)
 
 
 @click.command()
-@click.option("--name", help="The node's name.  [host name]")
+@click.option("--name", callback=node_name_option, help="The node's name.  [host name]")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -48,21 +60,27 @@ def coordinator() -> None:
 )
 def node(name: str | None, config: Path | None) -> None:
     """Run the node worker of this machine alone."""
-    settings = cli_settings()
+    settings = _settings()
     changed = replace(settings.node, name=name or settings.node.name, config=config or settings.node.config)
     settings = replace(settings, node=changed)
     _wait_for_schema(settings)
-    _become(worker_command(settings, NODE), settings)
+    _become(worker_command(NODE), settings)
+
+
+def _settings() -> Settings:
+    """Of a process that speaks to the broker: one must be named, whether or not it answers now."""
+    settings = cli_settings()
+    try:
+        broker_url(settings)
+    except SettingsError as error:
+        raise click.ClickException(error.problems[0]) from error
+    return settings
 
 
 def _wait_for_schema(settings: Settings) -> None:
     """Not made here: whoever runs on many machines must not decide when the one database changes."""
-    if not settings.broker.url:
-        raise click.ClickException(
-            f"no broker: set TRAINYARD_BROKER_URL, or start `trainyard up` on {settings.data.dir} first"
-        )
     with failures_as_messages():
-        db = open_database(settings)
+        db = open_database(settings.database)
         wait_until_current(db.engine)
         db.close()
 

@@ -15,8 +15,7 @@ class Readiness:
     """Of the API that listens at host and port, and of the one node that is started with it."""
 
     def __init__(self, host: str, port: int, *, node: str, key_file: Path) -> None:
-        # Where "any address" listens, this machine is reached by the loopback one.
-        self._host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 – compared, not bound
+        self._host = reachable(host).strip("[]")
         self._port = port
         self._node = node
         self._key_file = key_file
@@ -24,8 +23,7 @@ class Readiness:
 
     @property
     def url(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        return f"http://{reachable(self._host)}:{self._port}"
 
     def look(self, say: Callable[[str], None]) -> bool:
         """Whether `/health/ready` answers 200 and the node is known; from time to time says what is missing."""
@@ -48,6 +46,13 @@ class Readiness:
             return 0, "the API does not answer"
         finally:
             connection.close()
+
+
+def reachable(host: str) -> str:
+    """The host of a URL on which this machine reaches what listens there."""
+    # Where "any address" listens, that is the loopback one.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 – compared, not bound
+    return f"[{host}]" if ":" in host else host
 
 
 def _message(body: bytes) -> str:

@@ -15,7 +15,7 @@ from app.cli import signals
 from app.cli.embedded_redis import NoRedisProgram, is_free
 from app.cli.everything import Everything, NotPrepared
 from app.services.data_dir import prepare_directory
-from config.settings import Settings, SettingsError, load_settings
+from config.settings import Settings, SettingsError, load_settings, own_sqlite
 
 # After kill -9 of the last `up` the kernel ends its children at once, but not before we are started.
 PORT_PATIENCE_SECONDS = 3.0
@@ -43,7 +43,7 @@ def up(host: str | None, port: int | None, data_dir: Path | None, no_flower: boo
     try:
         settings = prepare_directory(settings)
         with _only_one(settings.data.dir), _listening(settings.api.host, settings.api.port) as listener:
-            if not no_flower and not is_free("127.0.0.1", settings.flower.port):
+            if not no_flower and not is_free(settings.flower.host, settings.flower.port):
                 raise click.ClickException(
                     f"port {settings.flower.port} for Flower is in use: name another with --flower-port, or --no-flower"
                 )
@@ -63,6 +63,9 @@ def _settings(options: dict[str, str]) -> Settings:
         settings = load_settings()
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
+    if not os.environ.get("TRAINYARD_DATABASE_URL"):
+        # Every start says anew which database it is for, as with the broker: nothing is taken over from the last one.
+        settings = replace(settings, database=replace(settings.database, url=own_sqlite(settings.data.dir)))
     if "TRAINYARD_STORAGE_ROOTS" not in os.environ:
         settings = replace(settings, storage=replace(settings.storage, roots=(Path.cwd(),)))
     return replace(settings, node=replace(settings.node, name="local"))

@@ -14,6 +14,8 @@ Kind = Literal["int", "float", "bool", "choice"]
 # A script of the user's own reads its hyperparameters itself, whatever the training type is called.
 CUSTOM = "CUSTOM"
 
+LARGEST_WHOLE = 2**31 - 1  # steps are stored in 32 bits
+
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 
@@ -34,7 +36,7 @@ class Hyperparameter:
         """The typed value of ``text``. Raises InvalidHyperparameter."""
         value = self._read(text.strip())
         if value is None:
-            raise InvalidHyperparameter(self.name, f"{self.name}: {text!r} is not {self.expected}")
+            raise InvalidHyperparameter(self.name, f"{self.name}: {_shortened(text)!r} is not {self.expected}")
         return value
 
     @property
@@ -45,8 +47,13 @@ class Hyperparameter:
         if self.kind == "bool":
             return "true or false"
         noun = "a whole number" if self.kind == "int" else "a number"
-        bounds = ((">=", self.minimum), ("<=", self.maximum))
-        limits = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+        bounds = ((">=", self.minimum), ("<=", self._highest))
+        # Not :g for whole numbers, which would round the large ones.
+        limits = " and ".join(
+            f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
+            for sign, bound in bounds
+            if bound is not None
+        )
         return f"{noun} {limits}".rstrip()
 
     def _read(self, text: str) -> Value | None:
@@ -62,9 +69,19 @@ class Hyperparameter:
         return number if self._in_range(number) else None
 
     def _in_range(self, number: float) -> bool:
-        low = -math.inf if self.minimum is None else self.minimum
-        high = math.inf if self.maximum is None else self.maximum
-        return math.isfinite(number) and low <= number <= high
+        # Not math.isfinite for whole numbers: it raises for those that no float can hold.
+        if isinstance(number, float) and not math.isfinite(number):
+            return False
+        low, high = self.minimum, self._highest
+        return (low is None or number >= low) and (high is None or number <= high)
+
+    @property
+    def _highest(self) -> float | None:
+        return LARGEST_WHOLE if self.maximum is None and self.kind == "int" else self.maximum
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 64 else f"{text[:64]}…"
 
 
 class InvalidHyperparameter(ValueError):

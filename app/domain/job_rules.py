@@ -13,6 +13,8 @@ Document = Mapping[str, Any]
 BUILT_IN_FORMATS = ("jsonl",)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BACKENDS = ("nccl", "gloo")
+VALIDATION = "validation"  # the split of sources that are not trained on
+DEFAULT_SAVE_STEPS = 500
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(
@@ -135,14 +137,55 @@ def _evaluation_has_data(document: Document) -> None:
             "a validation_split of 1.0 leaves nothing to train on; use a smaller share",
             field="data_config.validation_split",
         )
-    if training["framework"]["type"] == hyperparameters.CUSTOM or data["validation_split"] > 0:
+    if _is_custom(document) or data["validation_split"] > 0:
         return
-    rule = "needs validation data; set data_config.validation_split above 0"
+    if any(source.get("split") == VALIDATION for source in data["sources"]):
+        return
+    rule = "needs validation data; set data_config.validation_split above 0, or give a source with split validation"
     if evaluation["strategy"] != "no":
         raise BadSpec(f"evaluation {rule}, or say strategy no", field=f"{prefix}.strategy")
     if (document["output_config"]["checkpoint"].get("metric_for_best_model") or "").startswith("eval"):
         field = "output_config.checkpoint.metric_for_best_model"
         raise BadSpec(f"a metric of the evaluation {rule}, or choose a training metric such as loss", field=field)
+
+
+def _splits_have_a_meaning(document: Document) -> None:
+    """The built-in trainers read whole sources for one purpose; a script sees the splits and decides itself."""
+    data = document["data_config"]
+    if _is_custom(document):
+        return
+    for_validation = [source.get("split") == VALIDATION for source in data["sources"]]
+    if all(for_validation):
+        raise BadSpec(
+            "every source is for validation; give at least one with split train, or without a split",
+            field="data_config.sources",
+        )
+    if any(for_validation) and data["validation_split"] > 0:
+        raise BadSpec(
+            "validation_split says nothing beside sources with split validation, which are the validation data; "
+            "leave one of them out",
+            field="data_config.validation_split",
+        )
+
+
+def _scripts_decide_for_themselves(document: Document) -> None:
+    """What only built-in trainers act on must not be said to a script as if it had an effect."""
+    if not _is_custom(document):
+        return
+    training, checkpoint = document["training_config"], document["output_config"]["checkpoint"]
+    said = (
+        ("training_config.evaluation", (training.get("evaluation") or {}).get("strategy"), "no"),
+        ("training_config.base_model.dtype", training["base_model"].get("dtype") or None, "auto"),
+        ("output_config.checkpoint.save_steps", checkpoint.get("save_steps"), DEFAULT_SAVE_STEPS),
+        ("output_config.checkpoint.save_strategy", checkpoint.get("save_strategy"), "steps"),
+    )
+    for field, value, default in said:
+        if value not in (None, default):
+            raise BadSpec(
+                f"{field.rpartition('.')[2]} has no effect with framework CUSTOM, where the script itself decides; "
+                "leave it out, and hand the script a hyperparameter instead",
+                field=field,
+            )
 
 
 def _best_checkpoint_has_a_metric(document: Document) -> None:
@@ -155,7 +198,7 @@ def _best_checkpoint_has_a_metric(document: Document) -> None:
 
 
 def _formats_can_be_read(document: Document) -> None:
-    if document["training_config"]["framework"]["type"] == hyperparameters.CUSTOM:
+    if _is_custom(document):
         return
     for i, source in enumerate(document["data_config"]["sources"]):
         if source.get("format", BUILT_IN_FORMATS[0]) not in BUILT_IN_FORMATS:
@@ -188,6 +231,8 @@ RULES: tuple[Callable[[Document], None], ...] = (
     _hyperparameters_are_known,
     _environment_leaves_the_platform_alone,
     _evaluation_has_data,
+    _splits_have_a_meaning,
+    _scripts_decide_for_themselves,
     _best_checkpoint_has_a_metric,
     _formats_can_be_read,
     _devices_are_of_one_kind,
@@ -197,6 +242,10 @@ RULES: tuple[Callable[[Document], None], ...] = (
 def _asks_for_gpus(document: Document) -> bool:
     resources = document["resource_config"]
     return bool(resources.get("device_type") == "cuda" or resources.get("gpu_type"))
+
+
+def _is_custom(document: Document) -> bool:
+    return bool(document["training_config"]["framework"]["type"] == hyperparameters.CUSTOM)
 
 
 def _trainer(document: Document) -> tuple[str, str]:

@@ -13,7 +13,13 @@ from app.domain.routing import DEFAULT_PRIORITY
 
 MASK = "***"
 DEFAULT_MAX_RETRIES = 3
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|CREDENTIAL|PRIVATE", re.IGNORECASE)
+# Rather one too many: a masked value still reaches the job, a missed one is shown to everybody in the project.
+_SECRET_NAME = re.compile(
+    r"KEY|PASS|PWD|AUTH(?!OR(?!IZ))|TOKEN(?!IZER)|SECRET|CREDENTIAL|CREDS|PRIVATE|(?:^|_)PAT(?:_|$)|DATABASE_URL|DSN",
+    re.IGNORECASE,
+)
+# scheme://user:password@host, and scheme://token@host.
+_SECRET_VALUE = re.compile(r"://(?:[^/\s@]+|[^/\s:@]*:\S+)@")
 _FORMAT_BY_SUFFIX = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text",
     ".arrow": "arrow",
@@ -61,9 +67,9 @@ def from_document(submitted: Mapping[str, Any], rules: ReadingRules) -> JobSpec:
     )
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether an environment variable of this name is kept encrypted and never shown."""
-    return _SECRET_NAME.search(name) is not None
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether this environment variable is kept encrypted and never shown: by its name, or by what it holds."""
+    return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
 
 
 def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +102,7 @@ def _take_secrets(document: dict[str, Any]) -> dict[str, str]:
         secrets["output_config.hub_token"] = output["hub_token"]
         output["hub_token"] = MASK
     for name, value in environment.items():
-        if is_secret_name(name):
+        if is_secret(name, value):
             secrets[f"training_config.environment.{name}"] = value
             environment[name] = MASK
     return secrets

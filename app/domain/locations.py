@@ -31,6 +31,7 @@ class ReadingRules:
 
     roots: tuple[str, ...]
     data_dir: str = ""  # the platform's own directory: only its ``files`` may be read
+    storage_dir: str = ""  # where the storage keeps every project's results; empty: in ``files``, or not on this disk
     fetch_allow: tuple[str, ...] = ()
     real_path: Callable[[str], str] = os.path.normpath
 
@@ -97,21 +98,32 @@ def readable(real_path: str, rules: ReadingRules) -> bool:
     roots = [rules.real_path(root) for root in rules.roots]
     if not any(_within(real_path, root) for root in roots):
         return False
+    results = _results(rules)
+    if any(_within(each, real_path) for each in results):
+        return False  # a directory that holds every project's results
     if not rules.data_dir:
         return True
     own = rules.real_path(rules.data_dir)
-    files = os.path.join(own, "files")  # noqa: PTH118 - text only
-    if _within(own, real_path) or real_path in (files, files + "/jobs"):
-        return False  # a directory that holds keys, or every project's results
-    return not _within(real_path, own) or _within(real_path, files)
+    if _within(own, real_path):
+        return False  # a directory that holds keys
+    readable_within = [own + "/files", *(each for each in results if _within(each, own))]
+    return not _within(real_path, own) or any(_within(real_path, each) for each in readable_within)
 
 
 def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
     """The id of the job in whose stored files the path lies, so that the caller can check the project."""
-    prefix = rules.real_path(rules.data_dir) + "/files/jobs/" if rules.data_dir else ""
-    if not prefix or not real_path.startswith(prefix):
-        return None
-    return real_path[len(prefix) :].split("/", 1)[0]
+    for results in _results(rules):
+        if real_path.startswith(results + "/"):
+            return real_path[len(results) + 1 :].split("/", 1)[0]
+    return None
+
+
+def _results(rules: ReadingRules) -> list[str]:
+    """The directories in which each job has one with its results."""
+    stores = [rules.real_path(rules.data_dir) + "/files"] if rules.data_dir else []
+    if rules.storage_dir:
+        stores.append(rules.real_path(rules.storage_dir))
+    return [f"{store}/jobs" for store in stores]
 
 
 def refuse_private_host(uri: str, allow: tuple[str, ...], *, field: str) -> None:

@@ -29,7 +29,7 @@ class Attempt(Base):
     cause: Mapped[str | None] = mapped_column(String(32))
     policy: Mapped[str | None] = mapped_column(String(48))
     start_step: Mapped[int] = mapped_column(default=0)
-    end_step: Mapped[int] = mapped_column(default=0)
+    end_step: Mapped[int | None]
     exit_code: Mapped[int | None]
     lost_steps: Mapped[int | None]
     detect_seconds: Mapped[float | None]

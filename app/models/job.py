@@ -52,6 +52,7 @@ class Job(Base):
     mirrored_version: Mapped[int] = mapped_column(default=0)
     fence: Mapped[int] = mapped_column(default=0)  # the newest fencing token; a writer with another one is stale
     event_seq: Mapped[int] = mapped_column(default=0)
+    metric_seq: Mapped[int] = mapped_column(BigInteger, default=0)  # the newest arrival number of its metric points
 
     # Wishes: columns, never states. `requested` is what the supervisor must bring about.
     requested: Mapped[str | None] = mapped_column(String(16))

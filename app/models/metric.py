@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import BigInteger, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base
@@ -10,6 +10,7 @@ from app.models.base import Base
 
 class Metric(Base):
     __tablename__ = "metric"
+    __table_args__ = (Index("ix_metric_job_seq", "job_id", "seq"),)
 
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     name: Mapped[str] = mapped_column(String(128), primary_key=True)
@@ -18,3 +19,6 @@ class Metric(Base):
     value: Mapped[float | None]  # NULL: not a finite number; `special` then says which
     special: Mapped[str | None] = mapped_column(String(9))  # NaN, Infinity, -Infinity: SQLite has no NaN
     attempt: Mapped[int]
+    # 1, 2, 3 … within the job in the order of arrival; a point that is replaced gets a new number, so that whoever
+    # follows sees it again.
+    seq: Mapped[int] = mapped_column(BigInteger)

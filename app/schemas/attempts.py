@@ -16,7 +16,7 @@ class AttemptSchema(Schema):
     end_related_task = fields.String(allow_none=True)
     end_recover = fields.String(allow_none=True)
     start_step = fields.Integer()
-    end_step = fields.Integer()
+    end_step = fields.Integer(allow_none=True)
     exit_code = fields.Integer(allow_none=True)
     cause = fields.String(allow_none=True)
     policy = fields.String(allow_none=True)

@@ -13,7 +13,3 @@ class DocumentSchema(Schema):
         if not isinstance(data, dict):
             return data
         return {k: v for k, v in data.items() if v is not None or k not in self.fields or self.fields[k].required}
-
-
-class EmptySchema(DocumentSchema):
-    """A body without fields, which may also be missing altogether."""

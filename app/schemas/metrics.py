@@ -1,11 +1,12 @@
 """Metrics on the wire; what is not a finite number is the text NaN, Infinity or -Infinity."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from marshmallow import Schema, fields
 
+from app.domain.json_numbers import json_number
+from app.domain.series import FEWEST
 from app.schemas.checkpoints import CheckpointSchema
 from app.schemas.queries import QueryTexts, QueryWhole
 from app.schemas.strict_fields import AsStored, on_the_wire
@@ -16,8 +17,8 @@ _NUMBER = {"type": ["number", "string"]}
 
 class MetricsQuerySchema(Schema):
     names = QueryTexts(fields.String(), load_default=list)
-    since_step = QueryWhole(-1, 2**53, load_default=-1)
-    max_points = QueryWhole(2, 10_000, load_default=1000)
+    since_step = QueryWhole(-1, 2**31 - 1, load_default=-1)
+    max_points = QueryWhole(FEWEST, 10_000, load_default=1000)
 
 
 class MetricStreamQuerySchema(Schema):
@@ -31,10 +32,4 @@ class MetricsSchema(Schema):
 
 
 def points_on_the_wire(points: Sequence[SeriesPoint]) -> list[list[Any]]:
-    return [[point.step, on_the_wire(point.at), number_on_the_wire(point.value)] for point in points]
-
-
-def number_on_the_wire(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return [[point.step, on_the_wire(point.at), json_number(point.value)] for point in points]

@@ -1,12 +1,13 @@
 """What becomes of the result, and how it is checkpointed on the way."""
 
+from app.domain.job_rules import DEFAULT_SAVE_STEPS
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole
 
 
 class CheckpointConfigSchema(DocumentSchema):
     save_strategy = Choice(("steps", "epoch"), load_default="steps")
-    save_steps = Whole(1, 10**9, load_default=500)
+    save_steps = Whole(1, 10**9, load_default=DEFAULT_SAVE_STEPS)
     save_total_limit = Whole(1, 10**6, load_default=3)
     metric_for_best_model = Text(longest=128)
     greater_is_better = Flag()

@@ -8,6 +8,7 @@ from app.schemas.strict_fields import AsStored
 class ReportSchema(Schema):
     job_id = fields.String()
     status = fields.String()
+    output_model_name = fields.String(allow_none=True)
     model_hash = fields.String()
     model_uri = fields.String()
     final_metrics = AsStored({"type": "object", "additionalProperties": {"type": ["number", "string"]}})

@@ -37,7 +37,7 @@ class FrameworkSchema(DocumentSchema):
 
 class EvaluationSchema(DocumentSchema):
     strategy = Choice(("no", "steps", "epoch"), required=True)
-    steps = Whole(1)
+    steps = Whole(1, 2**31 - 1)
 
 
 class TrainingConfigSchema(DocumentSchema):

@@ -6,7 +6,7 @@ import importlib
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import CredentialsInvalid
-from app.extensions import Database, make_engine
+from app.extensions import Database
 from app.migrations import versioning
 from app.models import Project, Queue
 from app.models.base import Base
@@ -16,6 +16,7 @@ from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services import keys
 from app.services.data_dir import prepare_directory, replace_secret
+from app.services.opening import open_database
 from config.settings import Settings
 
 ADMIN_KEY_NAME = "made at start"
@@ -27,21 +28,13 @@ def prepare(settings: Settings) -> Settings:
     Several processes may call it at once.
     """
     settings = prepare_directory(settings)
-    db = open_database(settings)
+    db = open_database(settings.database)
     try:
         prepare_database(db)
         ensure_admin_key(db, settings)
     finally:
         db.close()
     return settings
-
-
-def open_database(settings: Settings) -> Database:
-    """The configured database, bound."""
-    engine = make_engine(
-        settings.database.url, busy_seconds=settings.database.busy_seconds, pool_size=settings.database.pool_size
-    )
-    return Database().bind(engine)
 
 
 def prepare_database(db: Database) -> None:

@@ -17,6 +17,7 @@ from app.models.base import utc_now
 from app.services import lifecycle
 
 DEFAULT_SAVE_TOTAL_LIMIT = 3
+DEFAULT_BEST_METRIC = "eval_loss"  # of a job that names none; without validation data nothing is best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +61,14 @@ def new_checkpoint_id() -> str:
 def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
     """Make a checkpoint known and retire those beyond ``save_total_limit``, in one transaction.
 
-    Raises LeaseLost when ``fence`` is stale; the caller then deletes the files it stored.
+    Doing it again after an answer got lost changes nothing, also under a stale token. Raises LeaseLost when ``fence``
+    is stale and the checkpoint is not known: then its files belong to nobody.
     """
     with db.write() as session:
         job = lifecycle.load_for_change(session, job_id)
+        known = session.get(Checkpoint, new.checkpoint_id)
+        if known is not None:
+            return Recorded(checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known))
         if job.fence != fence or job.state not in HELD:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
         session.add(
@@ -84,6 +89,24 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
             data={"checkpoint_id": new.checkpoint_id, "step": new.step, "size_bytes": new.size_bytes},
         )  # fmt: skip
     return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
+
+
+def is_recorded(db: Database, checkpoint_id: str) -> bool:
+    """Whether the database knows it, also one that was retired since."""
+    with db.read() as session:
+        return session.get(Checkpoint, checkpoint_id) is not None
+
+
+def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
+    """Take a checkpoint that turned out to be corrupt out of the job's history of good ones; joins a transaction.
+
+    Otherwise it would stay the newest, and retention would delete good ones in its favour. The sweep deletes its files.
+    """
+    mine = (Checkpoint.id == checkpoint_id) & (Checkpoint.job_id == job.id) & Checkpoint.deleted_at.is_(None)
+    session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
+    rows = list(session.scalars(_of_job(job.id)))
+    _mark_best(job, rows, checkpoint_id)
+    job.latest_checkpoint_id = rows[-1].id if rows else None
 
 
 def list_for(session: Session, job_id: str) -> list[Checkpoint]:
@@ -130,6 +153,14 @@ def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[s
     return tuple((c.id, c.uri) for c in rows if c.id in gone)
 
 
+def _retired_since(session: Session, recorded: Checkpoint) -> tuple[tuple[str, str], ...]:
+    """What recording this one retired, and what was since: their files may or may not be gone."""
+    query = select(Checkpoint.id, Checkpoint.uri).where(
+        Checkpoint.job_id == recorded.job_id, Checkpoint.deleted_at >= recorded.created_at
+    )
+    return tuple((row.id, row.uri) for row in session.execute(query))
+
+
 def _pinned(session: Session, ids: list[str]) -> set[str]:
     """Those that a job which has not ended starts from."""
     query = select(Job.resume_checkpoint_id).where(Job.resume_checkpoint_id.in_(ids), Job.status.not_in(TERMINAL))
@@ -146,9 +177,11 @@ def _of_job(job_id: str) -> Select[Checkpoint]:
 
 def _kept(job: Job, c: Checkpoint) -> Kept:
     settings = _checkpoint_settings(job)
-    metric = settings.get("metric_for_best_model")
-    greater = bool(settings.get("greater_is_better"))
-    value = score(c.metrics, metric, greater_is_better=greater) if metric else None
+    metric = settings.get("metric_for_best_model") or DEFAULT_BEST_METRIC
+    greater = settings.get("greater_is_better")
+    if greater is None:
+        greater = not metric.endswith("loss")
+    value = score(c.metrics, metric, greater_is_better=greater)
     return Kept(checkpoint_id=c.id, step=c.step, score=value)
 
 

@@ -7,16 +7,15 @@ from sqlalchemy import delete
 from app.extensions import Database
 from app.models import IdempotentReply, ProcessBeat
 from app.models.base import utc_now
+from app.services.idempotency import KEPT
 
-IDEMPOTENT_REPLY_HOURS = 24
 SILENT_COORDINATOR_HOURS = 24
 
 
 def drop_old_replies(db: Database) -> None:
     """Forget first answers to idempotent requests after their time."""
     with db.write() as session:
-        cutoff = utc_now() - timedelta(hours=IDEMPOTENT_REPLY_HOURS)
-        session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < cutoff))
+        session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < utc_now() - KEPT))
 
 
 def drop_dead_coordinators(db: Database) -> None:

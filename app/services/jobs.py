@@ -81,7 +81,9 @@ def _store(session: Session, plane: ControlPlane, caller: Caller, project: str, 
     session.add(job)
     session.flush()
     session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
-    lifecycle.record_event(session, job.id, EventType.SUBMITTED, actor=caller.actor, message=f"queue {spec.queue}")
+    lifecycle.record_event(
+        session, job.id, EventType.SUBMITTED, actor=caller.actor, message=f"queue {spec.queue}", to_status=job.state
+    )
     session.flush()
     session.refresh(job)
     return job

@@ -60,7 +60,7 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
     session.refresh(job)
 
 
-def record_event(
+def record_event(  # noqa: PLR0913  an event line has this many parts
     session: Session,
     job_id: str,
     kind: EventType,
@@ -69,8 +69,9 @@ def record_event(
     reason: str = "",
     message: str = "",
     data: dict[str, Any] | None = None,
+    to_status: JobState | None = None,
 ) -> JobEvent:
-    """Add a line to the job's history that is not a change of state."""
+    """Add a line to the job's history that is not a change of state; ``to_status`` is the one it was created in."""
     seq = session.execute(
         update(Job)
         .where(Job.id == job_id)
@@ -79,8 +80,8 @@ def record_event(
         .execution_options(synchronize_session=False)
     ).scalar_one()
     event = JobEvent(
-        id=new_id("evt"), job_id=job_id, seq=seq, type=kind, actor=actor, reason=reason, message=message,
-        data=data or {},
+        id=new_id("evt"), job_id=job_id, seq=seq, type=kind, to_status=to_status, actor=actor, reason=reason,
+        message=message, data=data or {},
     )  # fmt: skip
     session.add(event)
     return event

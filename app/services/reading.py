@@ -3,6 +3,7 @@
 import os
 
 from app.domain.locations import ReadingRules
+from app.storage.storage import LOCAL_SCHEME
 from config.settings import Settings
 
 
@@ -11,6 +12,13 @@ def reading_rules(settings: Settings) -> ReadingRules:
     return ReadingRules(
         roots=tuple(map(str, settings.storage_roots)),
         data_dir=str(settings.data.dir),
+        storage_dir=_storage_dir(settings.storage.url),
         fetch_allow=settings.fetch.allow,
         real_path=os.path.realpath,
     )
+
+
+def _storage_dir(url: str) -> str:
+    """The directory of a storage on this machine's disk, as the storage itself reads the URL; empty for any other."""
+    scheme, _, path = url.partition("://")
+    return path.rstrip("/") if scheme == LOCAL_SCHEME else ""

@@ -25,6 +25,7 @@ class CompletionReport:
 
     job_id: str
     status: str
+    output_model_name: str | None  # as the job document named its result
     model_hash: str
     model_uri: str
     weight_files: list[str]
@@ -48,6 +49,7 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
     return CompletionReport(
         job_id=job.id,
         status=STATUS[job.state],
+        output_model_name=job.spec.get("output_config", {}).get("output_model_name"),
         model_hash=result.get("model_hash", ""),
         model_uri=result.get("model_uri", ""),
         weight_files=result.get("weight_files", []),

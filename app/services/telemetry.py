@@ -4,20 +4,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
 from app.domain.job_state import HELD
+from app.domain.json_numbers import json_number, number_of
 from app.domain.series import downsample
 from app.extensions import Database
-from app.models import Job, Metric
-from app.models.base import utc_now
+from app.models import Job
+from app.models.base import Base, utc_now
 
-_BATCH = 500  # rows per INSERT; SQLite takes at most 32 766 variables in one statement
+_METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
+# Larger portions are slower: they live long enough to burden the garbage collector.
+_STREAMED = {"yield_per": 2000}
+_LOOKED_UP = 5000  # SQLite takes at most 32 766 variables in one statement
+# NaN has no order; to the thinning it is the largest value, so that a point that broke is never dropped.
+_ORDER = func.coalesce(_METRIC.c.value, case((_METRIC.c.special == "-Infinity", -math.inf), else_=math.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,45 +67,46 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
 
     Raises LeaseLost when the token is stale; nothing is written then.
     """
+    # Two points of one (name, step) in a batch would make PostgreSQL refuse the statement: the later one counts.
+    points = list({(p.name, p.step): p for p in reports.points}.values())
     with db.write() as session:
-        values: dict[str, Any] = {"updated_at": utc_now()}
+        values: dict[str, Any] = {"updated_at": utc_now(), "metric_seq": Job.metric_seq + len(points)}
         if reports.progress is not None:
             values |= _progress_columns(reports.progress)
-        newest = {p.name: _json_number(p.value) for p in sorted(reports.points, key=lambda p: p.step)}
+        newest = {p.name: json_number(p.value) for p in sorted(points, key=lambda p: p.step)}
         if newest:
             before = session.scalar(select(Job.latest_metrics).where(Job.id == job_id)) or {}
             values["latest_metrics"] = {**before, **newest}
-        held = session.execute(
+        # The row stays locked until the commit: arrival numbers become visible in their order.
+        last = session.scalar(
             update(Job)
             .where(Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
             .values(**values)
-            .returning(Job.id)
+            .returning(Job.metric_seq)
             .execution_options(synchronize_session=False)
-        ).first()
-        if held is None:
+        )
+        if last is None:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer report")
-        _upsert(session, job_id, attempt, reports.points)
+        _upsert(session, [_row(p, job_id, attempt, last - i) for i, p in enumerate(reversed(points))])
 
 
 def series(
     session: Session, job_id: str, *, names: Sequence[str] = (), since_step: int = -1, max_points: int = 1000
 ) -> dict[str, list[SeriesPoint]]:
     """Points per metric with a step above ``since_step``, at most ``max_points`` each."""
-    query = select(Metric).where(Metric.job_id == job_id, Metric.step > since_step)
+    counts = select(_METRIC.c.name, func.count()).where(_METRIC.c.job_id == job_id, _METRIC.c.step > since_step)
     if names:
-        query = query.where(Metric.name.in_(names))
+        counts = counts.where(_METRIC.c.name.in_(names))
     found: dict[str, list[SeriesPoint]] = {}
-    for row in session.scalars(query.order_by(Metric.name, Metric.step)):
-        found.setdefault(row.name, []).append(SeriesPoint(step=row.step, at=row.at, value=_value(row)))
-    return {name: _thin(points, max_points) for name, points in found.items()}
-
-
-def metric_names(session: Session, job_id: str) -> list[str]:
-    return list(session.scalars(select(Metric.name).where(Metric.job_id == job_id).group_by(Metric.name)))
-
-
-def newest_step(session: Session, job_id: str) -> int:
-    return session.scalar(select(func.max(Metric.step)).where(Metric.job_id == job_id)) or 0
+    for name, count in session.execute(counts.group_by(_METRIC.c.name).order_by(_METRIC.c.name)).all():
+        of_it = (_METRIC.c.job_id == job_id, _METRIC.c.name == name)
+        if count <= max_points:
+            found[name] = _read(session, *of_it, _METRIC.c.step > since_step)
+        else:
+            steps = _kept_steps(session, *of_it, _METRIC.c.step > since_step, count=count, max_points=max_points)
+            parts = [steps[i : i + _LOOKED_UP] for i in range(0, len(steps), _LOOKED_UP)]
+            found[name] = [point for part in parts for point in _read(session, *of_it, _METRIC.c.step.in_(part))]
+    return found
 
 
 def _progress_columns(progress: Progress) -> dict[str, Any]:
@@ -115,37 +123,35 @@ def _progress_columns(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _upsert(session: Session, job_id: str, attempt: int, points: Sequence[MetricPoint]) -> None:
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    # Two points of one (name, step) in a batch would make PostgreSQL refuse the statement: the later one counts.
-    rows = {
-        (p.name, p.step): {
-            "job_id": job_id, "name": p.name, "step": p.step, "at": p.at, "attempt": attempt,
-            "value": p.value if math.isfinite(p.value) else None,
-            "special": None if math.isfinite(p.value) else _json_number(p.value),
-        }
-        for p in points
+def _row(point: MetricPoint, job_id: str, attempt: int, seq: int) -> dict[str, Any]:
+    number = json_number(point.value)
+    is_named = isinstance(number, str)
+    return {
+        "job_id": job_id, "name": point.name, "step": point.step, "at": point.at, "attempt": attempt, "seq": seq,
+        "value": None if is_named else number, "special": number if is_named else None,
     }  # fmt: skip
-    pending = list(rows.values())
-    for start in range(0, len(pending), _BATCH):
-        statement = dialect.insert(Metric).values(pending[start : start + _BATCH])
-        changed = {c: statement.excluded[c] for c in ("at", "value", "special", "attempt")}
-        session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed))
 
 
-def _json_number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(_METRIC)
+    changed = {column: statement.excluded[column] for column in ("at", "value", "special", "attempt", "seq")}
+    # The rows are parameters, not part of the statement: it is compiled once for all batches of all sizes.
+    session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed), rows)
 
 
-def _value(row: Metric) -> float:
-    return float(row.special) if row.special is not None else row.value if row.value is not None else math.nan
+def _kept_steps(session: Session, *wanted: ColumnElement[bool], count: int, max_points: int) -> list[int]:
+    """Which points remain after the thinning; everything is read as bare numbers, a portion at a time."""
+    query = select(_METRIC.c.step, _ORDER).where(*wanted).order_by(_METRIC.c.step)
+    parts = session.execute(query, execution_options=_STREAMED).partitions()
+    return [step for step, _ in downsample(chain.from_iterable(parts), count, max_points)]
 
 
-def _thin(points: list[SeriesPoint], max_points: int) -> list[SeriesPoint]:
-    if len(points) <= max_points:
-        return points
-    # NaN has no order; to the thinning it is the largest value, so that a point that broke is never dropped.
-    keyed = [(i, math.inf if math.isnan(p.value) else p.value) for i, p in enumerate(points)]
-    return [points[i] for i, _ in downsample(keyed, max_points)]
+def _read(session: Session, *wanted: ColumnElement[bool]) -> list[SeriesPoint]:
+    query = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).where(*wanted)
+    return [
+        SeriesPoint(step=step, at=at, value=number_of(value, special))
+        for step, at, value, special in session.execute(query.order_by(_METRIC.c.step))
+    ]

@@ -5,6 +5,7 @@ import errno
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -25,16 +26,23 @@ class LocalFiles:
         return self._at(key)
 
     def put_tree(self, directory: Path, key: str, *, move: bool) -> None:
+        """A source that is to be moved is whole in its own place again whenever this raises."""
         target = self._at(key)
+        tree_files(directory)  # before any leftover goes: a source that is gone may lie in one
         _make_parents(target, self._root)
         _remove_leftovers(target)
         temporary = _temporary(target)
-        if not (move and _moved(directory, temporary)):
+        if move and _moved(directory, temporary):
+            with _moved_back(temporary, target, directory):
+                _replace(temporary, target)
+        else:
             _copy(directory, temporary)
-        _sync_tree(temporary)
-        _replace(temporary, target)
-        if move:
-            shutil.rmtree(directory, ignore_errors=True)
+            _sync_tree(temporary)
+            _replace(temporary, target)
+            if move:
+                shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # what was there before; it is stored all the same
+            _remove_leftovers(target)
 
     def fetch_tree(self, key: str, directory: Path) -> None:
         source = self._at(key)
@@ -107,6 +115,21 @@ class LocalFiles:
     def exists(self, key: str) -> bool:
         return self._at(key).exists()
 
+    def sweep(self, key: str, older_than_seconds: float) -> int:
+        """Delete what writers and deleters that died left directly below; returns how many there were."""
+        try:
+            entries = [entry for entry in os.scandir(self._at(key)) if entry.name.startswith(TEMPORARY)]
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        swept = 0
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # its owner was faster
+                # The change time: a rename sets it, and keeps the time of the last write.
+                if time.time() - entry.stat(follow_symlinks=False).st_ctime > older_than_seconds:
+                    _remove(Path(entry.path))
+                    swept += 1
+        return swept
+
     def _at(self, key: str) -> Path:
         path = self._root / key
         # Keys are checked by name; this catches a link that somebody put into the storage by hand.
@@ -147,7 +170,11 @@ def _remove(path: Path) -> None:
 
 
 def _moved(directory: Path, target: Path) -> bool:
+    """Rename, with everything flushed before; False when the source lies on another file system."""
     replace_links(directory)
+    if directory.stat().st_dev != target.parent.stat().st_dev:
+        return False
+    _sync_tree(directory)
     try:
         directory.rename(target)
     except OSError as error:
@@ -155,6 +182,18 @@ def _moved(directory: Path, target: Path) -> bool:
             raise
         return False
     return True
+
+
+@contextlib.contextmanager
+def _moved_back(temporary: Path, target: Path, source: Path) -> Iterator[None]:
+    """Give the source back when what follows its move fails: there is no other copy of it."""
+    try:
+        yield
+    except OSError:
+        # Under its last name only if the flush after the rename failed; an older tree of that name went first.
+        moved = temporary if temporary.exists() else target
+        moved.rename(source)
+        raise
 
 
 def _copy(directory: Path, target: Path) -> None:
@@ -171,7 +210,6 @@ def _replace(temporary: Path, target: Path) -> None:
         target.rename(_temporary(target))
     temporary.rename(target)
     _sync(target.parent)
-    _remove_leftovers(target)
 
 
 def _make_parents(target: Path, root: Path) -> None:
@@ -184,12 +222,13 @@ def _make_parents(target: Path, root: Path) -> None:
 def _sync_tree(directory: Path) -> None:
     for folder, _, names in os.walk(directory):
         for name in names:
-            _sync(Path(folder, name))
+            # A rank may still hold the directory open and swap a file for a link or a pipe.
+            _sync(Path(folder, name), os.O_NOFOLLOW | os.O_NONBLOCK)
         _sync(Path(folder))
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: Path, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -38,6 +38,7 @@ class Files(Protocol):
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None: ...
     def delete_tree(self, key: str) -> None: ...
     def exists(self, key: str) -> bool: ...
+    def sweep(self, key: str, older_than_seconds: float) -> int: ...
 
 
 class Storage:
@@ -64,7 +65,8 @@ class Storage:
     def put_tree(self, local_dir: Path, key: str, *, move: bool = True) -> None:
         """Store a directory whole or not at all, replacing what was there. ``move`` gives up the source.
 
-        Raises RefusedFile when it holds anything but files, directories and links that stay inside.
+        The source is unharmed when this raises. Raises RefusedFile when it is a link or holds anything but files,
+        directories and links that stay inside.
         """
         with translated(f"{key} (from {local_dir})"):
             self._files.put_tree(local_dir, checked_key(key), move=move)
@@ -113,6 +115,11 @@ class Storage:
         """Delete a file or a directory; nothing there is fine, so a deletion that was cut off can be repeated."""
         with translated(key):
             self._files.delete_tree(checked_key(key))
+
+    def sweep(self, prefix: str, *, older_than_seconds: float) -> int:
+        """Delete half-written and half-deleted things directly below that nobody ended; returns how many."""
+        with translated(prefix):
+            return self._files.sweep(checked_key(prefix), older_than_seconds)
 
     def exists(self, key: str) -> bool:
         with translated(key):

@@ -1,12 +1,13 @@
 """Which files of a local directory get stored: what a job wrote must not smuggle anything else in."""
 
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.errors import InvalidRequest
-from app.storage.keys import checked_key
+from app.storage.keys import TEMPORARY, checked_key
 
 
 class RefusedFile(InvalidRequest):
@@ -26,8 +27,11 @@ def tree_files(directory: Path) -> list[TreeFile]:
     """Every file below the directory, sorted by path.
 
     A link to a file inside stands for that file. A link to a directory inside is left out: its files are there under
-    their own names. Anything that leads out raises RefusedFile, because reading it later would show somebody else's.
+    their own names. Anything that leads out raises RefusedFile, because reading it later would show somebody else's;
+    so does a directory that is itself a link, for it stands for whatever its maker pointed it at.
     """
+    if not stat.S_ISDIR(directory.lstat().st_mode):
+        raise RefusedFile(f"{directory.name} is not a directory but a link or a file; only a directory can be stored")
     root = directory.resolve(strict=True)
     found = []
     for folder, folders, names in os.walk(root, onerror=_raise):
@@ -45,14 +49,21 @@ def replace_links(directory: Path) -> None:
     files = tree_files(directory)
     for file in files:
         if file.is_link:
-            link = directory / file.path
-            data = file.source.read_bytes()
-            link.unlink()
-            link.write_bytes(data)
+            _replace_by_copy(directory / file.path, file.source)
     linked = [Path(folder, name) for folder, folders, _ in os.walk(directory, onerror=_raise) for name in folders]
     for path in linked:
         if path.is_symlink():
             path.unlink()
+
+
+def _replace_by_copy(link: Path, source: Path) -> None:
+    """By way of a second name: a copy that fails half-way leaves the link, so the next try finds what this one did."""
+    copy = link.with_name(f"{TEMPORARY}copy")
+    try:
+        shutil.copyfile(source, copy)
+        copy.replace(link)
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 def _source(entry: Path, root: Path) -> Path | None:

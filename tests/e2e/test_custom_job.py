@@ -23,7 +23,7 @@ def test_a_custom_job_runs_to_its_end(
     job = system.wait_for_status(job_id, "COMPLETED")
 
     saving = ["CHECKPOINTING", "TRAINING"] * 3
-    walked = ["QUEUED", "SCHEDULING", "PREPARING", "TRAINING", *saving, "EXPORTING", "COMPLETED"]
+    walked = ["PENDING", "QUEUED", "SCHEDULING", "PREPARING", "TRAINING", *saving, "EXPORTING", "COMPLETED"]
     assert system.statuses(job_id) == walked
     assert (job["progress"], job["current_step"], job["total_steps"], job["attempt"]) == (1.0, 30, 30, 1)
     assert job["latest_metrics"]["loss"] == pytest.approx(1 / 30)
@@ -42,8 +42,8 @@ def test_a_custom_job_runs_to_its_end(
     assert not list((system.data_dir / "run" / "jobs").glob("*/*")), "the run directory is gone"
 
 
-def test_cancel_while_training(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_cancel_while_training(shared_system: System) -> None:
+    system = shared_system
     job_id = system.submit(counting_job(steps=5000, step_seconds=0.05))
     system.wait_for_step(job_id, 25)
 
@@ -59,8 +59,8 @@ def test_cancel_while_training(make_system: Callable[..., System]) -> None:
     assert system.get(f"/v1/jobs/{job_id}/report")["status"] == "CANCELLED"
 
 
-def test_a_script_that_fails_tells_why(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_a_script_that_fails_tells_why(shared_system: System) -> None:
+    system = shared_system
     (system.inputs / "broken.py").write_text("print('before')\nraise RuntimeError('the reason')\n")
     document = counting_job()
     document["training_config"]["framework"]["custom_script_path"] = "broken.py"
@@ -74,8 +74,8 @@ def test_a_script_that_fails_tells_why(make_system: Callable[..., System]) -> No
     assert len(system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]) == 1
 
 
-def test_jobs_wait_for_devices_and_run_by_priority(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> None:
+    system = shared_system
     first = system.submit(counting_job(steps=20, step_seconds=0.1, ranks=2))
     system.wait_for_step(first, 1)
 
@@ -106,8 +106,8 @@ def test_declared_devices_run_on_the_cpu_and_match_as_gpus(make_system: Callable
     assert job["node_names"] == ["gpu1"]
 
 
-def test_states_are_mirrored_for_celery_clients(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:
+    system = shared_system
     app = Celery(broker=system.redis.url, backend=system.redis.url)
     job_id = system.submit(counting_job(steps=5000, step_seconds=0.05))
 
@@ -119,8 +119,8 @@ def test_states_are_mirrored_for_celery_clients(make_system: Callable[..., Syste
     app.close()
 
 
-def test_log_and_event_streams_end_with_the_job(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_log_and_event_streams_end_with_the_job(shared_system: System) -> None:
+    system = shared_system
     job_id = system.submit(counting_job(steps=20, step_seconds=0.05))
 
     request = urllib.request.Request(

@@ -1,5 +1,8 @@
 """What holds for every endpoint: who may call it, the envelope, both base paths, and the description."""
 
+import re
+from pathlib import Path
+
 from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 
@@ -106,6 +109,26 @@ def test_what_is_not_built_says_so_after_authentication(api: Api):
 
     assert {key: answer.status_code for key, answer in answers.items()} == dict.fromkeys(answers, 501)
     assert {api.problem(answer, 501)["code"] for answer in answers.values()} == {"NOT_IMPLEMENTED"}
+
+
+def test_parts_of_what_is_not_built_are_not_built_either(api: Api):
+    paths = ("/v1/projects/default/quota", "/v1/projects/default/a/b", "/v1/evaluations/x/y", "/v1/sweeps/x/trials")
+
+    assert {path: api.call("GET", path).status_code for path in paths} == dict.fromkeys(paths, 501)
+
+
+def test_documentation_lists_exactly_the_endpoints_there_are(sqlite_api: Api):
+    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    listed = page[page.index("## Endpoints") : page.index("## Streams")]
+    documented = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ]*)`", listed)
+    served = {
+        (method, re.sub(r"<[^>]*>", "{}", rule.rule))
+        for method, _, rule in routes(sqlite_api)
+        if not rule.rule.startswith("/v1/modules")
+    }
+
+    assert len(documented) == len(set(documented))
+    assert {(method, re.sub(r"{[^}]*}", "{}", path)) for method, path in documented} == served
 
 
 def test_unknown_paths_and_methods_answer_in_the_envelope(api: Api):

@@ -2,12 +2,19 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from sqlalchemy import update
+
 from app.domain.job_state import JobState
-from app.models import Job, JobEvent
+from app.extensions import Database
+from app.models import IdempotentReply, Job, JobEvent
+from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services import lifecycle
+from app.services.idempotency import KEPT
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
@@ -142,6 +149,22 @@ def test_results_of_another_project_cannot_be_named_as_a_model(api: Api):
 
     assert own.status_code == 201
     assert api.problem(foreign, 400)["details"][0]["field"] == "training_config.base_model.model_id"
+
+
+def test_results_in_a_storage_of_its_own_are_kept_apart_too(database: Database, tmp_path: Path):
+    api = Api(database, tmp_path, TRAINYARD_STORAGE_URL=f"file://{tmp_path}/inputs/store/")
+    (api.inputs / "store").mkdir()
+    (api.inputs / "link").symlink_to(api.inputs / "store")
+    stranger = api.make_key(Role.USER, "other")
+    job_id = api.submit()
+
+    for folder in ("store", "link"):
+        model = {"model_id": f"{api.inputs}/{folder}/jobs/{job_id}/artifacts"}
+        own = api.post("/v1/jobs", make_document(training_config={"base_model": model}))
+        foreign = api.post("/v1/jobs", make_document(training_config={"base_model": model}), key=stranger)
+
+        assert own.status_code == 201
+        assert api.problem(foreign, 400)["details"][0]["field"] == "training_config.base_model.model_id"
 
 
 def test_the_platforms_own_files_cannot_be_named_as_data(api: Api):
@@ -299,6 +322,17 @@ def test_same_idempotency_key_gives_the_first_answer_again(api: Api):
     assert api.problem(other, 409)["code"] == "IDEMPOTENCY_CONFLICT"
     assert api.get("/v1/jobs")["total_count"] == 1
     assert len(api.dispatcher.admitted) == 1
+
+
+def test_an_idempotency_key_may_be_used_again_after_its_time(api: Api):
+    headers = {"Idempotency-Key": "order-1"}
+    first = api.data(api.post("/v1/jobs", make_document(), headers=headers), 201)
+    with api.db.write() as session:
+        session.execute(update(IdempotentReply).values(created_at=utc_now() - KEPT - timedelta(seconds=1)))
+
+    other = api.data(api.post("/v1/jobs", make_document(name="other"), headers=headers), 201)
+
+    assert other["job_id"] != first["job_id"]
 
 
 def test_parallel_requests_with_one_key_make_one_job(api: Api):

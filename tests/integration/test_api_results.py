@@ -124,16 +124,17 @@ def test_elapsed_time_counts_the_running_attempt(api: Api):
 
 
 def test_report_exists_when_the_job_has_ended(api: Api):
-    job_id = api.submit()
+    job_id = api.submit(output_config={"output_model_name": "support-v3"})
     assert api.call("GET", f"/v1/jobs/{job_id}/report").status_code == 404
 
     api.post(f"/v1/jobs/{job_id}/cancel")
 
     report = api.get(f"/v1/jobs/{job_id}/report")
-    assert report["status"] == "CANCELLED"
+    assert (report["status"], report["output_model_name"]) == ("CANCELLED", "support-v3")
     assert set(report) == {
         "job_id", "status", "model_hash", "model_uri", "final_metrics", "compute_time_ms", "gpu_time_ms",
         "average_gpu_util", "error_message", "error_stack", "steps", "tokens", "attempts", "weight_files",
+        "output_model_name",
     }  # fmt: skip
 
 

@@ -57,7 +57,9 @@ def test_events_stream_ends_when_the_job_has_ended_and_goes_on_after_an_id(api: 
     nothing = frames(open_stream(api, f"/v1/jobs/{job_id}/events", last="2").get_data(as_text=True))
 
     assert [frame_id for frame_id, _ in everything] == ["1", "2"]
-    assert everything[1][1]["to_status"] == "CANCELLED"
+    assert [(data["from_status"], data["to_status"]) for _, data in everything] == [
+        (None, "PENDING"), ("PENDING", "CANCELLED"),
+    ]  # fmt: skip
     assert rest == everything[1:]
     assert nothing == []
 

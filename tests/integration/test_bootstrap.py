@@ -13,6 +13,7 @@ from app.models import ApiKey, Project, Queue
 from app.security.permissions import Role
 from app.services import bootstrap, keys
 from app.services.data_dir import keep_secret, prepare_directory, replace_secret
+from app.services.opening import open_database
 from config.settings import Settings, load_settings
 
 
@@ -22,7 +23,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def admin_keys(settings: Settings) -> int:
-    db = bootstrap.open_database(settings)
+    db = open_database(settings.database)
     with db.read() as session:
         count = session.scalar(select(func.count()).select_from(ApiKey))
     db.close()
@@ -32,7 +33,7 @@ def admin_keys(settings: Settings) -> int:
 def test_a_fresh_directory_gets_everything(settings: Settings) -> None:
     prepared = bootstrap.prepare(settings)
 
-    db = bootstrap.open_database(prepared)
+    db = open_database(prepared.database)
     assert keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
     with db.read() as session:
         assert [project.name for project in session.scalars(select(Project))] == ["default"]
@@ -87,7 +88,7 @@ def test_an_admin_key_that_is_of_no_use_is_replaced(settings: Settings, lost: st
 
     bootstrap.prepare(settings)
 
-    db = bootstrap.open_database(settings)
+    db = open_database(settings.database)
     assert keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
     db.close()
 

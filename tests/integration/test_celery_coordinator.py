@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.job_state import JobState
 from app.models import Job, Node
+from app.services.bootstrap import prepare
 from tasks.celery_app import SHUTDOWN_SECONDS
 from tests.celery_processes import CeleryWorld, is_over
 from tests.factories import make_attempt, make_job, make_node
@@ -20,15 +21,14 @@ from tests.servers import RedisServer, free_port
 from tests.system import wait_for
 
 MakeWorld = Callable[..., CeleryWorld]
-RARELY = {"TRAINYARD_SCHEDULER_POLL_SECONDS": "30"}  # what happens soon is then due to a message
 
 
 @pytest.fixture
 def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[MakeWorld]:
     worlds: list[CeleryWorld] = []
 
-    def make(broker_url: str, **variables: str) -> CeleryWorld:
-        worlds.append(CeleryWorld(tmp_path, database_url=sqlite_url, broker_url=broker_url, **variables))
+    def make(broker_url: str, *, database_url: str = sqlite_url, **variables: str) -> CeleryWorld:
+        worlds.append(CeleryWorld(tmp_path, database_url=database_url, broker_url=broker_url, **variables))
         return worlds[-1]
 
     yield make
@@ -49,23 +49,23 @@ def own_redis() -> Iterator[RedisServer]:
 def running(make_world: MakeWorld, redis_url: str) -> CeleryWorld:
     world = make_world(redis_url)
     world.start()
-    wait_for(lambda: world.celery.control.ping(timeout=0.5), seconds=15, what="the coordinator answers")
+    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the coordinator answers")
     return world
 
 
 def answers(world: CeleryWorld) -> bool:
     try:
-        return bool(world.celery.control.ping(timeout=0.5))
+        return bool(world.celery.control.ping(timeout=0.5, limit=1))
     except (OSError, RedisError, OperationalError):  # the test's own connection broke with the broker
         return False
 
 
 def test_message_wakes_the_planner_and_it_sends_the_next_one(make_world: MakeWorld, redis_url: str,
                                                              redis_server: RedisServer) -> None:  # fmt: skip
-    world = make_world(redis_url, **RARELY)
+    world = make_world(redis_url)
     world.add_node("local")
-    world.start()
-    wait_for(lambda: world.celery.control.ping(timeout=0.5), seconds=15, what="the coordinator answers")
+    world.start_rarely_polling()
+    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the coordinator answers")
     job_id = world.submit(priority=10)
 
     world.dispatcher.ring_admit(job_id, "default", 10)
@@ -81,6 +81,19 @@ def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWor
     job_id = running.submit()
 
     wait_for(lambda: running.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+
+
+def test_coordinator_that_is_faster_than_the_schema_waits_without_a_word(
+    make_world: MakeWorld, redis_url: str, tmp_path: Path
+) -> None:
+    world = make_world(redis_url, database_url=f"sqlite:///{tmp_path}/late.db")
+    process = world.start()
+    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the coordinator answers")
+
+    prepare(world.settings)
+
+    wait_for(lambda: world.planner_pid() == process.pid, seconds=15, what="it plans")
+    assert "no such table" not in world.log
 
 
 def test_broker_that_was_never_there_stops_nothing(make_world: MakeWorld) -> None:
@@ -135,7 +148,7 @@ def test_new_queue_is_listened_to(make_world: MakeWorld, redis_url: str) -> None
 
     world.submit(queue="night")
 
-    active = world.celery.control.inspect(timeout=0.5).active_queues
+    active = world.celery.control.inspect(timeout=0.5, limit=1).active_queues
     wait_for(
         lambda: [q["name"] for queues in (active() or {}).values() for q in queues if q["name"] == "jobs.night"],
         seconds=10,
@@ -190,18 +203,18 @@ def test_revoke_of_a_running_job_wishes_it_cancelled(running: CeleryWorld, termi
 
 
 def test_revoke_of_anything_else_is_celerys_own(running: CeleryWorld) -> None:
-    (reply,) = running.celery.control.revoke("d2c5bfb4", reply=True, timeout=2)
+    (reply,) = running.celery.control.revoke("d2c5bfb4", reply=True, timeout=2, limit=1)
 
     assert "flagged as revoked" in str(reply)
-    assert running.celery.control.inspect(timeout=2).revoked().popitem()[1] == ["d2c5bfb4"]
+    assert running.celery.control.inspect(timeout=2, limit=1).revoked().popitem()[1] == ["d2c5bfb4"]
 
 
 def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url)
     world.add_node("local")
     processes = {process.pid: process for process in (world.start(), world.start())}
-    wait_for(lambda: len(world.celery.control.ping(timeout=0.5)) == 2, seconds=15, what="both answer")
-    first = world.planner_pid()
+    wait_for(lambda: len(world.celery.control.ping(timeout=0.5, limit=2)) == 2, seconds=15, what="both answer")
+    first = wait_for(world.planner_pid, seconds=5, what="one plans")
     (other,) = processes.keys() - {first}
 
     processes[first].kill()
@@ -214,8 +227,8 @@ def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world:
 def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url)
     processes = {process.pid: process for process in (world.start(), world.start())}
-    wait_for(lambda: len(world.celery.control.ping(timeout=0.5)) == 2, seconds=15, what="both answer")
-    first = world.planner_pid()
+    wait_for(lambda: len(world.celery.control.ping(timeout=0.5, limit=2)) == 2, seconds=15, what="both answer")
+    first = wait_for(world.planner_pid, seconds=5, what="one plans")
     (other,) = processes.keys() - {first}
 
     processes[first].send_signal(signal.SIGSTOP)

@@ -12,7 +12,7 @@ import pytest
 
 from app.domain.job_state import JobState
 from app.services import lifecycle
-from config.queues import flower_command, flower_environment
+from config.queues import flower_command
 from tests.celery_processes import CeleryWorld
 from tests.servers import free_port
 from tests.system import wait_for
@@ -51,7 +51,7 @@ def in_state(world: CeleryWorld, job_id: str, state: str) -> dict[str, Any] | No
 
 
 def test_flower_shows_jobs_and_its_revoke_cancels_them(world: CeleryWorld) -> None:
-    process = world.start_command(flower_command(world.settings), **flower_environment(world.settings))
+    process = world.start_command(flower_command())
     wait_for(lambda: reachable(world), seconds=20, what="Flower answers")
     world.start()
     job_id = world.submit(name="first steps")
@@ -73,7 +73,7 @@ def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld)
     world.start()
     job_id = world.submit(name="older than Flower")
     wait_for(lambda: world.shown(job_id).state == "QUEUED", seconds=15, what="mirrored")
-    world.start_command(flower_command(world.settings), **flower_environment(world.settings))
+    world.start_command(flower_command())
     wait_for(lambda: reachable(world), seconds=20, what="Flower answers")
 
     with world.db.write() as session:
@@ -82,6 +82,13 @@ def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld)
 
     shown = wait_for(lambda: in_state(world, job_id, "PAUSED"), seconds=10, what="shown")
     assert shown["name"] == "SFT:older than Flower"
+
+
+def test_flower_without_a_password_does_not_start(world: CeleryWorld) -> None:
+    process = world.start_command(flower_command(), TRAINYARD_FLOWER_PASSWORD="")
+
+    assert process.wait(20) == 1
+    assert "TRAINYARD_FLOWER_PASSWORD" in world.log
 
 
 def reachable(world: CeleryWorld) -> bool:

@@ -21,13 +21,13 @@ MakeWorld = Callable[..., CeleryWorld]
 def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[MakeWorld]:
     worlds: list[CeleryWorld] = []
 
-    def make(broker_url: str, **variables: str) -> CeleryWorld:
+    def make(broker_url: str, *, rarely_polling: bool = False) -> CeleryWorld:
         world = CeleryWorld(
             tmp_path, database_url=sqlite_url, broker_url=broker_url,
-            TRAINYARD_NODE_NAME=NAME, TRAINYARD_NODE_SANDBOX="process", **variables,
+            TRAINYARD_NODE_NAME=NAME, TRAINYARD_NODE_SANDBOX="process",
         )  # fmt: skip
         worlds.append(world)
-        world.start(NODE)
+        world.start_rarely_polling(NODE) if rarely_polling else world.start(NODE)
         wait_for(lambda: node(world), seconds=15, what="the node registers")
         return world
 
@@ -60,8 +60,8 @@ def wait_until_over(world: CeleryWorld, job_id: str) -> Job:
 
 
 def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWorld, redis_url: str) -> None:
-    world = make_world(redis_url, TRAINYARD_NODE_POLL_SECONDS="60")
-    wait_for(lambda: world.celery.control.ping(timeout=0.5), seconds=15, what="the node answers")
+    world = make_world(redis_url, rarely_polling=True)
+    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the node answers")
     job_id = dispatch(world)
 
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_without_a_broker_the_node_looks_by_itself(make_world: MakeWorld) -> Non
 def test_node_listens_to_its_own_queue_alone_and_to_commands(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url)
     control = world.celery.control
-    wait_for(lambda: control.ping(timeout=0.5), seconds=15, what="the node answers")
+    wait_for(lambda: control.ping(timeout=0.5, limit=1), seconds=15, what="the node answers")
 
     queues = control.inspect(timeout=1).active_queues()
     assert {name: [queue["name"] for queue in of] for name, of in queues.items()} == {"node@box": ["cpu.box"]}

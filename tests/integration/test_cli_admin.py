@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.main import main
+from app.domain.events import EventType
 from app.extensions import Database
-from app.services import keys
+from app.services import keys, lifecycle
 from tests.factories import make_job, make_node
 
 
@@ -73,6 +74,21 @@ def test_a_job_is_shown_with_its_history(db: Database) -> None:
     assert shown["status"] == "CANCELLED"
     assert (shown["events"][-1]["actor"], shown["events"][-1]["message"]) == ("cli", "no more need")
     assert "no more need" in run("jobs", "show", job_id).stdout
+
+
+def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
+    with db.write() as session:
+        job_id = make_job(session).id
+        for number in range(700):
+            lifecycle.record_event(session, job_id, EventType.WARNING, message=f"event {number}")
+
+    said = run("jobs", "show", job_id).stdout
+
+    assert "event 699" in said
+    assert "event 679" not in said
+    assert "The last 20 of 700 events" in said
+    events = told("jobs", "show", job_id)["events"]
+    assert [events[0]["message"], events[-1]["message"]] == ["event 200", "event 699"]
 
 
 def test_an_unknown_job_is_told_in_a_line(db: Database) -> None:

@@ -249,3 +249,20 @@ def test_lost_steps_count_from_where_the_attempt_started(database: Database) -> 
 
     with database.read() as session:
         assert session.get_one(Attempt, (job_id, 1)).lost_steps == 10
+
+
+def test_the_lowest_eval_loss_is_best_without_being_named(database: Database) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+
+    save(database, work, 1, eval_loss=0.5)
+    save(database, work, 2, eval_loss=0.9)
+    save(database, work, 3)
+
+    with database.read() as session:
+        assert [(c.step, c.is_best) for c in checkpoints.list_for(session, job_id)] == [
+            (1, True),
+            (2, False),
+            (3, False),
+        ]

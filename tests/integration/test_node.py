@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ from app.models import Job, Lease, Node
 from tests.supervising import NODE, SLEEPS
 from workers import processes
 from workers.attempt_keeper import AttemptKeeper
+from workers.node import BadNodeName, make_report, take_name
+from workers.node import Node as NodeProcess
 from workers.run_directory import run_directory
 from workers.spawning import settings_environment
 
@@ -132,6 +135,45 @@ def test_leftover_run_directories_are_removed_and_living_ones_kept(world, keeper
     world.wait_for_end(job_id)
 
 
+def straggler(job_id, attempt):
+    """What a rank may leave behind: a process of its own session, which knows its attempt by the environment alone."""
+    environment = {**os.environ, "TRAINYARD_JOB_ID": job_id, "TRAINYARD_ATTEMPT": str(attempt)}
+    return subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True)
+
+
+@pytest.mark.parametrize("keep_runs", [False, True])
+def test_processes_of_an_ended_attempt_are_killed_before_another_begins(world, keep_runs):
+    settings = replace(world.settings, node=replace(world.settings.node, keep_runs=keep_runs))
+    left = run_directory(world.data_dir, "job-of-yesterday", 3)
+    left.make()
+    job_id = world.submit("print('hello')\n")
+    world.dispatch(job_id)
+
+    with straggler("job-of-yesterday", 3) as process:
+        AttemptKeeper(settings, world.db, NODE).look()
+        assert process.wait(5) == -signal.SIGKILL
+
+    assert left.path.exists() == keep_runs
+    world.wait_for_end(job_id)
+
+
+def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
+    run_directory(world.data_dir, "job-of-yesterday", 3).make()
+    node = NodeProcess(world.settings, world.db)
+
+    with straggler("job-of-yesterday", 3) as process:
+        node._beat()
+        assert process.wait(1) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a b", "-a", "a" * 64, "ä"])
+def test_name_that_can_not_name_a_node_is_refused(world, name):
+    settings = replace(world.settings, node=replace(world.settings.node, name=name or "."))
+
+    with pytest.raises(BadNodeName, match="TRAINYARD_NODE_NAME"):
+        make_report(settings)
+
+
 @pytest.fixture
 def worker(world):
     """The real node process, with a broker that is not there."""
@@ -166,3 +208,10 @@ def test_sigterm_to_the_node_process_leaves_supervisors_alone(world, worker):
 
     assert worker.wait(15) == 0
     assert world.wait_for_end(job_id).state is JobState.COMPLETED
+
+
+def test_second_worker_of_a_name_is_refused(world):
+    with take_name(world.settings), pytest.raises(BadNodeName, match="already"):
+        take_name(world.settings)
+
+    take_name(world.settings).close()

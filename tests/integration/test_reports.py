@@ -1,6 +1,8 @@
 """What ranks report reaches the database: in order, again after a failure, and nothing of it under a stale token."""
 
 import threading
+import time
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +14,8 @@ from app.models import Job, JobEvent, Metric
 from app.services import attempts
 from app.services.telemetry import MetricPoint, Progress
 from tests.factories import make_attempt, make_job, make_node
-from workers.reports import Note, PhaseChange, Reporter
+from workers.metric_backlog import MAX_POINTS
+from workers.reports import POINTS_PER_WRITE, Note, PhaseChange, Reporter
 
 
 @pytest.fixture
@@ -110,3 +113,95 @@ def test_stale_token_writes_nothing_and_is_told(database, work, reporter, lost):
     assert not reporter.flush()
     assert lost.wait(5)
     assert job_of(database, work).current_step == 0
+
+
+def test_backlog_is_written_in_small_transactions(database, work, reporter):
+    written: Counter[object] = Counter()
+    sizes = []
+
+    @event.listens_for(database.engine, "before_cursor_execute")
+    def count(connection, cursor, statement, parameters, context, executemany):
+        if statement.startswith("INSERT INTO metric"):
+            written[connection] += len(parameters) if executemany else statement.count("), (") + 1
+
+    @event.listens_for(database.engine, "commit")
+    def note(connection):
+        sizes.append(written.pop(connection, 0))
+
+    reporter.points([point(step, name=name) for step in range(2500) for name in ("a", "b")])
+
+    assert reporter.flush()
+    with database.read() as session:
+        assert session.query(Metric).count() == 5000
+    assert max(sizes) == POINTS_PER_WRITE
+
+
+def test_renewal_gets_its_turn_while_a_backlog_is_written(database, work, reporter):
+    reporter.points([point(step, name=f"m{step % 500}") for step in range(MAX_POINTS)])
+    time.sleep(1)  # it has begun
+
+    waits = []
+    for _ in range(20):
+        began = time.monotonic()
+        with database.write():
+            waits.append(time.monotonic() - began)
+
+    assert max(waits) < 1.0
+    assert reporter._points, "all was written before anything could be measured"
+    reporter.close()
+
+
+def test_rank_that_never_stops_talking_does_not_keep_a_change_of_phase_waiting(database, work, reporter):
+    ended = threading.Event()
+
+    def talk():
+        step = 0
+        while not ended.wait(0.001):
+            reporter.points([point(step + n) for n in range(50)])
+            step += 50
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    reporter.add(PhaseChange(to=JobState.TRAINING))
+    deadline = time.monotonic() + 10
+    while job_of(database, work).state is not JobState.TRAINING and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert job_of(database, work).state is JobState.TRAINING
+    ended.set()
+    thread.join()
+
+
+def test_flood_of_phases_leaves_the_last_one_and_few_lines(database, work, reporter):
+    for _ in range(500):
+        reporter.add(PhaseChange(to=JobState.TRAINING))
+        reporter.add(PhaseChange(to=JobState.CHECKPOINTING))
+    reporter.add(PhaseChange(to=JobState.EVALUATING))
+
+    assert reporter.flush()
+
+    assert job_of(database, work).state is JobState.EVALUATING
+    with database.read() as session:
+        assert session.query(JobEvent).count() < 40
+
+
+def test_held_phase_is_written_a_moment_later(database, work, reporter):
+    for _ in range(20):
+        reporter.add(PhaseChange(to=JobState.TRAINING))
+        reporter.add(PhaseChange(to=JobState.CHECKPOINTING))
+    reporter.add(PhaseChange(to=JobState.EVALUATING))
+    deadline = time.monotonic() + 10
+    while job_of(database, work).state is not JobState.EVALUATING and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert job_of(database, work).state is JobState.EVALUATING
+
+
+def test_note_with_what_no_database_takes_is_written(database, work, reporter):
+    reporter.add(Note(kind=EventType.WARNING, message="a\0b\ud800c", data={"path": "x\0y\udfff", "step": 1}))
+
+    assert reporter.flush()
+
+    with database.read() as session:
+        (written,) = session.query(JobEvent).filter_by(type=EventType.WARNING)
+    assert (written.message, written.data["path"], written.data["step"]) == ("a�b?c", "x�y?", 1)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from sqlalchemy import text
 
+from app.cli.embedded_redis import is_free
 from app.extensions import make_engine
 from tests.running_up import RunningUp, is_alive, trainyard, wait_until
 
@@ -68,6 +69,8 @@ def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -
 
 
 def test_flower_asks_for_its_password(up: RunningUp) -> None:
+    # Ready does not mean Flower: nobody waits for it.
+    wait_until(lambda: not is_free("127.0.0.1", up.flower_port))
     url = f"http://127.0.0.1:{up.flower_port}/api/workers"
     with pytest.raises(urllib.error.HTTPError, match="401") as refused:
         urllib.request.urlopen(url, timeout=10)
@@ -244,6 +247,13 @@ def test_with_a_database_and_a_broker_of_its_own(tmp_path: Path, postgres_server
     assert running.get("/v1/jobs")[0] == 200
     assert not (tmp_path / "data" / "trainyard.db").exists()
     assert running.stop() == 0
+    # Every start says anew which database and broker it is for.
+    again = RunningUp(tmp_path / "data").wait_until_ready()
+    assert "the last start used postgresql at 127.0.0.1/up_alone" in again.output
+    assert set(again.pids()) == {"api", "coordinator", "node-local", "redis"}
+    assert (tmp_path / "data" / "trainyard.db").exists()
+    assert not (tmp_path / "data" / "database.url").exists()
+    again.stop()
     postgres_server.execute("DROP DATABASE up_alone WITH (FORCE)")  # type: ignore[attr-defined]
 
 
@@ -257,10 +267,10 @@ def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
     assert not running.pids()
 
 
-def test_jobs_may_read_from_the_directory_where_it_was_started(own: RunningUp) -> None:
-    environment = Path(f"/proc/{own.pid_of('node-local')}/environ").read_text().split("\0")
+def test_jobs_may_read_from_the_directory_where_it_was_started(up: RunningUp) -> None:
+    environment = Path(f"/proc/{up.pid_of('node-local')}/environ").read_text().split("\0")
 
-    assert f"TRAINYARD_STORAGE_ROOTS={own.data_dir.parent}" in environment
+    assert f"TRAINYARD_STORAGE_ROOTS={up.data_dir.parent}" in environment
 
 
 def _node_states(data_dir: Path) -> dict[str, str]:

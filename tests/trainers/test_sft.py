@@ -120,6 +120,25 @@ def test_paused_run_goes_on_bit_by_bit(tmp_path, assets, world_size, pause_after
     assert len(whole.of_type("done")) == world_size - 1
 
 
+def test_totals_are_exact_after_a_resume_between_two_logs(tmp_path, assets):
+    job = {"hyperparameters": {"max_steps": "15", "logging_steps": "10"}}
+
+    whole = train(tmp_path / "whole", assets, **job)
+    paused = train(tmp_path / "paused", assets, when=[(_progress_at(6), PAUSE)], **job)
+    resumed = train(tmp_path / "resumed", assets, resume_checkpoint=str(paused.checkpoints[-1]), **job)
+
+    assert 6 <= paused.result["step"] < 15
+    assert paused.result["tokens"] > 0
+    assert resumed.result["tokens"] == whole.result["tokens"]
+    mean = whole.result["final_metrics"]["train_loss"]
+    assert resumed.result["final_metrics"]["train_loss"] == pytest.approx(mean)
+    assert set(whole.series("loss")) == {10, 15}
+
+
+def _progress_at(step: int) -> Any:
+    return lambda message: message["type"] == "progress" and message["step"] >= step
+
+
 def test_run_stopped_after_its_last_step_only_exports(tmp_path, assets):
     job = {"hyperparameters": {"max_steps": "3"}}
     whole = train(tmp_path / "whole", assets, when=[(_last_checkpoint, PAUSE)], **job)

@@ -1,7 +1,10 @@
 """The supervisor's end of the channel against clients that behave, and against those that don't."""
 
+import itertools
 import json
 import logging
+import os
+import resource
 import socket
 import threading
 from typing import Any
@@ -150,3 +153,58 @@ def test_client_that_hangs_up_is_forgotten(ear, raw):
     ear.listen_for(2)
 
     assert ear.server.connections == []
+
+
+def test_many_connections_are_no_way_round_the_bound_of_our_log(ear, path, caplog):
+    with caplog.at_level(logging.WARNING):
+        for _ in range(10):
+            with socket.socket(socket.AF_UNIX) as client, short_address(path) as address:
+                client.connect(address)
+                client.sendall(b"nonsense\n" * 10 + b'{"type":"done"}\n')
+        ear.listen_for(10)
+
+    assert len(caplog.records) == MAX_COMPLAINTS
+
+
+def test_full_channel_serves_those_it_has_and_the_next_when_one_leaves(path):
+    loop, heard = MainLoop(), []
+    server = ChannelServer(path, loop, lambda connection, message: heard.append(message["n"]), max_connections=2)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for n, client in enumerate(clients):
+        with short_address(path) as address:
+            client.connect(address)
+        client.sendall(b'{"type":"hello","n":%d}\n' % n)
+    rounds = []
+    loop.call_after(0.3, lambda: rounds.append("late"))
+
+    loop.run_until(lambda: bool(rounds))
+    assert heard == [0, 1]
+
+    clients[0].close()
+    loop.call_after(5.0, lambda: rounds.append("overdue"))
+    loop.run_until(lambda: len(heard) == 3 or len(rounds) > 1)
+    assert heard == [0, 1, 2]
+
+    for client in clients:
+        client.close()
+    server.close()
+    loop.close()
+
+
+def test_want_of_descriptors_does_not_keep_the_loop_busy(ear, path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX) as client, short_address(path) as address:
+        client.connect(address)
+        free = os.dup(0)
+        os.close(free)
+        rounds, late = itertools.count(), []
+        ear.loop.call_after(0.5, lambda: late.append(True))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+        try:
+            ear.loop.run_until(lambda: next(rounds) > 1000 or bool(late))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert next(rounds) < 10
+
+        client.sendall(b'{"type":"hello"}\n')
+        assert ear.listen_for(1) == [{"type": "hello"}]

@@ -202,3 +202,17 @@ def test_supervisor_that_hangs_up_on_the_last_message_is_no_loss(server):
 def test_without_a_supervisor_connecting_fails(tmp_path):
     with pytest.raises(FileNotFoundError):
         Channel(tmp_path / "channel", rank=0, can_checkpoint=False, on_command=lambda _: None)
+
+
+def test_rank_that_can_not_take_a_message_ends_instead_of_going_deaf(server, capsys):
+    losses: queue.Queue[str] = queue.Queue()
+
+    def fail(message: dict[str, Any]) -> None:
+        raise KeyError(message["type"])
+
+    with connected(server, on_command=fail, on_closed=lambda: losses.put("closed")) as channel:
+        server.client.sendall(encode({"type": "pause"}))
+        assert losses.get(timeout=5) == "closed"
+        assert channel.closed
+
+    assert "KeyError: 'pause'" in capsys.readouterr().err

@@ -198,3 +198,27 @@ def test_a_download_that_breaks_leaves_no_file_of_that_name(
         client.download("job-1", "model.safetensors", tmp_path / "weights")
 
     assert not (tmp_path / "weights").exists()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_wait_and_submit_wait_for_a_server_that_is_busy(server: ScriptedServer, client: Client, status: int) -> None:
+    busy = failure(status, {"code": "UNAVAILABLE", "message": "later", "retry_after": 0})
+    job = {"job_id": "job-1", "name": "n", "status": "COMPLETED"}
+    server.script(busy, success(job, 201), busy, busy, success(job))
+
+    assert client.submit({}).job_id == "job-1"
+    assert client.wait("job-1", poll_seconds=0.01).is_terminal
+
+    assert len(server.seen) == 5
+
+
+@pytest.mark.parametrize("error", [{"retry_after": 3600}, {}])
+def test_a_refusal_that_will_not_pass_soon_is_not_waited_for(
+    server: ScriptedServer, client: Client, error: dict[str, int]
+) -> None:
+    server.script(failure(429, {"code": "LIMIT_EXCEEDED", "message": "enough", **error}))
+
+    with pytest.raises(ApiError, match="enough"):
+        client.submit({})
+    with pytest.raises(ApiError, match="enough"):
+        client.wait("job-1")

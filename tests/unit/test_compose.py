@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from config.settings import load_settings
+
 ROOT = Path(__file__).parent.parent.parent
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
@@ -69,6 +71,34 @@ def test_every_secret_is_asked_for_in_the_example():
     needed = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
 
     assert needed <= asked
+
+
+def test_directories_under_volumes_are_made_for_our_user():
+    made = re.search(r"install --directory --owner=trainyard --group=trainyard (.*)", (ROOT / "Dockerfile").read_text())
+    covered = {
+        str(volume).split(":")[1]
+        for name in OURS
+        for volume in SERVICES[name].get("volumes", [])
+        if re.match(r"\w[\w-]*:", str(volume))
+    }
+
+    assert made is not None
+    assert covered <= set(made[1].split())
+    assert "/srv/trainyard/files" in covered
+
+
+def test_every_variable_for_our_parts_is_a_setting():
+    for name in OURS:
+        # Compose has filled ${…} in before they read it.
+        given = {key: re.sub(r"\$\{.*?\}", "x", value) for key, value in SERVICES[name]["environment"].items()}
+        load_settings(given)
+
+
+@pytest.mark.parametrize("name", ["node-cpu", "node-gpu"])
+def test_a_node_is_watched_by_its_own_name(name):
+    service = SERVICES[name]
+
+    assert service["command"][-2:] == ["--name", service["healthcheck"]["test"][-1]]
 
 
 def test_named_volumes_are_declared():

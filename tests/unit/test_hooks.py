@@ -275,3 +275,22 @@ def test_exception_outside_trainyard_is_raised_as_ever(tmp_path):
 
     assert ended.returncode == 1
     assert "ValueError: x" in ended.stderr
+
+
+def test_whole_numbers_may_come_as_floats(tmp_path):
+    script = """
+from trainyard import hooks
+run = hooks.init()
+run.progress(5.0, 1e1, epoch=1, tokens=1e6)
+for wrong in (5.5, float("nan"), "5", None):
+    try:
+        run.progress(wrong)
+    except TypeError as error:
+        print(error)
+"""
+    ended = supervised(tmp_path, script)
+
+    (progress,) = ended.of_type("progress")[-1:]
+    assert [progress["step"], progress["total_steps"], progress["tokens"]] == [5, 10, 1_000_000]
+    assert not any(isinstance(progress[name], float) for name in ("step", "total_steps", "tokens"))
+    assert ended.logs[0].count("step must be a whole number") == 4

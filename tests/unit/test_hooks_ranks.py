@@ -3,6 +3,10 @@
 from tests.trainers.supervision import at_step
 from tests.unit.hook_scripts import LOOP, supervised
 from trainyard import _manifest
+from trainyard._agreement import Agreement
+from trainyard._local_session import LocalSession
+from trainyard._run import Run
+from trainyard._session import Identity
 
 
 def test_ranks_stop_at_the_same_step(tmp_path):
@@ -63,3 +67,27 @@ with run.checkpoint(step=1) as path:
 
     (checkpoint,) = ended.checkpoints
     assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0"]
+
+
+def rank_of_two(directory, rank):
+    session = LocalSession(Identity(run_dir=directory, rank=rank, world_size=2))
+    return session.wishes, Run(session, {}, Agreement(directory / "agreement", rank, lambda: False))
+
+
+def test_ranks_that_heard_different_wishes_name_the_same_reason(tmp_path):
+    (first_wishes, first), (second_wishes, second) = rank_of_two(tmp_path, 0), rank_of_two(tmp_path, 1)
+
+    first_wishes.receive({"type": "requeue"})
+    second_wishes.receive({"type": "pause"})
+
+    assert (first.should_stop(), second.should_stop()) == (True, True)
+    assert first.stop_reason == second.stop_reason == "pause"
+
+
+def test_rank_that_comes_late_learns_the_reason_from_the_others(tmp_path):
+    wishes, first = rank_of_two(tmp_path, 0)
+    wishes.receive({"type": "pause"})
+    _, late = rank_of_two(tmp_path, 1)
+
+    assert (first.should_stop(), late.should_stop()) == (True, True)
+    assert late.stop_reason == "pause"

@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.unit.launching import JOB, Run, make_plan, write_script
 from workers import processes
+from workers.rank_agent import rank_environment
 from workers.sandbox import Bubblewrap, ProcessGroup
 
 SANDBOXES = [Bubblewrap(), ProcessGroup()]
@@ -221,3 +224,45 @@ def test_log_pipes_are_closed_in_the_parent(start):
     run.finish()
 
     assert os.read(run.launched.log_fds[0], 10) == b""
+
+
+def test_rank_that_ends_by_a_signal_without_a_name_is_reported(start):
+    run = start("import os\nos.kill(os.getpid(), 40)\n")
+
+    assert run.finish() == 168
+    assert run.exits[0] == {"type": "rank_exit", "rank": 0, "exit_code": 168, "signal": "SIG40"}
+
+
+def test_process_that_we_may_not_signal_is_passed_over():
+    processes.kill([1], 0)  # type: ignore[arg-type]  # asks whether we may, as root we may
+
+
+@pytest.mark.parametrize(
+    ("spec", "visible"),
+    [
+        ({"device_type": "cuda", "device_indices": [2, 3], "device_uuids": ["GPU-c", "GPU-d"]}, "GPU-c,GPU-d"),
+        ({"device_type": "cuda", "device_indices": [2, 3], "device_uuids": []}, "2,3"),
+        ({"device_type": "cpu", "device_indices": [0, 1]}, ""),
+    ],
+)
+def test_ranks_see_the_gpus_of_their_job(tmp_path, spec, visible):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
+
+    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, 1234, {})
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_libraries_that_ranks_inherit_are_seen_in_a_home_directory(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".trainyard-test-") as home:
+        (Path(home) / "libx.so").write_text("library")
+        monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}:/root:")
+        script = write_script(
+            tmp_path / "mine", "import os\nprint(os.listdir(os.environ['LD_LIBRARY_PATH'].split(':')[0]))\n"
+        )
+        run = Run(make_plan(tmp_path, script, Bubblewrap()))
+        try:
+            assert run.finish() == 0
+            assert run.log() == "['libx.so']\n"
+        finally:
+            run.close()

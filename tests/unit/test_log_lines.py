@@ -6,6 +6,7 @@ from workers.log_lines import (
     BURST_BYTES,
     BYTES_PER_SECOND,
     CUT_MARK,
+    LAST_LINES_KEPT,
     MAX_LINE_BYTES,
     FloodGate,
     LineSplitter,
@@ -87,11 +88,34 @@ def test_numbers_run_over_all_ranks():
     assert [(line.number, line.rank, line.text) for line in lines] == [(1, 0, "a"), (2, 1, "b"), (3, 0, "c")]
 
 
-def test_dropped_lines_are_told():
+def test_dropped_lines_are_told_and_the_last_of_them_kept():
     numbering = LogNumbering(1, Clock())
+    flood = b"".join(b"%08d%s\n" % (i, b"x" * 1015) for i in range(40_000))
 
-    lines = numbering.feed(0, (b"x" * 1023 + b"\n") * 10_000) + numbering.flush(0)
+    lines = numbering.feed(0, flood) + numbering.flush(0)
 
-    assert len(lines) == BURST_BYTES // 1024 + 1
-    assert lines[-1].text == f"[trainyard] {10_000 - BURST_BYTES // 1024} lines dropped: more than 1 MiB per second"
+    passed = BURST_BYTES // 1024
+    notice, last = lines[passed], lines[passed + 1 :]
+    assert notice.text == f"[trainyard] {40_000 - passed - LAST_LINES_KEPT} lines dropped: more than 4 MiB per second"
+    assert [int(line.text[:8]) for line in last] == list(range(40_000 - LAST_LINES_KEPT, 40_000))
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_last_drawing_of_a_progress_bar_is_what_is_kept(end):
+    splitter = LineSplitter()
+
+    lines = [line for percent in range(101) for line in splitter.feed(b"\r%3d%% " % percent + b"#" * 300)]
+
+    assert lines + splitter.feed(end) == ["100% " + "#" * 300]
+
+
+@pytest.mark.parametrize(
+    "pieces", [[b"50%\r", b"100%"], [b"x" * 20_000 + b"\r", b"100%"], [b"x" * 20_000, b"\r100%\r"]]
+)
+def test_redraw_replaces_what_was_drawn_before(pieces):
+    splitter = LineSplitter()
+    for piece in pieces:
+        splitter.feed(piece)
+
+    assert splitter.flush() == ["100%"]

@@ -1,6 +1,7 @@
 """A checkpoint directory exists complete or not at all, and what is wrong with it is found."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,16 @@ def test_digest_depends_on_content_only(committed):
 
 def test_discard_of_nothing_is_fine(tmp_path):
     _manifest.discard(tmp_path / "nothing")
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("swap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
+def test_file_swapped_for_a_pipe_or_link_is_corrupt_and_hangs_nobody(committed, swap):
+    manifest = _manifest.read(committed)
+    (committed / "model.bin").unlink()
+    swap(committed / "model.bin")
+
+    with pytest.raises(CorruptCheckpoint, match="not a regular file"):
+        _manifest._check(committed, manifest.files[0])
+    with pytest.raises(CorruptCheckpoint):
+        _manifest.verify(committed)

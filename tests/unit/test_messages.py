@@ -35,7 +35,11 @@ from workers.messages import (
         ),
         (
             {"type": "checkpoint", "step": 2, "path": "/run/checkpoints/2", "metrics": {"loss": 1}},
-            CheckpointReady(step=2, path="/run/checkpoints/2", metrics={"loss": 1.0}),
+            CheckpointReady(step=2, epoch=0.0, path="/run/checkpoints/2", metrics={"loss": 1.0}),
+        ),
+        (
+            {"type": "checkpoint", "step": 2.0, "epoch": 0.5, "path": "/run/checkpoints/2", "metrics": {"a": "b"}},
+            CheckpointReady(step=2, epoch=0.5, path="/run/checkpoints/2", metrics={}),
         ),
         (
             {"type": "result", "stopped": None, "step": 5, "final_metrics": {}, "weight_files": ["a", "b"]},
@@ -79,18 +83,43 @@ def test_metric_values_may_be_special_numbers():
         {"type": "progress", "step": 1, "epoch": "NaN"},
         {"type": "metric", "step": 1, "values": {"loss": "high"}},
         {"type": "metric", "step": 1, "values": [1]},
-        {"type": "metric", "step": 1, "values": {str(n): n for n in range(2000)}},
         {"type": "checkpoint", "step": 1},
         {"type": "checkpoint", "step": 1, "path": "a\0b"},
+        {"type": "checkpoint", "step": 1, "path": "a\ud800b"},
+        {"type": "checkpoint", "step": 1, "path": "x" * 5000},
         {"type": "result", "stopped": "lunch", "step": 1},
-        {"type": "result", "stopped": None, "step": 1, "weight_files": "a"},
-        {"type": "result", "stopped": None, "step": 1, "weight_files": [1]},
         {"type": "hello", "rank": "zero"},
     ],
 )
 def test_bad_message_is_refused(message):
     with pytest.raises(BadMessage):
         parse(message)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"step": 5.0, "tokens": 1e6}, {"step": 5, "tokens": 1_000_000}),
+        ({"step": "many", "tokens": -1}, {"step": None, "tokens": 0}),
+        ({"final_metrics": {"loss": 1.0, "note": "good"}}, {"final_metrics": {"loss": 1.0}}),
+        ({"final_metrics": [1]}, {"final_metrics": {}}),
+        ({"weight_files": "a"}, {"weight_files": None}),
+        ({"weight_files": [1]}, {"weight_files": None}),
+        ({"weight_files": ["x"] * 10_001}, {"weight_files": None}),
+        ({"weight_files": ["b", "a", "b"]}, {"weight_files": ("b", "a")}),
+    ],
+)
+def test_result_is_never_refused_for_what_it_says_besides(said, kept):
+    result = parse({"type": "result", "stopped": None, "step": 1, **said})
+
+    assert {name: getattr(result, name) for name in kept} == kept
+
+
+def test_result_with_too_many_metrics_keeps_the_first():
+    result = parse({"type": "result", "stopped": None, "step": 1, "final_metrics": {str(n): n for n in range(1002)}})
+
+    assert isinstance(result, Result)
+    assert list(result.final_metrics) == [str(n) for n in range(1000)]
 
 
 def test_text_is_made_safe_for_every_database():

@@ -8,18 +8,18 @@ from celery.exceptions import QueueNotFound
 
 from app.domain.routing import admission_queue
 from config.queues import (
+    ADMISSION_PREFIX,
     COORDINATOR,
     DEFAULT_ADMISSION_QUEUE,
     NODE,
     celery_config,
     consume_only,
     flower_command,
-    flower_environment,
     node_name,
     worker_command,
     worker_hostname,
 )
-from config.settings import Settings, load_settings
+from config.settings import Settings, SettingsError, load_settings
 
 URL = "redis://:s3cret@127.0.0.1:1/0"
 
@@ -82,6 +82,7 @@ def test_worker_reads_its_own_queues_and_no_other() -> None:
 
 def test_names() -> None:
     assert admission_queue("default") == DEFAULT_ADMISSION_QUEUE
+    assert admission_queue("x") == f"{ADMISSION_PREFIX}x"
     assert worker_hostname(NODE, "local") == "node@local"
     assert node_name(settings(TRAINYARD_NODE_NAME="box-7")) == "box-7"
     assert node_name(settings()) == socket.gethostname()
@@ -89,9 +90,14 @@ def test_names() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [worker_command(settings(), COORDINATOR), worker_command(settings(), NODE), flower_command(settings())],
+    [worker_command(COORDINATOR), worker_command(NODE), flower_command()],
 )
 def test_no_command_line_holds_a_secret(command: list[str]) -> None:
     assert "hush" not in " ".join(command)
     assert "s3cret" not in " ".join(command)
-    assert flower_environment(settings()) == {"FLOWER_BASIC_AUTH": "admin:hush"}
+
+
+def test_no_broker_is_told_with_the_way_out_instead_of_guessed() -> None:
+    for publisher in (True, False):
+        with pytest.raises(SettingsError, match=r"TRAINYARD_BROKER_URL.*trainyard up"):
+            celery_config(settings(TRAINYARD_BROKER_URL=""), publisher=publisher)

@@ -1,6 +1,7 @@
 """The lease thread: what arms the fence, what does not, and who hears of wishes and of the loss."""
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -123,6 +124,60 @@ def test_nothing_starts_when_the_first_renewal_is_never_confirmed(keep):
         renewal.start()
 
     assert fence.armed == []
+
+
+class SlowFence(RecordingFence):
+    """Takes a moment to arm, so that somebody can come between."""
+
+    def __init__(self):
+        super().__init__()
+        self.arming = threading.Event()
+        self.last = ""
+
+    def arm(self, sent_at, seconds):
+        self.arming.set()
+        time.sleep(0.1)
+        self.last = "armed"
+
+    def disarm(self):
+        self.last = "disarmed"
+
+
+def test_renewal_under_way_does_not_arm_what_was_unfenced():
+    fence = SlowFence()
+    settings = LeaseSettings(renew_seconds=0.01, fence_seconds=1.0)
+    renewal = Renewal(settings, fence, Lease(WISHES), on_wishes=lambda _: None, on_lost=lambda _: None)
+    renewal.start()
+    fence.arming.clear()
+    assert fence.arming.wait(5)
+
+    renewal.unfence()
+    time.sleep(0.2)
+
+    assert fence.last == "disarmed"
+    renewal.stop()
+
+
+def test_renewal_that_hangs_does_not_keep_the_end_waiting(keep):
+    answered, asked = threading.Event(), threading.Event()
+
+    def renew():
+        if asked.is_set():
+            answered.wait(10)
+        asked.set()
+        return WISHES
+
+    renewal, fence, _, _ = keep(renew)
+    renewal.start()
+    time.sleep(0.1)
+
+    renewal.stop(timeout_seconds=0.1)
+    armed = len(fence.armed)
+    answered.set()
+    renewal.stop()
+
+    assert fence.disarmed
+    assert len(fence.armed) == armed
 
 
 def test_nudge_renews_now(keep):

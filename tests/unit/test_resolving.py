@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -61,6 +63,21 @@ def test_unusable_model_is_refused(library, mine, model, said):
 
     assert refused.error_type == "MODEL_NOT_FOUND"
     assert said in refused.message
+
+
+def test_local_model_has_no_revisions(library, mine):
+    refused = refusal(find_model, library, f"{mine}/model", "main")
+
+    assert refused.error_type == "INVALID_CONFIG"
+    assert "no revisions" in refused.message
+
+
+def test_model_in_a_hub_cache_brings_the_files_that_it_links_to(library, mine):
+    snapshot = mine / "models--org--tiny" / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+
+    assert find_model(library, str(snapshot)).visible == mine / "models--org--tiny"
 
 
 @pytest.mark.parametrize(
@@ -193,3 +210,20 @@ def test_unreachable_hub_may_be_tried_again(library, monkeypatch):
 
     assert refused.error_type == "STORAGE_ERROR"
     assert "http://127.0.0.1:1" in refused.message
+
+
+@pytest.fixture
+def silent_hub(monkeypatch):
+    """Takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "60")
+        monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
+        yield
+
+
+def test_download_that_does_not_grow_is_given_up(library, silent_hub):
+    refused = refusal(find_model, replace(library, stalled_seconds=1.0), "org/tiny")
+
+    assert refused.error_type == "STORAGE_ERROR"
+    assert "nothing has arrived" in refused.message

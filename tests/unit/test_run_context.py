@@ -46,7 +46,6 @@ def test_local_double_prints_and_keeps_the_newest_checkpoints(context, capsys):
 
     kept = sorted(item.name for item in (context.spec.run_dir / "checkpoints").iterdir())
     assert kept == ["step-00000003", "step-00000004", "step-00000005"]
-    assert context.wait_saved(path)
     assert _manifest.verify(path).epoch == 0.5
     assert "step 4  loss=0.25" in capsys.readouterr().out
 
@@ -58,7 +57,7 @@ def test_same_step_is_replaced_by_the_local_double(context):
         path = context.commit_checkpoint(context.work_dir / "draft", Saved(step=1))
 
     assert (context.spec.run_dir / "checkpoints" / "step-00000001" / "model").read_text() == "new"
-    assert context.wait_saved(path)
+    assert path.endswith("step-00000001")
 
 
 def test_nobody_wishes_anything_of_a_local_run(context):

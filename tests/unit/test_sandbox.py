@@ -1,8 +1,11 @@
 """What a script can see and change inside each sandbox."""
 
+import dataclasses
 import json
+import socket
 import stat
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ PROBE = """
 import json, os, socket, sys
 def can_read(path):
     try:
+        if path.endswith(".sock"):
+            return socket.socket(socket.AF_UNIX).connect(path)
         return os.listdir(path) if os.path.isdir(path) else open(path).read()
     except OSError as error:
         return f"{type(error).__name__}"
@@ -24,6 +29,7 @@ def can_write(path):
     except OSError:
         return False
 facts = {"read": {p: can_read(p) for p in PATHS}, "write": {p: can_write(p) for p in PATHS_W}}
+facts["uts"] = os.readlink("/proc/self/ns/uts")
 facts["processes"] = sorted(int(p) for p in os.listdir("/proc") if p.isdigit())
 facts["capabilities"] = [l.split()[1] for l in open("/proc/self/status") if l.startswith("CapEff")][0]
 print(json.dumps(facts))
@@ -44,10 +50,11 @@ def world(tmp_path):
     return tmp_path
 
 
-def probe(world, sandbox, read, write, readable=()):
+def probe(world, sandbox, read, write, readable=(), hidden=(), beside=None):
     paths = f"PATHS = {list(map(str, read))!r}\nPATHS_W = {list(map(str, write))!r}\n"
-    script = write_script(world / "mine", paths + PROBE)
-    run = Run(make_plan(world, script, sandbox, readable=readable))
+    script = write_script(beside or world / "mine", paths + PROBE)
+    plan = make_plan(world, script, sandbox, readable=readable)
+    run = Run(dataclasses.replace(plan, view=dataclasses.replace(plan.view, hidden=tuple(hidden))))
     try:
         assert run.finish() == 0, run.log()
         return json.loads(run.log())
@@ -143,3 +150,78 @@ def test_process_group_links_the_script_directory(world):
     assert facts["write"][str(world / "data/run/written")]
     code = world / "data/run/jobs/job-00000000-0000-7000-8000-000000000001/1/code"
     assert stat.S_ISLNK(code.lstat().st_mode)
+
+
+@pytest.fixture
+def home():
+    """A directory of a person's home, where nothing may be seen that a job does not name."""
+    with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".trainyard-test-") as path:
+        yield Path(path)
+
+
+def test_bubblewrap_hides_what_people_and_services_keep(world, home):
+    (home / "id_rsa").write_text("private")
+    (home / "data.jsonl").write_text("{}\n")
+    private = [path for path in ("/etc/shadow", "/etc/gshadow") if Path(path).exists()]
+
+    facts = probe(world, Bubblewrap(), [home / "id_rsa", home / "data.jsonl", "/run", "/srv", *private], [])
+
+    assert facts["read"].pop("/run") in ([], ["systemd"])  # where resolv.conf leads
+    assert facts["read"].pop("/srv") == []
+    assert set(facts["read"].values()) == {"FileNotFoundError", "PermissionError"}
+
+
+def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(world):
+    storage, database = world / "storage", world / "mine" / "trainyard.db"
+    (storage / "jobs" / "job-of-somebody-else").mkdir(parents=True)
+    database.parent.mkdir()
+    database.write_text("rows")
+    code = world / "data/run/jobs/job-00000000-0000-7000-8000-000000000001/1/code"
+    with socket.socket(socket.AF_UNIX) as docker:
+        docker.bind(str(storage / "docker.sock"))
+        docker.listen()
+        reached = [storage / "docker.sock", storage, database, code / "trainyard.db"]
+        facts = probe(world, Bubblewrap(), reached, [], hidden=[storage, database], readable=[storage.parent])
+
+    assert facts["read"][str(storage / "docker.sock")] == "FileNotFoundError"
+    assert facts["read"][str(storage)] == []
+    assert facts["read"][str(database)] == "PermissionError"
+    assert facts["read"][str(code / "trainyard.db")] == "PermissionError"
+
+
+def test_hidden_directory_can_not_be_filled(world):
+    facts = probe(world, Bubblewrap(), [], [world / "data" / "x", "/run/x", "/srv/x", "/var/tmp/x"])
+
+    assert list(facts["write"].values()) == [False, False, False, True]
+
+
+def test_script_and_data_in_a_home_directory_are_seen(world, home):
+    (home / "data.jsonl").write_text("{}\n")
+    (home / "link.jsonl").symlink_to(home / "data.jsonl")
+
+    facts = probe(
+        world,
+        Bubblewrap(),
+        [home / "data.jsonl", home / "link.jsonl"],
+        [home / "data.jsonl"],
+        readable=[home / "link.jsonl"],
+        beside=home / "code",
+    )
+
+    assert set(facts["read"].values()) == {"{}\n"}
+    assert not any(facts["write"].values())
+
+
+def test_bubblewrap_has_a_host_name_of_its_own(world):
+    assert probe(world, Bubblewrap(), [], [])["uts"] != str(Path("/proc/self/ns/uts").readlink())
+
+
+def test_script_in_the_root_directory_does_not_show_the_machine_by_this_way_round(tmp_path):
+    view = View(run_dir=tmp_path / "run", data_dir=tmp_path / "data", script_dir=Path("/"))
+    view.run_dir.mkdir()
+
+    arguments = Bubblewrap().enclose(["true"], view)
+
+    for name in ("root", "home", "proc", "tmp", "etc/shadow"):
+        target = str(view.code_dir / name)
+        assert target in arguments or not Path("/", name).exists()

@@ -58,6 +58,7 @@ def test_all_problems_are_told_at_once():
     [
         ({"TRAINYARD_LEASE_FENCE_SECONDS": "13"}, "TRAINYARD_LEASE_TTL_SECONDS"),
         ({"TRAINYARD_LEASE_RENEW_SECONDS": "6"}, "TRAINYARD_LEASE_RENEW_SECONDS"),
+        ({"TRAINYARD_NODE_HEARTBEAT_SECONDS": "5"}, "TRAINYARD_NODE_LOST_SECONDS"),
         ({"TRAINYARD_API_MAX_STREAMS": "64"}, "TRAINYARD_API_MAX_STREAMS"),
         ({"TRAINYARD_NODE_SANDBOX": "docker"}, "TRAINYARD_NODE_SANDBOX"),
         ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
@@ -66,6 +67,55 @@ def test_all_problems_are_told_at_once():
 def test_settings_that_contradict_each_other_are_refused(environment, named):
     with pytest.raises(SettingsError, match=named):
         load_settings(environment)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0", "-1", "1e999"])
+@pytest.mark.parametrize("variable", [row[0] for row in settings_table() if row[0].endswith("_SECONDS")])
+def test_every_time_is_finite_and_positive(variable, value):
+    with pytest.raises(SettingsError, match=variable):
+        load_settings({variable: value})
+
+
+@pytest.mark.parametrize(
+    ("variable", "values"),
+    [
+        ("TRAINYARD_SCHEDULER_POLL_SECONDS", ["2.1", "30"]),
+        ("TRAINYARD_NODE_POLL_SECONDS", ["2.1", "60"]),
+        ("TRAINYARD_API_PORT", ["-1", "65536", "99999999"]),
+        ("TRAINYARD_FLOWER_PORT", ["-1", "65536"]),
+        ("TRAINYARD_API_WORKERS", ["0", "-2"]),
+        ("TRAINYARD_DATABASE_POOL_SIZE", ["0"]),
+        ("TRAINYARD_LOG_LEVEL", ["loud", ""]),
+        ("TRAINYARD_NODE_NAME", ["a:b", "a/b", "a b", "ü", "..", "x" * 64, "box\n"]),
+        ("TRAINYARD_FLOWER_USER", ["a:b", "a,b", ""]),
+        ("TRAINYARD_FLOWER_PASSWORD", ["a,b"]),
+    ],
+)
+def test_values_that_cannot_work_are_refused(variable, values):
+    for value in values:
+        with pytest.raises(SettingsError, match=variable):
+            load_settings({variable: value})
+
+
+def test_values_at_the_edge_are_accepted():
+    settings = load_settings(
+        {
+            "TRAINYARD_SCHEDULER_POLL_SECONDS": "2",
+            "TRAINYARD_API_PORT": "0",
+            "TRAINYARD_FLOWER_PORT": "65535",
+            "TRAINYARD_LOG_LEVEL": "debug",
+            "TRAINYARD_NODE_NAME": "gpu-1.rack_7",
+        }
+    )
+
+    assert (settings.api.port, settings.flower.port) == (0, 65535)
+
+
+def test_a_refused_secret_is_not_repeated():
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"TRAINYARD_FLOWER_PASSWORD": "hush,hush"})
+
+    assert "hush" not in str(caught.value)
 
 
 def test_what_start_wrote_into_the_data_directory_is_found(tmp_path):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from workers.run_context import RunContext, RunSpec, Stop
 
 # Tokenizing on the first rank may take long while the others wait in a barrier.
-_TIMEOUT = timedelta(hours=6)
+TIMEOUT = timedelta(hours=6)
 _LAUNCH_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 # In the order of precedence: when ranks have heard different wishes, the highest counts for all.
@@ -45,7 +45,7 @@ def join(spec: RunSpec) -> None:
     if spec.device_type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_TIMEOUT)
+    dist.init_process_group(backend, timeout=TIMEOUT)
 
 
 def leave() -> None:

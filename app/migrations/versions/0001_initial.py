@@ -156,6 +156,7 @@ def upgrade() -> None:
         sa.Column("mirrored_version", sa.Integer(), nullable=False),
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),
+        sa.Column("metric_seq", sa.BigInteger(), nullable=False),
         sa.Column("requested", sa.String(length=16), nullable=True),
         sa.Column("requested_reason", sa.Text(), nullable=False),
         sa.Column("requested_by", sa.String(length=64), nullable=False),
@@ -244,7 +245,7 @@ def upgrade() -> None:
         sa.Column("cause", sa.String(length=32), nullable=True),
         sa.Column("policy", sa.String(length=48), nullable=True),
         sa.Column("start_step", sa.Integer(), nullable=False),
-        sa.Column("end_step", sa.Integer(), nullable=False),
+        sa.Column("end_step", sa.Integer(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("lost_steps", sa.Integer(), nullable=True),
         sa.Column("detect_seconds", sa.Double(), nullable=True),
@@ -344,9 +345,11 @@ def upgrade() -> None:
         sa.Column("value", sa.Double(), nullable=True),
         sa.Column("special", sa.String(length=9), nullable=True),
         sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["job.id"], name="fk_metric_job_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "name", "step", name="pk_metric"),
     )
+    op.create_index("ix_metric_job_seq", "metric", ["job_id", "seq"], unique=False)
     op.create_table(
         "reservation",
         sa.Column("node", sa.String(), nullable=False),

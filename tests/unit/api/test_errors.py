@@ -1,7 +1,7 @@
 """Every error class has a status, and none says too much."""
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 
 from app.api.errors import STATUSES, problem_of
 from app.domain import errors
@@ -35,6 +35,13 @@ def test_every_class_of_the_tree_finds_a_status() -> None:
 def test_field_becomes_a_detail_and_waiting_a_retry_after() -> None:
     assert problem_of(errors.BadSpec("rule", field="a.b")).details == [("a.b", "rule")]
     assert problem_of(LimitExceeded("slow", retry_after_seconds=7)).retry_after == 7
+
+
+def test_a_value_that_the_database_refuses_is_the_callers_fault() -> None:
+    problem = problem_of(DataError("SELECT secret", {}, Exception("integer out of range")))
+
+    assert (problem.status, problem.code) == (400, "INVALID_ARGUMENT")
+    assert "secret" not in problem.message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain import job_rules
 from app.domain.errors import BadSpec, InvalidRequest, NotSupportedYet
-from app.domain.job_spec import JobSpec, from_document, is_secret_name
+from app.domain.job_spec import JobSpec, from_document, is_secret
 from app.domain.locations import ReadingRules
 from app.domain.not_supported import GAPS
 
@@ -26,6 +26,8 @@ DOCUMENT: dict[str, Any] = {
     "scheduling_config": {"queue": "default"},
 }
 
+SCRIPT = {"framework": {"type": "CUSTOM", "custom_script_path": "/srv/train.py"}}
+
 
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The good document with one value replaced."""
@@ -43,8 +45,7 @@ def spec_of(document: dict[str, Any]) -> JobSpec:
 
 
 def custom(**training: Any) -> dict[str, Any]:
-    framework = {"type": "CUSTOM", "custom_script_path": "/srv/train.py"}
-    return changed("training_config", {**DOCUMENT["training_config"], "framework": framework, **training})
+    return changed("training_config", {**DOCUMENT["training_config"], **SCRIPT, **training})
 
 
 def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
@@ -92,10 +93,36 @@ def test_secrets_are_taken_out_and_masked() -> None:
     assert spec.document["output_config"]["hub_token"] == "***"
 
 
-@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "my_password", "DB_PASSWD", "WANDB_API_KEY", "PRIVATE_KEY"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_SECRET_ACCESS_KEY", "my_password", "DB_PASSWD", "WANDB_API_KEY", "PRIVATE_KEY", "SSH_KEY", "APIKEY",
+        "AWS_ACCESS_KEY_ID", "MYSQL_PASS", "MYSQL_PWD", "PASSPHRASE", "ENCRYPTION_KEY", "GITHUB_PAT", "DATABASE_URL",
+        "HTTP_AUTHORIZATION", "REGISTRY_AUTH", "SENTRY_DSN", "hf_token",
+    ],
+)  # fmt: skip
 def test_names_of_secrets_are_recognised(name: str) -> None:
-    assert is_secret_name(name)
-    assert not is_secret_name("NCCL_DEBUG")
+    assert is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_DEBUG", "TOKENIZERS_PARALLELISM", "MODE", "DATA_PATH", "PATIENCE", "AUTHOR", "COMPAT"]
+)
+def test_other_names_are_not(name: str) -> None:
+    assert not is_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("postgresql://me:pass@db/x", True), ("redis://:pass@host:6379/0", True), ("https://token@github.com/x", True),
+        ("amqp://me:p/w@host", True), ("http://proxy:8080", False), ("https://host/a@b", False), ("me@host", False),
+    ],
+)  # fmt: skip
+def test_values_that_hold_a_password_are_secret_whatever_they_are_called(value: str, *, expected: bool) -> None:
+    assert is_secret("BACKEND", value) is expected
+    document = changed("training_config.environment", {"BACKEND": value})
+    assert spec_of(document).document["training_config"]["environment"]["BACKEND"] == ("***" if expected else value)
 
 
 REFUSED: list[tuple[str, Any, str, type[InvalidRequest]]] = [
@@ -123,6 +150,11 @@ REFUSED: list[tuple[str, Any, str, type[InvalidRequest]]] = [
     ("data_config.sources.0.path", "/etc/passwd", "data_config.sources.0.path", BadSpec),
     ("data_config.sources.0.path", "/srv/x.csv", "data_config.sources.0.format", NotSupportedYet),
     ("data_config.validation_split", 1.0, "data_config.validation_split", BadSpec),
+    ("data_config.sources.0.split", "validation", "data_config.sources", BadSpec),
+    ("data_config", {"sources": [{"path": "/srv/a.jsonl"}, {"path": "/srv/b.jsonl", "split": "validation"}],
+                     "validation_split": 0.1}, "data_config.validation_split", BadSpec),
+    ("training_config", {**DOCUMENT["training_config"], **SCRIPT, "evaluation": {"strategy": "epoch"}},
+     "training_config.evaluation", BadSpec),
     ("resource_config.gpu_count", 0, "resource_config.gpu_count", BadSpec),
     ("resource_config", {"gpu_count": 1, "device_type": "cpu", "gpu_type": "a100"},
      "resource_config.gpu_type", BadSpec),
@@ -172,6 +204,58 @@ def test_a_custom_script_must_lie_below_a_root() -> None:
     assert raised.value.field == "training_config.framework.custom_script_path"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "default"),
+    [
+        ("training_config.evaluation", {"strategy": "steps", "steps": 5}, {"strategy": "no"}),
+        ("training_config.base_model.dtype", "bfloat16", "auto"),
+        ("output_config.checkpoint.save_steps", 7, 500),
+        ("output_config.checkpoint.save_strategy", "epoch", "steps"),
+    ],
+)
+def test_what_only_built_in_trainers_do_is_refused_for_scripts(path: str, value: Any, default: Any) -> None:
+    section, _, name = path.rpartition(".")
+
+    def with_value(chosen: Any) -> dict[str, Any]:
+        document: Any = custom()
+        node = document
+        for step in section.split("."):
+            node = node[step]
+        node[name] = chosen
+        return dict(document)
+
+    with pytest.raises(BadSpec, match="CUSTOM") as raised:
+        spec_of(with_value(value))
+
+    assert raised.value.field == path
+    spec_of(with_value(default))
+
+
+def test_sources_for_validation_are_validation_data() -> None:
+    document = changed("training_config.evaluation", {"strategy": "epoch"})
+    document["data_config"]["sources"].append({"path": "/srv/validation.jsonl", "split": "validation"})
+    document["output_config"]["checkpoint"]["metric_for_best_model"] = "eval_loss"
+
+    spec_of(document)
+
+
+def test_a_script_may_read_nothing_but_validation_data() -> None:
+    document = custom()
+    document["data_config"] = {"sources": [{"path": "/srv/v.jsonl", "split": "validation"}], "validation_split": 0.1}
+
+    spec_of(document)
+
+
+@pytest.mark.parametrize("name", ["max_steps", "warmup_steps", "logging_steps", "eval_batch_size"])
+@pytest.mark.parametrize("value", ["9" * 400, "2147483648", "-5", "1" * 5000])
+def test_whole_numbers_beyond_what_can_be_stored_are_refused(name: str, value: str) -> None:
+    with pytest.raises(BadSpec) as raised:
+        spec_of(changed("training_config.hyperparameters", {name: value}))
+
+    assert raised.value.field == f"training_config.hyperparameters.{name}"
+    assert len(raised.value.message) < 200
+
+
 def test_every_rule_is_broken_by_some_case() -> None:
     broken = set()
     for path, value, _, _ in REFUSED:
@@ -205,7 +289,9 @@ def test_what_is_not_supported_yet_may_be_said_at_its_default(gap: Any) -> None:
     path = gap.path.replace("sources.*", "sources.0").replace("preprocess.*", "preprocess.truncation")
 
     for value in (None, "", [], {}, *gap.allowed):
-        spec_of(changed(path, value))
+        document = changed(path, value)
+        document["data_config"]["sources"].append({"path": "/srv/more.jsonl"})  # if the first is for validation
+        spec_of(document)
 
 
 def test_gloo_is_for_cpu_slots_and_scripts() -> None:

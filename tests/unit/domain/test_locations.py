@@ -57,6 +57,28 @@ def test_results_of_jobs_may_be_named_and_tell_whose_they_are() -> None:
     assert job_of_path("/srv/x", ReadingRules(roots=("/srv",))) is None
 
 
+@pytest.mark.parametrize(
+    ("storage", "data"), [("/srv/store", "/d"), ("/d/store", "/d"), ("/srv/link/../store", "/srv/ty"), ("/srv", "/d")]
+)
+def test_results_in_a_storage_of_its_own_belong_to_their_project_too(storage: str, data: str) -> None:
+    rules = ReadingRules(roots=("/srv", "/d"), data_dir=data, storage_dir=storage)
+    store = rules.real_path(storage)
+
+    assert job_of_path(f"{store}/jobs/job-1/artifacts/x", rules) == "job-1"
+    assert readable(f"{store}/jobs/job-1/artifacts/x", rules)
+    assert not readable(f"{store}/jobs", rules)
+    assert not readable(store, rules)
+    assert job_of_path(f"{store}/models", rules) is None
+
+
+@pytest.mark.parametrize("storage", ["/srv/ty", "/srv", "/srv/ty/files", "/srv/ty/jobs"])
+def test_a_storage_around_the_platforms_own_directory_opens_nothing_of_it(storage: str) -> None:
+    rules = ReadingRules(roots=("/srv",), data_dir="/srv/ty", storage_dir=storage)
+
+    assert not readable("/srv/ty/secret.key", rules)
+    assert not readable("/srv/ty/run/x", rules)
+
+
 def test_links_are_followed_where_the_disk_can_be_seen() -> None:
     rules = ReadingRules(roots=("/srv",), real_path=lambda path: path.replace("/srv/link", "/etc"))
 

@@ -1,5 +1,7 @@
 """The small pure rules: routing, retries, outcomes, lease watching, retention, thinning, ids, resources."""
 
+import json
+import math
 import time
 import uuid
 
@@ -11,12 +13,13 @@ from app.domain.checkpoints import Kept, best, score, to_prune
 from app.domain.errors import ERROR_TYPES
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
+from app.domain.json_numbers import json_number, number_of
 from app.domain.leases import StandstillWatch
 from app.domain.outcomes import decide
 from app.domain.resources import normalise_gpu_type, request_of
 from app.domain.retry import TRANSIENT, Backoff, retry_after_seconds
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
-from app.domain.series import downsample
+from app.domain.series import FEWEST, downsample
 
 BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
 
@@ -164,19 +167,42 @@ def test_a_score_is_higher_for_the_better_model() -> None:
 # ---- thinning
 
 
-@given(st.lists(st.floats(-1e6, 1e6), max_size=300), st.integers(1, 50))
+@given(st.lists(st.floats(-1e6, 1e6), max_size=300), st.integers(FEWEST, 50))
 def test_thinning_keeps_order_ends_and_extremes(values: list[float], max_points: int) -> None:
     points = list(enumerate(values))
 
-    thinned = downsample(points, max_points)
+    thinned = downsample(iter(points), len(points), max_points)
 
     assert len(thinned) <= max_points or len(points) <= max_points
     assert thinned == sorted(thinned)
     assert set(thinned) <= set(points)
-    if points and max_points >= 4:
+    if points:
         kept_values = [v for _, v in thinned]
         assert (min(kept_values), max(kept_values)) == (min(values), max(values))
         assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+
+
+def test_thinning_needs_room_for_the_ends_and_the_extremes() -> None:
+    with pytest.raises(ValueError, match="at least 4"):
+        downsample([], 0, 3)
+
+
+def test_a_series_that_grew_while_it_was_read_ends_with_its_newest_point() -> None:
+    points = [(i, float(i % 7)) for i in range(130)]
+
+    thinned = downsample(points, 100, 10)
+
+    assert len(thinned) <= 10
+    assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+
+
+@pytest.mark.parametrize("value", [1.5, math.nan, math.inf, -math.inf])
+def test_numbers_that_json_has_not_are_written_by_name(value: float) -> None:
+    written = json_number(value)
+
+    read = number_of(None, written) if isinstance(written, str) else number_of(written, None)
+    assert read == value or (math.isnan(read) and math.isnan(value))
+    json.dumps(written, allow_nan=False)
 
 
 # ---- ids and resources

@@ -5,11 +5,11 @@ from typing import Any
 from trl.trainer.sft_config import SFTConfig
 
 from workers.run_context import RunContext
+from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.pretrained import precision
 
 _DEFAULT_SAVE_STEPS = 500
-_SIX_HOURS = 6 * 3600
 
 
 def sft_config(context: RunContext, *, validates: bool, conversational: bool, marks_assistant: bool) -> SFTConfig:
@@ -86,6 +86,8 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
     spec = context.spec
     on_cpu = spec.device_type != "cuda"
     chosen = precision(spec)
+    if chosen.note and context.rank == 0:
+        print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
     pin_memory = spec.data_config.get("pin_memory")
     distributed: dict[str, Any] = {}
     if spec.world_size > 1:
@@ -98,7 +100,7 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "fp16": chosen.fp16,
         "dataloader_num_workers": spec.data_config.get("num_workers") or 0,
         "dataloader_pin_memory": not on_cpu if pin_memory is None else pin_memory,
-        "ddp_timeout": _SIX_HOURS,
+        "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
         "disable_tqdm": True,
         **distributed,

@@ -84,6 +84,8 @@ class Boundaries(TrainerCallback):
         control.should_evaluate = control.should_evaluate and wants
 
     def _announce(self, control: TrainerControl) -> None:
+        # What was counted since the last log belongs into the checkpoint, or into the result.
+        control.should_log = control.should_log or control.should_save or control.should_training_stop
         if control.should_evaluate:
             self._context.phase("EVALUATING")
         elif control.should_save:

@@ -1,5 +1,6 @@
 """The base model and its tokenizer, loaded in the precision the job asks for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,15 @@ class Precision:
     weights: torch.dtype
     bf16: bool = False
     fp16: bool = False
+    note: str = ""  # what the job's log should say about it
 
 
-def precision(spec: RunSpec) -> Precision:
-    """float32 weights unless the job says bfloat16; a GPU computes in bfloat16 where it can.
+def _computes_bf16() -> bool:
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf16) -> Precision:
+    """float32 weights unless the job says bfloat16; a GPU computes in bfloat16 where it can without emulating it.
 
     Weights are never float16: an update of them would mostly round to nothing. A job that says
     float16 gets float32 weights and float16 computation.
@@ -35,8 +41,11 @@ def precision(spec: RunSpec) -> Precision:
     weights = torch.bfloat16 if asked == "bfloat16" else torch.float32
     if spec.device_type != "cuda":
         return Precision(weights)
-    bf16 = asked in ("auto", "bfloat16") and torch.cuda.is_bf16_supported()
-    return Precision(weights, bf16=bf16, fp16=asked == "float16")
+    bf16 = asked in ("auto", "bfloat16") and computes_bf16()
+    note = ""
+    if asked == "auto" and not bf16:
+        note = "this GPU has no bfloat16: computing in float32; base_model.dtype float16 would be faster"
+    return Precision(weights, bf16=bf16, fp16=asked == "float16", note=note)
 
 
 def load_model(spec: RunSpec, path: str | None = None) -> PreTrainedModel:

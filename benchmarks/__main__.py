@@ -1,0 +1,19 @@
+"""`python -m benchmarks [NAME …]`: every benchmark, or those that are named."""
+
+import importlib
+import sys
+
+# Name → module with a `main(arguments)`; docs/benchmarks holds what they printed.
+BENCHMARKS = {"footprint": "benchmarks.footprint"}
+
+
+def main(names: list[str]) -> None:
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        sys.exit(f"no benchmark {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")
+    for name in names or BENCHMARKS:
+        importlib.import_module(BENCHMARKS[name]).main([])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

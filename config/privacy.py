@@ -1,0 +1,17 @@
+"""Keeps what a process is configured by, its environment with credentials, from other processes of the same user."""
+
+import ctypes
+import os
+
+PR_SET_DUMPABLE = 4
+
+
+def hide_from_same_user() -> None:
+    """Let only root read this process's environment and memory; every process started by exec must ask anew.
+
+    Jobs may run under our user, and without a sandbox they see us in /proc.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl PR_SET_DUMPABLE: {os.strerror(number)}")

@@ -1,0 +1,62 @@
+"""What the value of a setting must be like: each rule raises ValueError with what it expected."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[[Any], None]
+
+# A lost wake-up must cost no more than this: everybody who is meant by one also polls.
+LONGEST_POLL_SECONDS = 2.0
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# Names stand in URLs, file names, queue names and, behind an @, in Celery's names of workers.
+_NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
+
+
+def positive_seconds(value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError("expected a number of seconds above 0")
+
+
+def poll_seconds(value: float) -> None:
+    if not 0 < value <= LONGEST_POLL_SECONDS:
+        raise ValueError(f"expected more than 0 and at most {LONGEST_POLL_SECONDS:g} seconds")
+
+
+def port(value: int) -> None:
+    if not 0 <= value <= 65535:
+        raise ValueError("expected a port from 0 to 65535")
+
+
+def at_least_one(value: int) -> None:
+    if value < 1:
+        raise ValueError("expected a number from 1")
+
+
+def log_level(value: str) -> None:
+    if value.upper() not in LOG_LEVELS:
+        raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}")
+
+
+def sandbox(value: str) -> None:
+    if value not in ("auto", "bubblewrap", "process"):
+        raise ValueError("expected auto, bubblewrap or process")
+
+
+def node_name(value: str) -> None:
+    """Empty means the host name."""
+    if value and not _NODE_NAME.fullmatch(value):
+        raise ValueError("expected 1 to 63 letters, digits, dots, dashes and underscores")
+
+
+def flower_login(value: str) -> None:
+    """Flower takes USER:PASSWORD pairs with commas between them."""
+    if "," in value:
+        raise ValueError("expected no comma, where Flower would begin another user")
+
+
+def flower_user(value: str) -> None:
+    flower_login(value)
+    if not value or ":" in value:
+        raise ValueError("expected a name without colon")

@@ -1,0 +1,109 @@
+"""The sweep: what nobody needs goes, everything else stays."""
+
+import os
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from app.domain.ids import new_id
+from app.models.base import utc_now
+from app.services.leftovers import Sweep
+from app.storage.storage import Storage
+from tests.factories import make_checkpoint, make_job
+
+OLD = 0x0193_0000_0000  # milliseconds since 1970, as a UUIDv7 begins with: November 2024
+
+
+@pytest.fixture
+def storage_url(tmp_path):
+    return f"file://{tmp_path / 'files'}"
+
+
+@pytest.fixture
+def storage(storage_url):
+    return Storage(storage_url)
+
+
+@pytest.fixture
+def job_id(database):
+    with database.write() as session:
+        return make_job(session).id
+
+
+def old_id():
+    return f"ckpt-{uuid.UUID(int=OLD << 80 | 7 << 76 | 2 << 62 | int.from_bytes(os.urandom(4)))}"
+
+
+def store(storage, job_id, name):
+    storage.write(f"jobs/{job_id}/checkpoints/{name}/manifest.json", b"{}")
+    return name
+
+
+def names(storage, job_id):
+    return set(storage.names(f"jobs/{job_id}/checkpoints"))
+
+
+def test_checkpoints_that_were_never_recorded_go_when_they_are_old(database, storage, storage_url, job_id):
+    store(storage, job_id, old_id())
+    young = store(storage, job_id, new_id("ckpt"))
+    foreign = store(storage, job_id, "somebody-elses")
+
+    assert Sweep(database, storage_url).go_on() == 1
+
+    assert names(storage, job_id) == {young, foreign}
+
+
+def test_retired_checkpoints_go_when_they_were_retired_long_ago(database, storage, storage_url):
+    now = utc_now()
+    with database.write() as session:
+        job = make_job(session)
+        kept, fresh, gone = [
+            make_checkpoint(session, job, id=old_id(), deleted_at=deleted_at).id
+            for deleted_at in (None, now - timedelta(hours=1), now - timedelta(hours=48))
+        ]
+    for name in (kept, fresh, gone):
+        store(storage, job.id, name)
+
+    Sweep(database, storage_url).go_on()
+
+    assert names(storage, job.id) == {kept, fresh}
+
+
+def test_jobs_of_another_database_are_let_alone(database, storage, storage_url):
+    name = store(storage, "job-of-somebody-else", old_id())
+
+    assert Sweep(database, storage_url).go_on() == 0
+
+    assert names(storage, "job-of-somebody-else") == {name}
+
+
+def test_remains_of_dead_writers_go(database, storage, storage_url, job_id):
+    store(storage, job_id, new_id("ckpt"))
+    folder = storage.local_path(f"jobs/{job_id}/checkpoints")
+    for place in (folder, folder.parent):
+        (place / ".trainyard-tmp-00000000-x").mkdir()
+
+    assert Sweep(database, storage_url, age_limit=timedelta(seconds=-1)).go_on() >= 2
+
+    assert not [entry for place in (folder, folder.parent) for entry in place.glob(".trainyard-tmp-*")]
+
+
+def test_all_jobs_get_their_turn_in_rounds(database, storage, storage_url):
+    with database.write() as session:
+        jobs = [make_job(session).id for _ in range(5)]
+    for job in jobs:
+        store(storage, job, old_id())
+    sweep = Sweep(database, storage_url)
+
+    assert [sweep.go_on(jobs=2) for _ in range(3)] == [2, 2, 1]
+
+    store(storage, jobs[0], old_id())
+    assert sweep.go_on(jobs=2) == 1
+
+
+def test_storage_that_is_not_there_is_asked_again_later(database, tmp_path):
+    (tmp_path / "files").write_text("in the way")
+
+    assert Sweep(database, f"file://{tmp_path / 'files'}").go_on() == 0
+    assert Sweep(database, "nonsense://x").go_on() == 0

@@ -1,0 +1,59 @@
+"""Which device files a job of some GPUs gets to see."""
+
+import pytest
+
+from workers.gpu_files import gpu_files, own_gpus
+
+UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Two GPUs whose minor numbers run against their PCI order, and one whose file is not ours."""
+    dev, driver = tmp_path / "dev", tmp_path / "gpus"
+    (dev / "nvidia-caps").mkdir(parents=True)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "null"):
+        (dev / name).touch()
+    for bus, minor, uuid in (
+        ("0000:19:00.0", 1, UUIDS[0]),
+        ("0000:3b:00.0", 7, "GPU-x"),
+        ("0000:4c:00.0", 0, UUIDS[1]),
+    ):
+        (driver / bus).mkdir(parents=True)
+        text = f"Model: \t\t NVIDIA H200\nIRQ:   \t\t 42\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+        (driver / bus / "information").write_text(text)
+    return {"dev": dev, "driver": driver}
+
+
+SHARED = ["nvidia-caps", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"]
+
+
+def names(files):
+    return sorted(path.name for path in files)
+
+
+@pytest.mark.parametrize(("indices", "own"), [([0], ["nvidia1"]), ([1], ["nvidia0"]), ([0, 1], ["nvidia0", "nvidia1"])])
+def test_job_sees_its_own_gpus_only(machine, indices, own):
+    assert names(gpu_files(indices, **machine)) == sorted(own + SHARED)
+
+
+def test_own_gpus_are_known_by_uuid(machine):
+    assert [gpu.uuid for gpu in own_gpus([1, 0], **machine)] == [UUIDS[1], UUIDS[0]]
+
+
+def test_where_the_driver_does_not_tell_all_are_shown(machine, tmp_path):
+    silent = {**machine, "driver": tmp_path / "none"}
+
+    assert own_gpus([0], **silent) == []
+    assert names(gpu_files([0], **silent)) == sorted(["nvidia0", "nvidia1", *SHARED])
+
+
+def test_uuid_that_the_driver_has_not_read_yet_is_not_used(machine):
+    path = machine["driver"] / "0000:19:00.0" / "information"
+    path.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 1\n")
+
+    assert own_gpus([0], **machine) == []
+
+
+def test_job_on_the_cpu_sees_none(machine):
+    assert gpu_files([], **machine) == []

@@ -1,0 +1,50 @@
+"""The device files of single NVIDIA GPUs, by what the driver says in /proc: NVML is too large for every supervisor."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DEV = Path("/dev")
+DRIVER = Path("/proc/driver/nvidia/gpus")
+# What every program that computes on a GPU opens, whichever GPU it is. No /dev/dri: it reaches all of them.
+SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps", "nvidia-caps-imex-channels", "infiniband")
+
+_FIELD = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)", re.MULTILINE)
+_UUID = re.compile(r"^GPU-[0-9a-fA-F-]+$")  # question marks until somebody has used the GPU
+
+
+@dataclass(frozen=True)
+class Gpu:
+    minor: int
+    uuid: str
+
+
+def driver_gpus(*, dev: Path = DEV, driver: Path = DRIVER) -> list[Gpu]:
+    """The GPUs that this process may open, in PCI order, which is NVML's too."""
+    found = []
+    for path in sorted(driver.glob("*/information")):
+        fields = dict(_FIELD.findall(path.read_text(errors="replace")))
+        minor = fields.get("Device Minor", "")
+        # A container may see all of the driver, but only the files of its own GPUs.
+        if minor.isdecimal() and (dev / f"nvidia{minor}").exists():
+            found.append(Gpu(int(minor), fields.get("GPU UUID", "")))
+    return found
+
+
+def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Gpu]:
+    """The GPUs of these indices; none when not all of them can be told for sure."""
+    if not indices:
+        return []
+    gpus = driver_gpus(dev=dev, driver=driver)
+    own = [gpus[index] for index in indices if index < len(gpus)]
+    return own if len(own) == len(indices) and all(_UUID.match(gpu.uuid) for gpu in own) else []
+
+
+def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
+    """Only these GPUs and what all GPUs share; every GPU where it can't be told which file is whose."""
+    if not indices:
+        return []
+    own = [dev / f"nvidia{gpu.minor}" for gpu in own_gpus(indices, dev=dev, driver=driver)]
+    files = own or sorted(dev.glob("nvidia[0-9]*"))
+    return files + sorted(path for pattern in SHARED for path in dev.glob(pattern))
