@@ -32,7 +32,11 @@ class ApiError(ClientError):
         self.details: list[dict[str, str]] = list(error.get("details") or [])
         self.retry_after = error.get("retry_after")
         self.request_id = request_id
-        super().__init__("\n".join([f"{self.code}: {self.message}", *map(_line, self.details)]))
+        # A single field's rule is the message itself: said once, and the field with it.
+        told = [detail for detail in self.details if detail.get("message") != self.message]
+        fields = [detail["field"] for detail in self.details if detail not in told and detail.get("field")]
+        where = f" [{', '.join(fields)}]" if fields and not any(name in self.message for name in fields) else ""
+        super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, told)]))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

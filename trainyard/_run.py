@@ -23,7 +23,10 @@ class Run:
         identity = session.identity
         self.hyperparameters: dict[str, Any] = dict(spec.get("hyperparameters") or {})
         self.data_paths: list[str] = list(spec.get("data_paths") or [])
+        # As submitted: what a built-in trainer acts on by itself is the script's to follow.
+        self.training_config: dict[str, Any] = dict(spec.get("training_config") or {})
         self.data_config: dict[str, Any] = dict(spec.get("data_config") or {})
+        self.output_config: dict[str, Any] = dict(spec.get("output_config") or {})
         self.model_path: str = spec.get("model_path") or ""
         self.output_dir: str = str(_made(identity.run_dir / "output"))
         self.rank = identity.rank

@@ -1,5 +1,6 @@
 """Which server the client commands talk to, and its refusals as one line instead of a traceback."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,7 +8,7 @@ import click
 
 from app.services.data_dir import url_file
 from config.settings import SettingsError, client_environment, load_settings
-from trainyard.client import Client, ClientError
+from trainyard.client import ApiError, Client, ClientError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -18,7 +19,20 @@ def server() -> Iterator[Client]:
     try:
         yield connect()
     except ClientError as error:
+        _tell_programs(error)
         raise click.ClickException(str(error)) from error
+
+
+def _tell_programs(error: ClientError) -> None:
+    """Of a command that was asked for JSON, the error is JSON too: one line on standard error."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.params.get("as_json"):
+        return
+    told: dict[str, object] = {"code": "UNREACHABLE", "message": str(error)}
+    if isinstance(error, ApiError):
+        told = {"status": error.status, "code": error.code, "message": error.message, "details": error.details}
+    click.echo(json.dumps({"error": told}), err=True)
+    context.exit(1)
 
 
 def connect() -> Client:

@@ -62,6 +62,7 @@ class Everything:
             self._drain(drain)
             self._stop()
             drain.undo()
+            _say("Stopped.")
         finally:
             self._stop()
 

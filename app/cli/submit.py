@@ -36,7 +36,8 @@ def read_document(file: Path) -> dict[str, Any]:
     """The one mapping that the file holds. Raises ClickException that says what is wrong with it."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        document = json.loads(text) if text.lstrip().startswith(("{", "[")) else _yaml(text)
+        is_json = text.lstrip().startswith(("{", "["))
+        document = json.loads(text, object_pairs_hook=_without_repeats) if is_json else _yaml(text)
         json.dumps(document, allow_nan=False)
     except (ValueError, TypeError) as error:  # TypeError: a YAML date is no JSON
         raise click.ClickException(f"{file} is no job document: {error}") from error
@@ -48,7 +49,24 @@ def read_document(file: Path) -> dict[str, Any]:
 def _yaml(text: str) -> Any:
     import yaml  # noqa: PLC0415 – most files are JSON
 
+    class Loader(yaml.SafeLoader):
+        """The safe one, and a name that stands twice is an error as in JSON."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 – theirs
+            _without_repeats([(self.construct_object(key, deep=True), None) for key, _ in node.value])
+            return dict(super().construct_mapping(node, deep))
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506 – a subclass of the safe loader
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The server refuses a name that stands twice; a file must not get past that by being read here first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} appears twice in one object")
+    return found

@@ -54,3 +54,5 @@ def _tell(job: Job, *, as_json: bool) -> None:
         return
     wish = f" ({job.requested} requested)" if job.requested else ""
     click.echo(f"{job.job_id} {job.status}{wish}")
+    if job.requested:
+        click.echo(f"Follow it with: trainyard watch {job.job_id}", err=True)

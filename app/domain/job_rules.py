@@ -168,26 +168,6 @@ def _splits_have_a_meaning(document: Document) -> None:
         )
 
 
-def _scripts_decide_for_themselves(document: Document) -> None:
-    """What only built-in trainers act on must not be said to a script as if it had an effect."""
-    if not _is_custom(document):
-        return
-    training, checkpoint = document["training_config"], document["output_config"]["checkpoint"]
-    said = (
-        ("training_config.evaluation", (training.get("evaluation") or {}).get("strategy"), "no"),
-        ("training_config.base_model.dtype", training["base_model"].get("dtype") or None, "auto"),
-        ("output_config.checkpoint.save_steps", checkpoint.get("save_steps"), DEFAULT_SAVE_STEPS),
-        ("output_config.checkpoint.save_strategy", checkpoint.get("save_strategy"), "steps"),
-    )
-    for field, value, default in said:
-        if value not in (None, default):
-            raise BadSpec(
-                f"{field.rpartition('.')[2]} has no effect with framework CUSTOM, where the script itself decides; "
-                "leave it out, and hand the script a hyperparameter instead",
-                field=field,
-            )
-
-
 def _best_checkpoint_has_a_metric(document: Document) -> None:
     checkpoint = document["output_config"]["checkpoint"]
     if checkpoint.get("greater_is_better") and not checkpoint.get("metric_for_best_model"):
@@ -232,7 +212,6 @@ RULES: tuple[Callable[[Document], None], ...] = (
     _environment_leaves_the_platform_alone,
     _evaluation_has_data,
     _splits_have_a_meaning,
-    _scripts_decide_for_themselves,
     _best_checkpoint_has_a_metric,
     _formats_can_be_read,
     _devices_are_of_one_kind,

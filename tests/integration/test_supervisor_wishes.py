@@ -145,3 +145,15 @@ def test_pause_during_preparing_needs_no_checkpoint(world, monkeypatch):
         world.wish(job_id, "pause")
 
         assert world.wait_for_end(job_id, 5).state is JobState.PAUSED
+
+
+def test_rank_that_connects_after_the_wish_stops_with_the_others(world):
+    late = "import os, time\nif os.environ['RANK'] == '1': time.sleep(2)\n"
+    job_id = world.start(late + training(steps=1000, pause=0.05), ranks=2)
+    world.wait_for_line(job_id, "step 2")
+
+    world.wish(job_id, "pause")
+    job = world.wait_for_end(job_id)
+
+    assert job.state is JobState.PAUSED, world.describe(job_id)
+    assert world.attempt(job_id).exit_code == 0

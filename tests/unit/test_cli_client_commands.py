@@ -66,10 +66,22 @@ def test_submit_reads_standard_input_and_prints_json(server: ScriptedServer) -> 
     assert json.loads(answer.stdout) == SUBMITTED
 
 
+def test_errors_of_a_command_that_prints_json_are_json(server: ScriptedServer) -> None:
+    server.script(failure(409, {"code": "INVALID_STATE", "message": "it has ended"}))
+
+    answer = run("cancel", "job-1", "--json")
+
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert json.loads(answer.stderr)["error"] == {
+        "status": 409, "code": "INVALID_STATE", "message": "it has ended", "details": [],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("{", "no job document"), ("[1]", "no mapping"), ("a: [", "no job document"), ("at: 2026-01-01", "date"),
-     ('{"a": NaN}', "no job document")],
+     ('{"a": NaN}', "no job document"), ('{"a": {"b": 1, "b": 2}}', "'b' appears twice"),
+     ("a: 1\nc: {b: 1, b: 2}\n", "'b' appears twice")],
 )  # fmt: skip
 def test_submit_says_what_is_wrong_with_a_file(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "job.json").write_text(text)

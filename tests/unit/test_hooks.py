@@ -43,13 +43,19 @@ assert hooks.init() is run
 assert run.hyperparameters == {"lr": "3", "decay": "2"}, run.hyperparameters
 assert run.data_paths == ["/data/a.txt"]
 assert run.data_config == {"seed": 3}
+assert run.output_config == {"checkpoint": {"save_steps": 7}}
+assert run.training_config == {"evaluation": {"strategy": "no"}}
 assert run.model_path == "own"
 assert (run.rank, run.world_size) == (0, 1)
 assert run.resume_checkpoint() is None
 assert not run.should_stop()
 assert not run.should_checkpoint()
 """
-    ended = supervised(tmp_path, script, hyperparameters={"lr": "3"})
+    said = {
+        "output_config": {"checkpoint": {"save_steps": 7}},
+        "training_config": {"evaluation": {"strategy": "no"}},
+    }
+    ended = supervised(tmp_path, script, hyperparameters={"lr": "3"}, **said)
 
     assert ended.logs == [""]
     assert ended.exit_codes == [0]

@@ -153,8 +153,6 @@ REFUSED: list[tuple[str, Any, str, type[InvalidRequest]]] = [
     ("data_config.sources.0.split", "validation", "data_config.sources", BadSpec),
     ("data_config", {"sources": [{"path": "/srv/a.jsonl"}, {"path": "/srv/b.jsonl", "split": "validation"}],
                      "validation_split": 0.1}, "data_config.validation_split", BadSpec),
-    ("training_config", {**DOCUMENT["training_config"], **SCRIPT, "evaluation": {"strategy": "epoch"}},
-     "training_config.evaluation", BadSpec),
     ("resource_config.gpu_count", 0, "resource_config.gpu_count", BadSpec),
     ("resource_config", {"gpu_count": 1, "device_type": "cpu", "gpu_type": "a100"},
      "resource_config.gpu_type", BadSpec),
@@ -202,33 +200,6 @@ def test_a_custom_script_must_lie_below_a_root() -> None:
         spec_of(document)
 
     assert raised.value.field == "training_config.framework.custom_script_path"
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "default"),
-    [
-        ("training_config.evaluation", {"strategy": "steps", "steps": 5}, {"strategy": "no"}),
-        ("training_config.base_model.dtype", "bfloat16", "auto"),
-        ("output_config.checkpoint.save_steps", 7, 500),
-        ("output_config.checkpoint.save_strategy", "epoch", "steps"),
-    ],
-)
-def test_what_only_built_in_trainers_do_is_refused_for_scripts(path: str, value: Any, default: Any) -> None:
-    section, _, name = path.rpartition(".")
-
-    def with_value(chosen: Any) -> dict[str, Any]:
-        document: Any = custom()
-        node = document
-        for step in section.split("."):
-            node = node[step]
-        node[name] = chosen
-        return dict(document)
-
-    with pytest.raises(BadSpec, match="CUSTOM") as raised:
-        spec_of(with_value(value))
-
-    assert raised.value.field == path
-    spec_of(with_value(default))
 
 
 def test_sources_for_validation_are_validation_data() -> None:
