@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ assert run.resume_checkpoint() is None
 assert not run.should_stop()
 assert not run.should_checkpoint()
 """
-    said = {
+    said: dict[str, Any] = {
         "output_config": {"checkpoint": {"save_steps": 7}},
         "training_config": {"evaluation": {"strategy": "no"}},
     }
