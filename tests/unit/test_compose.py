@@ -91,7 +91,8 @@ def test_every_variable_for_our_parts_is_a_setting():
     for name in OURS:
         # Compose has filled ${…} in before they read it.
         given = {key: re.sub(r"\$\{.*?\}", "x", value) for key, value in SERVICES[name]["environment"].items()}
-        load_settings(given)
+        settings = load_settings(given)
+        assert settings.database.url == given["TRAINYARD_DATABASE_URL"]
 
 
 @pytest.mark.parametrize("name", ["node-cpu", "node-gpu"])

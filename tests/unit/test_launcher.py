@@ -233,10 +233,6 @@ def test_rank_that_ends_by_a_signal_without_a_name_is_reported(start):
     assert run.exits[0] == {"type": "rank_exit", "rank": 0, "exit_code": 168, "signal": "SIG40"}
 
 
-def test_process_that_we_may_not_signal_is_passed_over():
-    processes.kill([1], 0)  # type: ignore[arg-type]  # asks whether we may, as root we may
-
-
 @pytest.mark.parametrize(
     ("spec", "visible"),
     [

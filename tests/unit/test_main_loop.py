@@ -7,5 +7,8 @@ def test_thread_that_calls_after_the_end_is_not_disturbed():
     loop = MainLoop()
     loop.close()
 
-    loop.call(lambda: None)
+    called: list[bool] = []
+    loop.call(lambda: called.append(True))
     loop.wake()
+
+    assert called == []

@@ -166,6 +166,8 @@ def test_digest_depends_on_content_only(committed):
 def test_discard_of_nothing_is_fine(tmp_path):
     _manifest.discard(tmp_path / "nothing")
 
+    assert not (tmp_path / "nothing").exists()
+
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("swap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])

@@ -207,14 +207,14 @@ def test_sources_for_validation_are_validation_data() -> None:
     document["data_config"]["sources"].append({"path": "/srv/validation.jsonl", "split": "validation"})
     document["output_config"]["checkpoint"]["metric_for_best_model"] = "eval_loss"
 
-    spec_of(document)
+    assert spec_of(document).document["training_config"]["evaluation"] == {"strategy": "epoch"}
 
 
 def test_a_script_may_read_nothing_but_validation_data() -> None:
     document = custom()
     document["data_config"] = {"sources": [{"path": "/srv/v.jsonl", "split": "validation"}], "validation_split": 0.1}
 
-    spec_of(document)
+    assert spec_of(document).document["data_config"]["validation_split"] == 0.1
 
 
 @pytest.mark.parametrize("name", ["max_steps", "warmup_steps", "logging_steps", "eval_batch_size"])
@@ -262,7 +262,7 @@ def test_what_is_not_supported_yet_may_be_said_at_its_default(gap: Any) -> None:
     for value in (None, "", [], {}, *gap.allowed):
         document = changed(path, value)
         document["data_config"]["sources"].append({"path": "/srv/more.jsonl"})  # if the first is for validation
-        spec_of(document)
+        assert spec_of(document).name == document["name"]
 
 
 def test_gloo_is_for_cpu_slots_and_scripts() -> None:
