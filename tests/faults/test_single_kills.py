@@ -10,6 +10,8 @@ from tests.installations import counting_job, steps_said
 from tests.system import System, wait_for
 
 STEPS = 60
+# Supervisor, sandbox and script on a machine that is busy with other tests; 1 to 2 s on a calm one.
+START_SECONDS = 10
 
 
 def assert_completed_once(system: System, job_id: str, *, seconds: float = 60) -> list[tuple[int, int]]:
@@ -121,7 +123,7 @@ def test_the_loss_of_a_machine_moves_the_job_to_another_node(make_system: Callab
         seconds=40,
         what="training on the other node",
     )
-    assert moved[0][1] / 1e9 - lost_at < 20 + 3, "20 s and the script's own start"
+    assert moved[0][1] / 1e9 - lost_at < 20 + START_SECONDS
     assert moved[0][0] == 21, "from the last checkpoint"
     assert_completed_once(system, job_id)
     attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
