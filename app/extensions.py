@@ -1,6 +1,8 @@
 """The unbound database: nothing connects before `bind`, and one place knows how each database must be opened."""
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
+
+_LOCKED_PAUSE_SECONDS = 0.02
 
 
 class Database:
@@ -105,7 +109,8 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
         # The driver must not begin transactions by itself: a deferred BEGIN that writes later can fail with
         # SQLITE_BUSY_SNAPSHOT, which no busy timeout helps against. `_begin` below begins them.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
+        _use_wal(connection, busy_seconds)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
@@ -114,3 +119,17 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(connection: Any, busy_seconds: float) -> None:
+    """A new file's first connections may all switch it at once, and for that SQLite does not wait by itself."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_LOCKED_PAUSE_SECONDS)
+        else:
+            return
