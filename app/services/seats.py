@@ -35,14 +35,14 @@ class PlannerSeat:
         checked = self._held_since_check
         if checked is not None and now_seconds - checked < RENEW_SECONDS:
             return True
-        self._held_since_check = None
+        # Until the answer is there the old one stands: the reaper, which asks `is_mine`, would start counting anew.
         try:
             mine = self._keep_or_take(now_seconds)
         except Exception:
+            self._held_since_check = None
             self._watch.reset()  # time in which nobody could look does not count against the holder
             raise
-        if mine:
-            self._held_since_check = now_seconds
+        self._held_since_check = now_seconds if mine else None
         return mine
 
     def _keep_or_take(self, now_seconds: float) -> bool:

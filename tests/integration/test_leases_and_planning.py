@@ -9,9 +9,10 @@ from app.domain.errors import LeaseLost
 from app.domain.job_state import JobState
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.models import Attempt, Node
+from app.models import Attempt, Node, ProcessBeat
 from app.services import attempts, controls, leases, lifecycle, nodes, scheduling, telemetry
 from app.services.attempts import Outcome
+from app.services.seats import PlannerSeat
 from app.services.telemetry import Progress, Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
@@ -286,3 +287,19 @@ def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Da
     heir = make_job(database, state=JobState.QUEUED, resume_checkpoint_id=start.checkpoint_id)
 
     assert start_attempt(database, heir).threads_per_rank == 1
+
+
+def test_the_seat_stays_held_while_its_renewal_is_under_way(database: Database) -> None:
+    seat = PlannerSeat(database, "me")
+    seat.hold(0.0)
+    renewal = threading.Thread(target=lambda: seat.hold(10.0))
+
+    with database.write() as session:
+        session.get_one(ProcessBeat, scheduling.PLANNER, with_for_update=True)
+        renewal.start()
+        renewal.join(0.3)  # it now waits for us
+        held = seat.is_mine
+    renewal.join()
+
+    assert held
+    assert seat.is_mine
