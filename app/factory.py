@@ -2,7 +2,22 @@
 
 from flask import Flask, Response
 
-from app.api import access, auth, cluster, errors, events, health, jobs, logs, metrics, not_built, openapi, results
+from app.api import (
+    access,
+    auth,
+    cluster,
+    data,
+    errors,
+    events,
+    health,
+    jobs,
+    logs,
+    metrics,
+    not_built,
+    openapi,
+    results,
+    tables,
+)
 from app.api.context import BASES, EXTENSION, Backend
 from app.api.envelope import request_id
 from app.api.operation import operation_of
@@ -22,7 +37,7 @@ from config.settings import Settings, load_settings
 # Each is served under every base path.
 BLUEPRINTS = (
     jobs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint, cluster.blueprint,
-    access.blueprint, openapi.blueprint, not_built.blueprint,
+    data.blueprint, access.blueprint, tables.blueprint, openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
 HEADERS = {
     "Cache-Control": "private, no-store",

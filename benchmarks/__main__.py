@@ -4,7 +4,12 @@ import importlib
 import sys
 
 # Name → module with a `main(arguments)`; docs/benchmarks holds what they printed.
-BENCHMARKS = {"footprint": "benchmarks.footprint"}
+BENCHMARKS = {
+    "data_memory": "benchmarks.data_memory",
+    "footprint": "benchmarks.footprint",
+    "metrics": "benchmarks.metrics",
+    "overhead": "benchmarks.overhead",
+}
 
 
 def main(names: list[str]) -> None:

@@ -6,11 +6,14 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from config import value_rules as rules
+from config.fetching import CacheSettings, FetchSettings
+from config.fields import setting
+from config.publishing import PublishSettings
 
 
 class SettingsError(Exception):
@@ -19,14 +22,6 @@ class SettingsError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("invalid settings:\n  " + "\n  ".join(problems))
         self.problems = problems
-
-
-def setting(default: Any, meaning: str, rule: rules.Rule | None = None) -> Any:
-    """A field with its default, the sentence that ``docs/operations.md`` prints for it, and what values must be like.
-
-    ``…_seconds`` must be positive and finite without being told so.
-    """
-    return field(default=default, metadata={"meaning": meaning, "rule": rule})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +53,6 @@ class StorageSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FetchSettings:
-    allow: tuple[str, ...] = setting((), "comma-separated hosts or networks that URIs may name although private")
-
-
-@dataclass(frozen=True, kw_only=True)
 class LeaseSettings:
     ttl_seconds: float = setting(15.0, "a lease whose counter stands still this long is taken away")
     renew_seconds: float = setting(2.0, "how often a supervisor renews its lease and reads its job's wishes")
@@ -78,6 +68,23 @@ class SchedulerSettings:
     resend_seconds: float = setting(5.0, "a dispatched attempt nobody claimed is announced again after this long")
     retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
     retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightSettings:
+    enabled: bool = setting(True, "coordinators look at model and data of a built-in trainer before a job may wait")
+    rows: int = setting(1000, "records of each source that are read and tokenized then", rules.at_least_one)
+    fetch_bytes: int = setting(
+        64 << 20,
+        "data behind URIs, and models without their weights, are fetched for it up to this size",
+        rules.not_negative,
+    )
+    timeout_seconds: float = setting(120.0, "a look that takes longer is given up, and the job left to its node")
+    memory_mb: int = setting(
+        4096, "memory that one look may use; beyond it the job is left to its node", rules.at_least_one
+    )
+    processes: int = setting(0, "looks at the same time; 0: half of the cores, at most 2", rules.not_negative)
+    waiting: int = setting(20, "with so many different looks waiting, jobs are left to their nodes", rules.at_least_one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +142,11 @@ class Settings:
     broker: BrokerSettings
     storage: StorageSettings
     fetch: FetchSettings
+    cache: CacheSettings
+    publish: PublishSettings
     lease: LeaseSettings
     scheduler: SchedulerSettings
+    preflight: PreflightSettings
     api: ApiSettings
     node: NodeSettings
     security: SecuritySettings
@@ -166,7 +176,11 @@ class Settings:
 
 
 # Variables of the same prefix that other parts read: the client's two, and what a rank finds in its environment.
-CLIENT_VARIABLES = frozenset({"TRAINYARD_URL", "TRAINYARD_API_KEY"})
+# The submitting user's own tokens for storage: variable → what each is for.
+TOKEN_VARIABLES = {
+    "TRAINYARD_SCAIDRIVE_TOKEN": "scaidrive", "TRAINYARD_SCAIATLAS_TOKEN": "scaiatlas", "TRAINYARD_USER_TOKEN": "user",
+}  # fmt: skip
+CLIENT_VARIABLES = frozenset({"TRAINYARD_URL", "TRAINYARD_API_KEY", *TOKEN_VARIABLES})
 RANK_VARIABLES = frozenset(
     {
         "TRAINYARD_JOB_ID",
@@ -221,6 +235,12 @@ def client_environment(environ: Mapping[str, str] | None = None) -> tuple[str, s
     return env.get("TRAINYARD_URL", ""), env.get("TRAINYARD_API_KEY", "")
 
 
+def client_tokens(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The user's tokens for storage that client commands were given by environment, by what they are for."""
+    env = os.environ if environ is None else environ
+    return {name: env[variable] for variable, name in TOKEN_VARIABLES.items() if env.get(variable)}
+
+
 def settings_table() -> list[tuple[str, str, str]]:
     """(variable, default, meaning) of every setting, in the order of the classes."""
     rows = []
@@ -266,7 +286,7 @@ def _parse_bool(raw: str) -> bool:
     return values[raw.lower()]
 
 
-_SECRET = frozenset({"password", "secret_key"})
+_SECRET = frozenset({"password", "secret_key", "s3_secret", "oci_secret", "obs_secret", "token_exchange_secret"})
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
@@ -327,6 +347,10 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
     if settings.api.max_streams >= settings.api.threads:
         problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
+    for scheme in ("s3", "oci", "obs"):
+        if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):
+            names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"
+            problems.append(f"{names}: one of them does not do without the other")
     if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
         # Without it redis-py accepts any certificate and only logs a warning.
         problems.append("TRAINYARD_BROKER_URL: rediss:// needs ?ssl_cert_reqs=required&ssl_ca_certs=FILE")

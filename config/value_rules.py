@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 Rule = Callable[[Any], None]
 
@@ -32,6 +33,19 @@ def port(value: int) -> None:
 def at_least_one(value: int) -> None:
     if value < 1:
         raise ValueError("expected a number from 1")
+
+
+def not_negative(value: int) -> None:
+    if value < 0:
+        raise ValueError("expected a number from 0")
+
+
+def http_url(value: str) -> None:
+    """Empty means that there is none."""
+    parts = urlsplit(value)
+    more = parts.username or parts.password or parts.query or parts.fragment
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname or more):
+        raise ValueError("expected a URL like https://host/path, with nothing else in it")
 
 
 def log_level(value: str) -> None:

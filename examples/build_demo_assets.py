@@ -3,10 +3,11 @@
     python -m examples.build_demo_assets --out DIR
 
 The text is Python's own: every documented function of the standard library gives one record, its
-signature as the prompt and the first sentence of its docstring as the completion. A byte-level BPE
-tokenizer is trained on that text, and a Llama of about a million random weights is made for it.
-Everything is deterministic. A directory that is already complete is left as it is. Prints one line
-of JSON: {"model": …, "train": …, "validation": …, "chat": …, "text": …, "prompt": …}.
+signature as the prompt and the first sentence of its docstring as the completion. The same records
+are written in every shape and format that jobs read. A byte-level BPE tokenizer is trained on
+them, and a Llama of about a million random weights is made for it. Everything is deterministic. A
+directory that is already complete is left as it is. Prints one line of JSON: {"model": …,
+"train": …, "validation": …, … , "prompt": …}, a path for each file.
 """
 
 import argparse
@@ -18,16 +19,20 @@ import random
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from examples.demo_data import FILES, Documented, write
+
 PROMPT = 'def get_name(self, default=None):\n    """'
+MODEL = "model"
 _SEED = 7
 _VOCABULARY = 1024
 _SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
-_VALIDATION_RECORDS = 200
 _LONGEST_CHARACTERS = 80
 _SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "turtledemo"})
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def main() -> None:
@@ -35,12 +40,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="directory to build in, kept for the next time")
     out = parser.parse_args().out.resolve()
-    if not (out / "model").is_dir():
-        if out.is_dir() and any(out.iterdir()):
+    places = {name: out / file for name, file in {MODEL: MODEL, **FILES}.items()}
+    if not all(place.exists() for place in places.values()):
+        if out.is_dir() and any(out.iterdir()) and not places[MODEL].is_dir():
             parser.error(f"{out} holds something else; name a new or an empty directory")
         build(out)
-    names = {"model": "model", **{name: f"{name}.jsonl" for name in ("train", "validation", "chat", "text")}}
-    print(json.dumps({**{key: str(out / name) for key, name in names.items()}, "prompt": PROMPT}))
+    print(json.dumps({**{name: str(place) for name, place in places.items()}, "prompt": PROMPT}))
 
 
 def build(out: Path) -> None:
@@ -48,36 +53,30 @@ def build(out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".demo-", dir=out.parent))
     try:
-        pairs = sorted(set(documented_functions()))
-        random.Random(_SEED).shuffle(pairs)
-        write_records(draft, pairs)
-        build_model(draft / "model", [prompt + completion for prompt, completion in pairs])
+        functions, classes = documented()
+        random.Random(_SEED).shuffle(functions)
+        write(draft, functions, classes)
+        build_model(draft / MODEL, [each.prompt + each.completion for each in functions])
         draft.chmod(0o755)
-        with contextlib.suppress(OSError):  # another process was faster; what it built is the same
-            draft.rename(out)
+        _put(draft, out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def documented_functions() -> Iterator[tuple[str, str]]:
-    """(signature, first sentence of the docstring) of the standard library, read and never imported."""
+def documented() -> tuple[list[Documented], list[Documented]]:
+    """Functions and classes of the standard library, read and never imported; each text once, sorted."""
     library = Path(sysconfig.get_path("stdlib"))
+    functions: dict[tuple[str, str], Documented] = {}
+    classes: dict[tuple[str, str], Documented] = {}
     for path in sorted(library.rglob("*.py")):
         if _SKIPPED.isdisjoint(path.relative_to(library).parts):
-            yield from _functions(path)
+            for node, found in _definitions(path, path.relative_to(library).parts[0].removesuffix(".py")):
+                kind = classes if isinstance(node, ast.ClassDef) else functions
+                kind.setdefault((found.prompt, found.completion), found)
+    return sorted(functions.values()), sorted(classes.values())
 
 
-def write_records(directory: Path, pairs: list[tuple[str, str]]) -> None:
-    """The same records in the three shapes that supervised fine-tuning reads."""
-    records = [{"prompt": prompt, "completion": completion} for prompt, completion in pairs]
-    _write(directory / "validation.jsonl", records[:_VALIDATION_RECORDS])
-    records = records[_VALIDATION_RECORDS:]
-    _write(directory / "train.jsonl", records)
-    _write(directory / "text.jsonl", [{"text": record["prompt"] + record["completion"]} for record in records])
-    _write(directory / "chat.jsonl", [_conversation(record) for record in records])
-
-
-def build_model(directory: Path, texts: list[str]) -> None:
+def build_model(directory: Path, texts: Sequence[str]) -> None:
     """A tokenizer trained on `texts` and a Llama that knows nothing yet."""
     # Imported here, so that asking for what is already there costs no seconds.
     import torch  # noqa: PLC0415
@@ -118,34 +117,37 @@ def build_model(directory: Path, texts: list[str]) -> None:
         path.chmod(0o644)
 
 
-def _functions(path: Path) -> Iterator[tuple[str, str]]:
+def _put(draft: Path, out: Path) -> None:
+    with contextlib.suppress(OSError):  # another process was faster; what it built is the same
+        draft.rename(out)
+        return
+    for path in draft.iterdir():  # an earlier version built less
+        if not (out / path.name).exists():
+            path.rename(out / path.name)
+
+
+def _definitions(path: Path, module: str) -> Iterator[tuple[Definition, Documented]]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError):
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            signature = f"def {node.name}({ast.unparse(node.args)}):"
-            sentence = _first_sentence(ast.get_docstring(node) or "")
+        if isinstance(node, Definition):
+            signature, sentence = _signature(node), _first_sentence(ast.get_docstring(node) or "")
             if sentence and max(len(signature), len(sentence)) <= _LONGEST_CHARACTERS:
-                yield f'{signature}\n    """', f'{sentence}"""'
+                yield node, Documented(f'{signature}\n    """', f'{sentence}"""', module)
+
+
+def _signature(node: Definition) -> str:
+    if isinstance(node, ast.ClassDef):
+        return f"class {node.name}({', '.join(map(ast.unparse, node.bases))}):"
+    return f"def {node.name}({ast.unparse(node.args)}):"
 
 
 def _first_sentence(docstring: str) -> str:
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
     sentence = paragraph.partition(". ")[0].rstrip(".")
     return f"{sentence}." if len(sentence) > 15 and sentence.isascii() else ""
-
-
-def _conversation(record: dict[str, str]) -> dict[str, list[dict[str, str]]]:
-    signature, _, _ = record["prompt"].partition("\n")
-    answer = record["completion"].removesuffix('"""')
-    turns = (("user", f"What does this function do?\n{signature}"), ("assistant", answer))
-    return {"messages": [{"role": role, "content": content} for role, content in turns]}
-
-
-def _write(path: Path, records: list[dict[str, str]] | list[dict[str, list[dict[str, str]]]]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
 if __name__ == "__main__":

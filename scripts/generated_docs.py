@@ -4,12 +4,16 @@ A generated part stands between ``<!-- generated: name -->`` and ``<!-- end -->`
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from app.domain import hyperparameters
 from app.domain.errors import ERROR_TYPES
+from app.domain.hyperparameters import Hyperparameter
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
 from config.settings import CLIENT_VARIABLES, settings_table
+from scripts.document_fields import SECTIONS, cell, fields_of
 
 ROOT = Path(__file__).parent.parent
 # Ways out of the normal course. They leave so many states that arrows would hide the course: the matrix has them.
@@ -63,6 +67,19 @@ def error_types() -> str:
     return "\n".join(["| `error_type` | meaning |", "|---|---|", *rows])
 
 
+def training_hyperparameters() -> str:
+    """What every built-in trainer knows, then what each type of training knows besides."""
+    tables = hyperparameters.TABLES
+    common = [item for item in next(iter(tables.values())) if all(item in table for table in tables.values())]
+    types: dict[tuple[Hyperparameter, ...], list[str]] = {}
+    for (_, name), table in tables.items():
+        names = types.setdefault(tuple(item for item in table if item not in common), [])
+        names.extend([name] if name not in names else [])
+    parts = [f"Every type:\n\n{_hyperparameter_table(common)}"]
+    parts += [f"{' and '.join(names)}:\n\n{_hyperparameter_table(items)}" for items, names in types.items() if items]
+    return "\n\n".join(parts)
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/lifecycle.md": {
         "diagram": lifecycle_diagram,
@@ -71,6 +88,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/operations.md": {"settings": settings, "client variables": client_variables},
     "docs/api.md": {"error types": error_types},
+    "docs/training.md": {
+        "hyperparameters": training_hyperparameters,
+        **{name: partial(fields_of, name) for name in SECTIONS},
+    },
 }
 
 
@@ -105,6 +126,32 @@ def _is_normal_course(before: JobState, after: JobState) -> bool:
 
 def _in_order(states: frozenset[JobState]) -> str:
     return ", ".join(state for state in JobState if state in states)
+
+
+def _hyperparameter_table(items: Sequence[Hyperparameter]) -> str:
+    rows = [f"| `{item.name}` | {_value(item)} | {_default(item)} | {cell(_meaning(item))} |" for item in items]
+    return "\n".join(["| name | value | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _value(item: Hyperparameter) -> str:
+    # That steps are counted in 32 bits is no limit that anybody reaches.
+    return cell(item.expected.removesuffix(f" and <= {hyperparameters.LARGEST_WHOLE}"))
+
+
+def _meaning(item: Hyperparameter) -> str:
+    if item.only_with is None:
+        return item.meaning
+    other, values = item.only_with
+    choices = next(each.choices for table in hyperparameters.TABLES.values() for each in table if each.name == other)
+    others = [choice for choice in choices if choice not in values]
+    is_shorter = 0 < len(others) < len(values)
+    said = f"not with {other} {', '.join(others)}" if is_shorter else f"only with {other} {', '.join(map(str, values))}"
+    return f"{item.meaning}; {said}"
+
+
+def _default(item: Hyperparameter) -> str:
+    text = str(item.default).lower() if isinstance(item.default, bool) else f"{item.default}"
+    return _code(text)
 
 
 def _code(value: str) -> str:

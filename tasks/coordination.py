@@ -1,4 +1,5 @@
-"""What a coordinator does without any message: planning, reaping, mirroring and housekeeping, each in its own thread.
+"""What a coordinator does without any message: planning, inspecting, reaping, mirroring and housekeeping, each in its
+own thread.
 
 All of it reads the database and nothing else, so it goes on when the broker is away from the start.
 """
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.migrations.versioning import is_current
-from app.services import admission, housekeeping, queues, scheduling
+from app.services import admission, housekeeping, inspections, queues, scheduling
 from app.services.leftovers import Sweep
 from app.services.reading import reading_rules
 from app.services.reaping import Reaper
@@ -16,6 +17,7 @@ from app.services.scheduling import Dispatched
 from app.services.seats import PlannerSeat, own_identity
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.celery_app import Runtime
+from tasks.inspecting import Inspector, looking_of
 from tasks.loops import Loop
 from tasks.mirror import Mirror
 
@@ -44,6 +46,7 @@ class Coordination:
         self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
         self._due: dict[str, float] = {}
         self._planner = Loop("planner", self._plan, poll)
+        self._inspector = Inspector(runtime, name)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops = [
             self._planner,
@@ -54,13 +57,14 @@ class Coordination:
         ]
 
     def start(self) -> None:
-        self._runtime.on_admitted = lambda _job_id: self._planner.wake()
+        self._runtime.on_admitted = lambda _job_id: self._go_on()
         self._gate.start()
 
     def stop(self) -> None:
-        for loop in (self._gate, *self._loops):
+        loops: list[Loop | Inspector] = [self._gate, *self._loops, self._inspector]
+        for loop in loops:
             loop.stop()
-        for loop in (self._gate, *self._loops):
+        for loop in loops:
             loop.join()
 
     def _start_once_there(self) -> None:
@@ -69,16 +73,23 @@ class Coordination:
             self._gate.stop()
             for loop in self._loops:
                 loop.start()
+            self._inspector.start()
+
+    def _go_on(self) -> None:
+        """With a job that was let in, or handed to an inspection."""
+        self._inspector.wake()
+        self._planner.wake()
 
     def _plan(self) -> None:
         now = time.monotonic()
         if not self._seat.hold(now):
             return
-        db = self._runtime.database
-        admission.admit_waiting(db, reading_rules(self._runtime.settings))
+        db, settings = self._runtime.database, self._runtime.settings
+        if admission.admit_waiting(db, reading_rules(settings), looking=looking_of(settings)):
+            self._inspector.wake()
         self._ring(scheduling.plan_once(db))
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
-            resend = self._runtime.settings.scheduler.resend_seconds
+            resend = settings.scheduler.resend_seconds
             self._ring(scheduling.unannounced(db, older_than_seconds=resend))
 
     def _ring(self, dispatched: list[Dispatched]) -> None:
@@ -95,6 +106,7 @@ class Coordination:
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)
             housekeeping.drop_dead_coordinators(self._runtime.database)
+            inspections.drop_old(self._runtime.database)
 
     def _sweep(self) -> None:
         if self._seat.is_mine:

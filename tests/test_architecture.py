@@ -32,7 +32,10 @@ ENVIRONMENT = {
     "workers/spawning.py": "hands it on to supervisors",
     "workers/run_context.py": "runs in a rank, whose variables are its interface",
     "workers/trainers/distributed.py": "the same, with torchrun's variables",
-    "workers/hub_fetch.py": "HF_ENDPOINT is huggingface_hub's",
+    "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
+    "workers/fetching/asking.py": "hands a part of it on to the child that fetches",
+    "workers/fetching/filesystems.py": "closes botocore's ways to other credentials than the settings'",
+    "workers/fetching/hub.py": "HF_ENDPOINT is huggingface_hub's",
     "workers/inventory.py": "CUDA_VISIBLE_DEVICES is CUDA's",
 }
 

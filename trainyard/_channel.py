@@ -100,7 +100,7 @@ class Channel:
         self._rank = rank
         self._on_command = on_command
         self._on_closed = on_closed
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | Message] = []
         self._waiting_bytes = 0
         self._writing = False
         self._urgent = False
@@ -126,13 +126,25 @@ class Channel:
     def send(self, type_: str, **fields: Any) -> None:
         """Queue one message; waits only while 8 MiB are unsent. Raises ChannelClosed."""
         line = encode({"type": type_, "rank": self._rank, **fields})
+        self._queue(line, len(line))
+
+    def send_later(self, type_: str, fields: Message, *, size_bytes: int) -> None:
+        """As `send`, encoded by the writer's thread: the caller has a step to make.
+
+        `fields` must not change any more and hold nothing but text and numbers; their size is a guess.
+        """
+        self._queue({"type": type_, "rank": self._rank, **fields}, size_bytes)
+
+    def _queue(self, message: bytes | Message, size_bytes: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._waiting_bytes < _MAX_WAITING_BYTES)
+            if self._waiting_bytes >= _MAX_WAITING_BYTES:
+                self._changed.wait_for(lambda: self._closed or self._waiting_bytes < _MAX_WAITING_BYTES)
             if self._closed:
                 raise ChannelClosed("the supervisor has closed the channel")
-            self._waiting.append(line)
-            self._waiting_bytes += len(line)
-            self._changed.notify_all()
+            self._waiting.append(message)
+            self._waiting_bytes += size_bytes
+            if len(self._waiting) == 1:  # else the writer knows already that there is something
+                self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = 10.0) -> bool:
         """Wait until all that is queued is with the kernel; False if it was not or nobody reads."""
@@ -157,14 +169,14 @@ class Channel:
     def _write(self) -> None:
         while lines := self._next_lines():
             try:
-                self._socket.sendall(b"".join(lines))
+                self._socket.sendall(b"".join(line if isinstance(line, bytes) else encode(line) for line in lines))
             except OSError:
                 self._lost()
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
 
-    def _next_lines(self) -> list[bytes]:
+    def _next_lines(self) -> list[bytes | Message]:
         """What to write next, after a moment for more to gather; nothing once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)

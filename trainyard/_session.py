@@ -13,6 +13,7 @@ from trainyard._channel import Channel
 from trainyard._wishes import CheckpointNotSaved, Wishes
 
 _PROGRESS_SECONDS = 0.5
+_METRIC_BYTES = 64  # about, of a name with its value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,8 @@ class SupervisedSession:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads and values:
-            self._channel.send("metric", step=step, at=_now(), values=dict(values))
+            fields = {"step": step, "at": _now(), "values": {str(name): value for name, value in values.items()}}
+            self._channel.send_later("metric", fields, size_bytes=_METRIC_BYTES * (1 + len(values)))
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         """Make `tmp_dir` a complete checkpoint and offer it to the supervisor; returns its path.

@@ -34,6 +34,7 @@ SUBMIT_TRIES = 3
 PATIENCE_SECONDS = 60.0
 # Too many requests, and not ready yet: with a time after which to ask again.
 BUSY = (429, 503)
+TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,15 @@ class Client:
 
     # Jobs
 
-    def submit(self, document: Mapping[str, Any], *, idempotency_key: str = "") -> Submitted:
-        """Hand in a job. A broken connection is tried again, never making a second job; a busy server is waited for."""
+    def submit(
+        self, document: Mapping[str, Any], *, idempotency_key: str = "", tokens: Mapping[str, str] | None = None
+    ) -> Submitted:
+        """Hand in a job. A broken connection is tried again, never making a second job; a busy server is waited for.
+
+        ``tokens`` open the user's own storage: those of ``TOKEN_HEADERS``.
+        """
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        headers |= {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}
         patience = _Patience()
         tries_left = SUBMIT_TRIES
         while True:

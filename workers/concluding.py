@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.domain.errors import LeaseLost, StaleJob
@@ -16,10 +17,14 @@ from app.storage.storage import Storage
 from config.settings import Settings
 from workers.checkpoint_store import CheckpointStore
 from workers.database_errors import passes
+from workers.event_store import EventStore
 from workers.failures import AttemptFailed
 from workers.log_store import LogStore
+from workers.main_loop import MainLoop
 from workers.messages import clean_text
 from workers.outcomes import Sightings, Verdict, judge
+from workers.publishing.delivering import deliver
+from workers.publishing.publication import wishes_of
 from workers.ranks import Ranks
 from workers.renewal import Renewal
 from workers.reports import Note, Reporter
@@ -48,7 +53,10 @@ class Attempt:
     reporter: Reporter
     checkpoints: CheckpointStore
     logs: LogStore
+    events: EventStore
     renewal: Renewal
+    loop: MainLoop
+    lost: Callable[[], bool]
     began: float
 
 
@@ -65,9 +73,12 @@ def conclude(attempt: Attempt) -> JobState:
             model = _export(attempt)
         except AttemptFailed as error:
             verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
-    _report_the_last(attempt, verdict)
+    if model.artifacts and wishes_of(attempt.work):
+        verdict, model = deliver(attempt, verdict, model)
+    _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
     attempt.logs.close(LOG_SECONDS)
+    attempt.events.close(LOG_SECONDS)
     attempt.renewal.unfence()
     return _finish(attempt, verdict, model)
 
@@ -77,12 +88,15 @@ def _export(attempt: Attempt) -> StoredModel:
     seen = attempt.seen
     output = find_output(attempt.run.output, custom=seen.custom)
     attempt.ranks.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
-    return store_model(attempt.storage, attempt.work.job_id, output, seen.result)
+    wished = bool(wishes_of(attempt.work))
+    if wished and not output.files:
+        attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
+    return store_model(attempt.storage, attempt.work.job_id, output, seen.result, keep=wished)
 
 
-def _report_the_last(attempt: Attempt, verdict: Verdict) -> None:
+def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> None:
     result, reporter = attempt.seen.result, attempt.reporter
-    if result is not None and result.stopped is None and verdict.kind == "completed":
+    if result is not None and result.stopped is None and finished:
         attempt.ranks.report_end(result)
     for gone in attempt.seen.exits:
         if gone.exit_code != 0 and verdict.kind == "failed":
@@ -134,6 +148,6 @@ def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
         related_task=verdict.related_task,
         end_step=attempt.ranks.last_step if result is None or result.step is None else result.step,
         ran_seconds=round(time.monotonic() - attempt.began, 3),
-        report=model.report(written) if verdict.kind == "completed" else {},
+        report=model.report(written) if verdict.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
     )

@@ -87,7 +87,7 @@ def launch(plan: LaunchPlan) -> Launched:
     try:
         process = subprocess.Popen(
             plan.sandbox.enclose(
-                _agent_command(plan, writers, theirs.fileno()), replace(plan.view, libraries=_libraries())
+                _agent_command(plan, writers, theirs.fileno()), replace(plan.view, libraries=inherited_libraries())
             ),
             env=_agent_environment(plan),
             cwd=plan.view.run_dir,
@@ -115,12 +115,9 @@ def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> lis
 
 
 def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
-    passed_on = {
-        name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
-    }
     work = plan.view.run_dir / "work"
     environment = {
-        **passed_on,
+        **inherited_environment(),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
@@ -135,7 +132,15 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     return environment
 
 
-def _libraries() -> tuple[Path, ...]:
+def inherited_environment() -> dict[str, str]:
+    """What of our own environment a process in the sandbox may have."""
+    return {
+        name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+    }
+
+
+def inherited_libraries() -> tuple[Path, ...]:
+    """What of it names places that such a process has to read."""
     return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
 
 

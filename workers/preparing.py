@@ -1,8 +1,7 @@
 """Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
 
-import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +13,36 @@ from app.services.reading import reading_rules
 from app.storage.storage import Storage
 from config.settings import Settings
 from workers.failures import AttemptFailed
+from workers.fetching.uris import shown
 from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
-from workers.resolving import NO_MODEL, Library, Model, find_data, find_model, find_script
-from workers.resuming import StartPoint, choose_start
+from workers.library import Data, Library, Sources
+from workers.publishing.checking import check_output
+from workers.resolving import NO_MODEL, DataWish, ModelWish, find, find_script
+from workers.resuming import StartPoint, choose_start, refuse_changed_data
 from workers.run_directory import RunDirectory, write_atomically
 from workers.sandbox import View, choose_sandbox
+from workers.sealed import opened_secrets
 
 ENVIRONMENT = "training_config.environment."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """An attempt that can be launched."""
+    """An attempt that can be launched. What was fetched for it stays as long as its supervisor lives."""
 
     plan: LaunchPlan
     start: StartPoint
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """What was found on this machine."""
-
-    model: Model | None
-    tokenizer: Model | None
-    data: tuple[Path, ...]
-    script: Path | None
-
-    @property
-    def readable(self) -> tuple[Path, ...]:
-        models = tuple(found.visible for found in (self.model, self.tokenizer) if found is not None)
-        return models + self.data
-
-
 def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory) -> Prepared:
     """Find and check everything, and write spec.json. Raises AttemptFailed with the precise cause."""
-    sources = find_sources(library_for(settings, db, work.project), work.framework, work.spec)
+    check_output(settings, work)  # first: it is quick, and what is fetched next may not be
+    secrets = opened_secrets(settings, work.sealed_secrets)
+    library = library_for(settings, db, work.project, secrets)
+    sources = find_sources(library, work.framework, work.spec)
     start = choose_start(storage, work.resume, run.path / "resume")
+    refuse_changed_data(start, sources.data)
     spec = make_spec(work, run, sources, start)
     write_atomically(run.spec, spec)
     resume = (start.path,) if start.path is not None else ()
@@ -68,7 +60,7 @@ def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run:
         spec_path=run.spec,
         view=view,
         sandbox=choose_sandbox(settings.node.sandbox),
-        job_environment=job_environment(settings, work),
+        job_environment=job_environment(work.spec, secrets),
     )
     return Prepared(plan=plan, start=start)
 
@@ -87,31 +79,62 @@ def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
     return tuple(places)
 
 
-def library_for(settings: Settings, db: Database, project: str) -> Library:
-    """What this project's jobs may read on this node."""
+def library_for(settings: Settings, db: Database, project: str, secrets: Mapping[str, str] | None = None) -> Library:
+    """What this project's jobs may read on this node; ``secrets`` are the job's, opened."""
 
     def project_of_job(job_id: str) -> str | None:
         with db.read() as session:
             job = session.get(Job, job_id)
             return job.project if job is not None else None
 
-    cache_dir = settings.data.dir.resolve() / "cache" / "hub"
-    return Library(rules=reading_rules(settings), cache_dir=cache_dir, project=project, project_of_job=project_of_job)
+    return Library(
+        rules=reading_rules(settings), cache_dir=settings.data.dir.resolve() / "cache", project=project,
+        project_of_job=project_of_job, fetch=settings.fetch, cache=settings.cache, secrets=secrets or {},
+    )  # fmt: skip
 
 
 def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
-    """The job's model, data and script on this machine. Raises AttemptFailed."""
+    """The job's model, data and script on this machine, fetched where need be. Raises AttemptFailed."""
     training, base = spec["training_config"], spec["training_config"]["base_model"]
     custom = framework == hyperparameters.CUSTOM
-    model_id, tokenizer_id = base["model_id"], base.get("tokenizer_id")
-    without_model = custom and model_id == NO_MODEL
     script = training["framework"].get("custom_script_path") if custom else None
+    found_script = find_script(library, script) if script else None
+    models, data = find(library, model_wishes(base, custom=custom), data_wishes(spec["data_config"], custom=custom))
+    without_model = custom and base["model_id"] == NO_MODEL
     return Sources(
-        script=find_script(library, script) if script else None,
-        data=tuple(find_data(library, source["path"], directories=custom) for source in spec["data_config"]["sources"]),
-        model=None if without_model else find_model(library, model_id, base.get("revision")),
-        tokenizer=find_model(library, tokenizer_id) if tokenizer_id else None,
+        model=None if without_model else models[0],
+        tokenizer=models[-1] if base.get("tokenizer_id") else None,
+        data=tuple(data),
+        script=found_script,
     )
+
+
+def model_wishes(base: Mapping[str, Any], *, custom: bool) -> list[ModelWish]:
+    """The model, unless a script brings its own, and its tokenizer, if another one is named."""
+    without_model = custom and base["model_id"] == NO_MODEL
+    model = ModelWish(model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"))
+    tokenizer = [ModelWish(model_id=base["tokenizer_id"])] if base.get("tokenizer_id") else []
+    return tokenizer if without_model else [model, *tokenizer]
+
+
+def data_wishes(data_config: Mapping[str, Any], *, custom: bool) -> list[DataWish]:
+    """In the order of data_config.sources."""
+    return [
+        DataWish(location=each["path"], format=each.get("format"), split=each.get("split"), custom=custom)
+        for each in data_config["sources"]
+    ]
+
+
+def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
+    """The part of spec.json that names the files of each source."""
+    return [
+        {
+            "location": shown(source.location),
+            "files": [{**asdict(file), "path": str(file.path)} for file in source.files],
+            "sha256": source.sha256,
+        }
+        for source in data
+    ]
 
 
 def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
@@ -133,7 +156,8 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "hyperparameters": _hyperparameters(work),
         "model_path": str(sources.model.path) if sources.model is not None else "",
         "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
-        "data_paths": [str(path) for path in sources.data],
+        "data_paths": [str(source.path) for source in sources.data],
+        "sources": sources_document(sources.data),
         "script": str(run.path / "code" / sources.script.name) if sources.script is not None else "",
         "device_type": "cuda" if on_gpus else "cpu",
         "device_indices": indices,
@@ -145,14 +169,9 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
     }
 
 
-def job_environment(settings: Settings, work: Work) -> dict[str, str]:
-    """The variables that the job asked for, its secrets opened."""
-    environment = dict(work.spec["training_config"].get("environment") or {})
-    if not work.sealed_secrets:
-        return environment
-    # By name: cryptography takes 2 MB of every supervisor, and few jobs have secrets.
-    box = importlib.import_module("app.security.secrets").SecretBox(settings.security.secret_key)
-    secrets = box.open(work.sealed_secrets)
+def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the job asked for, the secret ones too."""
+    environment = dict(spec["training_config"].get("environment") or {})
     opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
     return environment | opened
 

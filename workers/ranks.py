@@ -4,7 +4,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from trainyard._channel import LineDecoder, Message
 from workers import messages
 from workers.channel import ChannelServer, Connection
 from workers.checkpoint_store import CheckpointStore
+from workers.eta import Eta
+from workers.event_store import EventStore
 from workers.launcher import Launched, launch
 from workers.log_lines import LogNumbering
 from workers.log_store import LogStore
@@ -25,6 +28,7 @@ from workers.outcomes import Sightings
 from workers.preparing import Prepared
 from workers.reports import Note, PhaseChange, Reporter
 from workers.run_directory import RunDirectory
+from workers.usage import GPU_UTILIZATION
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class Ranks:
         reporter: Reporter,
         checkpoints: CheckpointStore,
         logs: LogStore,
+        events: EventStore,
     ) -> None:
         self._loop = loop
         self._run = run
@@ -54,6 +59,7 @@ class Ranks:
         self._reporter = reporter
         self._checkpoints = checkpoints
         self._logs = logs
+        self._events = events
         self._launched: Launched | None = None
         self._server: ChannelServer | None = None
         self._numbering = LogNumbering(0)
@@ -64,7 +70,7 @@ class Ranks:
         self._start_step = 0
         self._pending: list[Message] = []  # for ranks that have not said hello yet
         self._oom_kills_before = 0
-        self._first_progress: tuple[int, float] | None = None
+        self._eta = Eta()
         self._last_progress: messages.Progress | None = None
         self._metric_names = MetricNames()
         self._world_size = 0
@@ -79,6 +85,7 @@ class Ranks:
         self._start_step = self.last_step = prepared.start.step
         self._world_size = plan.spec["world_size"]
         self._metric_names = MetricNames(metric_names)
+        self._events.start_from(self._start_step)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._hear, max_connections=connections_for(self._world_size)
         )
@@ -92,6 +99,20 @@ class Ranks:
             self._loop.watch(fd, partial(self._read_log, rank, fd))
         if self._seen.custom:
             self.enter(JobState.TRAINING)
+
+    @property
+    def root_pid(self) -> int:
+        """Everything of the attempt is this process or below it; 0 before the launch."""
+        return self._launched.process.pid if self._launched is not None else 0
+
+    def take_usage(self, values: Mapping[str, float]) -> None:
+        """Report what was sampled as metrics of the current step; a script's own metric of the same name counts."""
+        if self.ended:
+            return
+        free = {name: value for name, value in values.items() if name not in self.final_metrics}
+        self._pass_on(self.last_step, datetime.now(UTC), self._metric_names.admit(free))
+        if GPU_UTILIZATION in values:
+            self._reporter.gpu_sample(values[GPU_UTILIZATION])
 
     def ask_to_stop(self, kind: str, *, save: bool) -> bool:
         """Have the ranks stop together at a step boundary; False when this script can't be asked, only ended."""
@@ -204,6 +225,7 @@ class Ranks:
 
     def _take_from_leader(self, report: messages.Report) -> None:
         if isinstance(report, messages.Phase):
+            self._eta.phase(report.phase, time.monotonic())
             self.enter(JobState(report.phase))
         elif isinstance(report, messages.Progress):
             self.enter(self._phase or JobState.TRAINING)
@@ -220,7 +242,7 @@ class Ranks:
         was_full = self._metric_names.overflowed
         values = self._metric_names.admit(report.values)
         self.final_metrics.update(values)
-        self._reporter.points([StoredPoint(name=n, step=report.step, at=report.at, value=v) for n, v in values.items()])
+        self._pass_on(report.step, report.at, values)
         if self._metric_names.overflowed and not was_full:
             message = f"metrics beyond the first {MAX_NAMES} names are not kept"
             self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
@@ -228,9 +250,7 @@ class Ranks:
     def _progress(self, report: messages.Progress) -> None:
         self.last_step = report.step
         self._last_progress = report
-        now = time.monotonic()
-        if self._first_progress is None or report.step < self._first_progress[0]:
-            self._first_progress = (report.step, now)
+        self._eta.progress(report.step, time.monotonic())
         self._reporter.progress(
             StoredProgress(
                 step=report.step,
@@ -238,19 +258,13 @@ class Ranks:
                 epoch=report.epoch,
                 total_epochs=report.total_epochs,
                 tokens=report.tokens,
-                eta_seconds=self._eta(report, now),
+                eta_seconds=self._eta.seconds(report.total_steps),
             )
         )
 
-    def _eta(self, report: messages.Progress, now: float) -> float | None:
-        """By the mean speed of this attempt; None before it can be told."""
-        if self._first_progress is None or report.total_steps is None:
-            return None
-        first_step, since = self._first_progress
-        done = report.step - first_step
-        if done <= 0:
-            return None
-        return round(max(0, report.total_steps - report.step) * (now - since) / done, 1)
+    def _pass_on(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
+        self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])
+        self._events.add(step, at, values)
 
     def _hear_agent(self) -> None:
         if self._launched is None or self.ended:

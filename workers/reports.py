@@ -5,7 +5,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.events import EventType
 from app.domain.job_state import JobState
 from app.extensions import Database
-from app.services import attempts, checkpoints, lifecycle, telemetry
+from app.services import attempts, checkpoints, lifecycle, metric_summaries, telemetry
 from app.services.attempts import Work
 from app.services.telemetry import MetricPoint, Progress
 from workers.allowance import Allowance
@@ -24,7 +25,7 @@ from workers.metric_backlog import MetricBacklog
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.7  # progress and metrics have to be at most 2 s old
+BATCH_SECONDS = 1.0  # progress and metrics have to be at most 2 s old
 RETRY_SECONDS = 1.0
 # The lease is renewed through the same database: what writes long makes its own supervisor miss that, and die of it.
 POINTS_PER_WRITE = 1000
@@ -67,6 +68,8 @@ class Reporter:
         self._changed = threading.Condition()
         self._progress: Progress | None = None
         self._points = MetricBacklog()
+        self._gpu_samples: list[float] = []
+        self._summaries = metric_summaries.SummaryCount()
         self._items: deque[Item] = deque()
         self._held: PhaseChange | None = None  # the newest of those that came too fast
         self._phases = Allowance(PHASE_BURST, PHASE_SECONDS)
@@ -78,14 +81,17 @@ class Reporter:
         self._thread.start()
 
     def progress(self, progress: Progress) -> None:
-        with self._changed:
+        with self._waiting_for_more():
             self._progress = progress
-            self._changed.notify_all()
 
     def points(self, points: list[MetricPoint]) -> None:
-        with self._changed:
+        with self._waiting_for_more():
             self._points.add(points)
-            self._changed.notify_all()
+
+    def gpu_sample(self, utilization: float) -> None:
+        """Percent of the time that the attempt's GPUs were busy since the last sample."""
+        with self._waiting_for_more():
+            self._gpu_samples.append(utilization)
 
     def add(self, item: Item) -> None:
         """A change of phase or a note; what was reported before is written before it, and both at once.
@@ -113,6 +119,15 @@ class Reporter:
             self._ended = True
             self._changed.notify_all()
         self._thread.join()
+
+    @contextmanager
+    def _waiting_for_more(self) -> Iterator[None]:
+        """Wake the thread only with the first report of a batch: there are many a second, and it waits for all."""
+        with self._changed:
+            was_empty = not self._has_something()
+            yield
+            if was_empty:
+                self._changed.notify_all()
 
     def _relay(self) -> None:
         while self._wait_for_work():
@@ -160,7 +175,8 @@ class Reporter:
 
     def _telemetry_writes(self) -> int:
         with self._changed:
-            return max(self._progress is not None, math.ceil(len(self._points) / POINTS_PER_WRITE))
+            once = self._progress is not None or bool(self._gpu_samples)
+            return max(once, math.ceil(len(self._points) / POINTS_PER_WRITE))
 
     def _let_others_write(self, seconds: float) -> None:
         """Leave the database alone for as long as we just used it: half of the time is enough for us."""
@@ -169,17 +185,29 @@ class Reporter:
     def _write_telemetry(self) -> None:
         with self._changed:
             progress, points = self._progress, self._points.first(POINTS_PER_WRITE)
-        reports = telemetry.Reports(progress=progress, points=points)
+            gpu_samples = tuple(self._gpu_samples)
+        reports = telemetry.Reports(progress=progress, points=points, gpu_samples=gpu_samples)
         work = self._work
-        self._drop_refused = partial(self._forget, progress, points)
+        self._drop_refused = partial(self._forget, reports)
         telemetry.store(self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=reports)
-        self._forget(progress, points)
+        self._forget(reports)
+        self._summarise(reports.points)
 
-    def _forget(self, progress: Progress | None, points: list[MetricPoint]) -> None:
+    def _summarise(self, written: Sequence[MetricPoint]) -> None:
+        """Now and then, and not with the points themselves: those are waited for."""
+        self._summaries.add((point.name, point.step) for point in written)
+        due = self._summaries.due()
+        if due:
+            self._drop_refused = partial(self._summaries.done, due)
+            metric_summaries.extend(self._db, job_id=self._work.job_id, fence=self._work.fence, newest=due)
+            self._summaries.done(due)
+
+    def _forget(self, reports: telemetry.Reports) -> None:
         with self._changed:
-            if self._progress is progress:
+            if self._progress is reports.progress:
                 self._progress = None
-            self._points.drop(points)
+            self._points.drop(reports.points)
+            del self._gpu_samples[: len(reports.gpu_samples)]
 
     def _write_item(self, item: Item) -> None:
         if isinstance(item, Note):
@@ -214,7 +242,7 @@ class Reporter:
             )
 
     def _has_something(self) -> bool:
-        return self._progress is not None or bool(self._points or self._items or self._held)
+        return self._progress is not None or bool(self._points or self._gpu_samples or self._items or self._held)
 
     def _pause(self, seconds: float) -> None:
         due = time.monotonic() + seconds

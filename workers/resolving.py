@@ -1,135 +1,239 @@
-"""From what a job names to what lies on this machine: its model, data and script, by the reading rules."""
+"""From what a job names to what lies on this machine: its model, data and script, by the reading rules.
 
-import contextlib
-import json
+What lies on this machine's disks is used in place. What lies elsewhere is fetched by a child process into this node's
+cache, and handed out as links in a directory that belongs to this process (``Library.holding``).
+"""
+
+import functools
 import os
-import stat
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path, readable
+from app.domain.locations import candidates, is_hub_id, job_of_path, local_path, readable
 from workers.failures import AttemptFailed
+from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.listing import Found, Wanted, expand
+from workers.fetching.local import LocalFiles, claimed, within
+from workers.fetching.ordering import fetch
+from workers.fetching.uris import scheme_of, shown
+from workers.library import Data, DataFile, Library, Model
 
-FETCH_LOOK_SECONDS = 5.0
 NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
+# More files than that are made visible by their directories: each costs the sandbox a mount.
+MOST_MOUNTS = 64
+
 UNREADABLE = (
     "it lies outside every directory that jobs may read; move it below one of them, or have the administrator add "
     "the directory to TRAINYARD_STORAGE_ROOTS"
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """A model directory, and what must be visible for it to be readable (a hub cache links out of it)."""
-
-    path: Path
-    visible: Path
+Allowed = Callable[[str], bool]  # whether jobs may read what a path really leads to
 
 
 @dataclass(frozen=True, kw_only=True)
-class Library:
-    """What jobs of one project may read here, and where fetched models are kept."""
+class DataWish:
+    """One of data_config.sources. ``custom``: a script reads it as it likes, so a directory is taken as it is."""
 
-    rules: ReadingRules
-    cache_dir: Path
-    project: str
-    project_of_job: Callable[[str], str | None]
-    stalled_seconds: float = 600.0  # a download that grows no more for that long is given up
-
-
-def find_model(library: Library, model_id: str, revision: str | None = None) -> Model:
-    """A local directory if there is one, else the model of that id from the hub. Raises AttemptFailed."""
-    found = _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
-    if found is not None:
-        if revision:
-            raise AttemptFailed(
-                "INVALID_CONFIG",
-                f"base_model.revision is {revision}, but {model_id} is a local directory, which has no revisions; "
-                "leave revision out",
-            )
-        if not found.is_dir():
-            raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} is not a directory")
-        if not os.access(found, os.R_OK | os.X_OK) or not any(found.iterdir()):
-            raise AttemptFailed("MODEL_NOT_FOUND", f"base model directory {model_id} is empty or can't be read")
-        return Model(path=found, visible=_visible(library, found))
-    if is_hub_id(model_id):
-        return fetch_from_hub(library, model_id, revision)
-    raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} does not exist on this node")
+    location: str
+    format: str | None = None
+    split: str | None = None
+    custom: bool = False
 
 
-def find_data(library: Library, location: str, *, directories: bool = False) -> Path:
-    """A regular, readable, non-empty file (``directories``: or a directory). Raises AttemptFailed."""
-    found = _existing(library, location, "DATA_NOT_FOUND", "data source")
-    if found is None:
-        raise AttemptFailed("DATA_NOT_FOUND", f"data source {location} does not exist on this node")
-    status = found.stat()
-    if directories and stat.S_ISDIR(status.st_mode):
-        return found
-    if not stat.S_ISREG(status.st_mode):
-        raise AttemptFailed("DATA_INVALID", f"data source {location} is not a regular file")
-    if not os.access(found, os.R_OK):
-        raise AttemptFailed("DATA_NOT_FOUND", f"data source {location} can't be read: permission denied")
-    if status.st_size == 0:
-        raise AttemptFailed("DATA_INVALID", f"data source {location} is empty")
-    return found
+@dataclass(frozen=True, kw_only=True)
+class ModelWish:
+    """``source`` hub: never a local directory; local: never a hub."""
+
+    model_id: str
+    revision: str | None = None
+    source: str | None = None
+
+
+def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
+    """Everything that a job names. What is not here is fetched only when all that should be here is.
+
+    Raises AttemptFailed.
+    """
+    local_models = [_local_model(library, wish) for wish in models]
+    local_data = [_local_data(library, wish) for wish in data]
+    items = [_model_item(library, wish) for wish, here in zip(models, local_models, strict=True) if here is None]
+    items += [_data_item(library, wish) for wish, here in zip(data, local_data, strict=True) if here is None]
+    fetched = iter(_fetched(library, items))
+    found_models = [here if here is not None else _fetched_model(*next(fetched)) for here in local_models]
+    return found_models, [here if here is not None else _fetched_data(*next(fetched)) for here in local_data]
+
+
+def find_model(library: Library, wish: ModelWish) -> Model:
+    """A local directory if there is one, else fetched from where its id or URI says. Raises AttemptFailed."""
+    return find(library, [wish], [])[0][0]
+
+
+def find_data(library: Library, wish: DataWish) -> Data:
+    """Regular, readable, non-empty files. Raises AttemptFailed."""
+    return find(library, [], [wish])[1][0]
 
 
 def find_script(library: Library, location: str) -> Path:
-    """The user's script. Raises AttemptFailed."""
+    """The user's script, which lies on this machine. Raises AttemptFailed."""
     found = _existing(library, location, "INVALID_CONFIG", "custom script")
     if found is None or not found.is_file():
         raise AttemptFailed("INVALID_CONFIG", f"custom script {location} is not a file on this node")
     return found
 
 
-def fetch_from_hub(library: Library, model_id: str, revision: str | None) -> Model:
-    """Download into this node's cache, in a process of its own: the hub's client is large, and it can hang."""
-    library.cache_dir.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "workers.hub_fetch", "--model", model_id, "--cache-dir", str(library.cache_dir)]
-    command += ["--revision", revision or "", "--die-with", str(os.getpid())]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
-        said = _hear_while_it_grows(library, process, model_id)
-    answer = json.loads(said.splitlines()[-1]) if said.strip() else {}
-    if "path" not in answer:
-        error_type = answer.get("error_type", "INTERNAL")
-        raise AttemptFailed(error_type, answer.get("message", f"fetching {model_id} ended with {process.returncode}"))
-    path = Path(answer["path"])
-    return Model(path=path, visible=path.parents[1])
+def _local_model(library: Library, wish: ModelWish) -> Model | None:
+    """None when it has to be fetched."""
+    model_id = wish.model_id
+    if not _is_local(model_id) or (wish.source == "hub" and is_hub_id(model_id)):
+        return None
+    found = _model_directory(library, model_id)
+    if found is None:
+        if is_hub_id(model_id) and wish.source != "local":
+            return None
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} does not exist on this node")
+    if wish.revision:
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"base_model.revision is {wish.revision}, but {model_id} is a local directory, which has no revisions; "
+            "leave revision out",
+        )
+    if not found.is_dir():
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} is not a directory")
+    if not os.access(found, os.R_OK | os.X_OK) or not any(found.iterdir()):
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model directory {model_id} is empty or can't be read")
+    return Model(path=found, visible=_visible_model(library, found))
 
 
-def _hear_while_it_grows(library: Library, process: subprocess.Popen[str], model_id: str) -> str:
-    """What the process prints until its end. Raises AttemptFailed when nothing has arrived for too long."""
-    directory = library.cache_dir / f"models--{model_id.replace('/', '--')}"
-    size, grown_at = _stored_bytes(directory), time.monotonic()
-    while True:
-        try:
-            return process.communicate(timeout=min(FETCH_LOOK_SECONDS, library.stalled_seconds))[0]
-        except subprocess.TimeoutExpired:
-            before, size = size, _stored_bytes(directory)
-        if size != before:
-            grown_at = time.monotonic()
-        elif time.monotonic() - grown_at >= library.stalled_seconds:
-            process.kill()
-            message = f"base model {model_id}: nothing has arrived from the hub for {library.stalled_seconds:g} s"
-            raise AttemptFailed("STORAGE_ERROR", message)
+def _model_directory(library: Library, model_id: str) -> Path | None:
+    if scheme_of(model_id) == "file":
+        return _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
+    try:
+        path, _ = claimed(model_id, library.fetch.pvc_dir)
+    except FetchFailed as error:
+        raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
+    return Path(path) if Path(path).exists() else None
 
 
-def _stored_bytes(directory: Path) -> int:
-    """Both what files hold and what they occupy: some downloads fill a file that has its full size from the start."""
-    total = 0
-    for path in directory.glob("blobs/*"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            total += status.st_size + 512 * status.st_blocks
-    return total
+def _local_data(library: Library, wish: DataWish) -> Data | None:
+    """None when it has to be fetched."""
+    if not _is_local(wish.location):
+        return None
+    failure: FetchFailed = NotThere("it does not exist on this node")
+    try:
+        for path, allowed in _data_places(library, wish.location):
+            try:
+                return _data_at(library, wish, path, allowed)
+            except NotThere as error:
+                failure = error
+        raise failure
+    except FetchFailed as error:
+        raise _failed(error, "DATA_NOT_FOUND", f"data source {wish.location}") from error
 
 
-def _visible(library: Library, model: Path) -> Path:
+def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
+    """Where it may lie, and what its links may lead to. Raises FetchFailed, AttemptFailed."""
+    if scheme_of(location) == "pvc":
+        path, base = claimed(location, library.fetch.pvc_dir)
+        return [(path, functools.partial(within, directory=base))]
+    places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
+    return [(real, functools.partial(_allowed, library)) for real in places]
+
+
+def _data_at(library: Library, wish: DataWish, path: str, allowed: Allowed) -> Data:
+    """Raises FetchFailed."""
+    lister = LocalFiles(allowed)
+    there = lister.info(path)
+    if wish.custom and there is not None and there.kind == "directory":
+        return Data(location=wish.location, files=(), path=Path(path), visible=(Path(path),))
+    chosen = expand(lister, path, Wanted(max_files=library.fetch.max_files, format=wish.format))
+    # A script's data is compared by nobody, and may be large.
+    digest = (lambda _: "") if wish.custom else library.digests.of
+    files = tuple(_data_file(name, found, digest) for name, found in chosen)
+    if len(files) == 1:
+        return Data(location=wish.location, files=files, path=files[0].path, visible=(files[0].path,))
+    visible = _visible_files(files, allowed)
+    if wish.custom:
+        links = _links(library.new_directory(), files)
+        return Data(location=wish.location, files=files, path=links, visible=(links, *visible))
+    return Data(location=wish.location, files=files, path=Path(path).parent, visible=visible)
+
+
+def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> DataFile:
+    path = Path(os.path.realpath(found.path))
+    if not os.access(path, os.R_OK):
+        raise NotThere(f"{name} can't be read: permission denied")
+    if found.size == 0:
+        raise Unusable(f"{name} is empty")
+    try:
+        return DataFile(path=path, name=name, size_bytes=found.size, sha256=digest(path))
+    except OSError as error:
+        raise Trouble(f"{name} can't be read: {error.strerror}") from error
+
+
+def _links(directory: Path, files: Sequence[DataFile]) -> Path:
+    for file in files:
+        link = directory / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.path)
+    return directory
+
+
+def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, ...]:
+    paths = tuple(file.path for file in files)
+    parents = tuple(dict.fromkeys(path.parent for path in paths))
+    few_enough = len(paths) <= MOST_MOUNTS
+    return paths if few_enough or not all(allowed(str(parent)) for parent in parents) else parents
+
+
+def _model_item(library: Library, wish: ModelWish) -> Item:
+    return Item(
+        kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
+        hub_id=_is_local(wish.model_id), without_weights=library.without_weights, **_limit(library),
+    )  # fmt: skip
+
+
+def _data_item(library: Library, wish: DataWish) -> Item:
+    return Item(
+        kind="data", location=wish.location, target=str(library.new_directory()), tree=wish.custom, format=wish.format,
+        split=wish.split, **_limit(library),
+    )  # fmt: skip
+
+
+def _limit(library: Library) -> dict[str, Any]:
+    own, less = library.fetch.max_bytes, library.fetch_bytes
+    if less is not None and less < own:
+        return {"max_bytes": less, "limit_name": "TRAINYARD_PREFLIGHT_FETCH_BYTES"}
+    return {"max_bytes": own, "limit_name": "TRAINYARD_FETCH_MAX_BYTES"}
+
+
+def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, list[FetchedFile]]]:
+    """In their order. The hub's and the others apart: only a hub may be reached by the machine's proxy."""
+    of_hub = [item for item in items if item.hub_id or scheme_of(item.location) == "hf"]
+    others = [item for item in items if item not in of_hub]
+    files = {item.target: found for part in (of_hub, others) for item, found in fetch(library.order, part)}
+    return ((item, files[item.target]) for item in items)
+
+
+def _fetched_model(item: Item, files: Sequence[FetchedFile]) -> Model:
+    if not files:
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {shown(item.location)} has no files")
+    return Model(path=Path(item.target), visible=Path(item.target))
+
+
+def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> Data:
+    found = tuple(
+        DataFile(path=Path(file.path), name=file.name, size_bytes=file.size_bytes, sha256=file.sha256) for file in files
+    )
+    directory = Path(item.target)
+    path = found[0].path if len(found) == 1 else directory
+    return Data(location=item.location, files=found, path=path, visible=(directory,))
+
+
+def _visible_model(library: Library, model: Path) -> Path:
     """In a hub's cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
     repository = model.parents[1] if model.parent.name == "snapshots" else model
     return repository if repository.name.startswith("models--") and _allowed(library, str(repository)) else model
@@ -137,21 +241,23 @@ def _visible(library: Library, model: Path) -> Path:
 
 def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:
     """The file or directory that a location names, links followed; None when there is none where jobs may read."""
+    if not _is_local(location) or scheme_of(location) == "pvc":
+        raise AttemptFailed(error_type, f"{noun} {shown(location)}: this scheme is not supported; give a path")
+    places = map(Path, _readable_places(library, location, error_type, noun))
+    return next((path for path in places if path.exists()), None)
+
+
+def _readable_places(library: Library, location: str, error_type: str, noun: str) -> list[str]:
+    """The absolute paths that a local location may mean, as far as jobs may read there. Raises AttemptFailed."""
     try:
-        path = local_path(location, field="")
+        path = local_path(location, field="") or ""
     except BadSpec as error:
         raise AttemptFailed(error_type, f"{noun} {location}: {error.message}") from error
-    if path is None:
-        raise AttemptFailed(error_type, f"{noun} {location}: this scheme is not supported; give a path")
-    for real in candidates(path, library.rules):
-        if not _allowed(library, real):
-            # Said whether it exists or not: the answer must not tell what lies where nobody may look.
-            if Path(path).is_absolute():
-                raise AttemptFailed(error_type, f"{noun} {location} can't be used: {UNREADABLE}")
-            continue
-        if Path(real).exists():
-            return Path(real)
-    return None
+    places = [real for real in candidates(path, library.rules) if _allowed(library, real)]
+    if not places and Path(path).is_absolute():
+        # Said whether it exists or not: the answer must not tell what lies where nobody may look.
+        raise AttemptFailed(error_type, f"{noun} {location} can't be used: {UNREADABLE}")
+    return places
 
 
 def _allowed(library: Library, real_path: str) -> bool:
@@ -159,3 +265,11 @@ def _allowed(library: Library, real_path: str) -> bool:
         return False
     job_id = job_of_path(real_path, library.rules)
     return job_id is None or library.project_of_job(job_id) == library.project
+
+
+def _is_local(location: str) -> bool:
+    return scheme_of(location) in ("file", "pvc")
+
+
+def _failed(error: FetchFailed, not_there: str, what: str) -> AttemptFailed:
+    return AttemptFailed(error.error_type or not_there, f"{what}: {error.message}")

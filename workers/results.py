@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
 from app.services.attempts import NewArtifact
-from app.storage.keys import artifacts_key
+from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage
 from app.storage.trees import tree_files
 from trainyard import _outputs
@@ -29,6 +29,7 @@ class StoredModel:
     weight_files: tuple[str, ...] = ()
     model_hash: str = ""
     model_uri: str = ""
+    directory: Path = Path()  # where its files lie on this machine, if they do
 
     def report(self, final_metrics: dict[str, Any]) -> dict[str, Any]:
         """The part of the completion report that only this end of the platform knows."""
@@ -69,11 +70,18 @@ def find_output(directory: Path, *, custom: bool) -> Output:
     for path in files:
         if len(path) > MAX_PATH:
             raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {MAX_PATH}: {path}")
+        if is_run_file(path):
+            raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
     return Output(directory, files)
 
 
-def store_model(storage: Storage, job_id: str, output: Output, result: Result | None) -> StoredModel:
-    """Hash the output and move it to the storage. Raises AttemptFailed."""
+def store_model(
+    storage: Storage, job_id: str, output: Output, result: Result | None, *, keep: bool = False
+) -> StoredModel:
+    """Hash the output and move it to the storage. Raises AttemptFailed.
+
+    ``keep``: it is needed on this machine afterwards, where ``StoredModel.directory`` says.
+    """
     weights = _weight_files(output, result)
     if not output.files:
         return StoredModel()
@@ -82,13 +90,20 @@ def store_model(storage: Storage, job_id: str, output: Output, result: Result | 
     except OSError as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
     key = artifacts_key(job_id)
+    in_place = storage.local_path(key)
     try:
-        move_to_storage(storage, output.directory, key)
+        move_to_storage(storage, output.directory, key, move=in_place is not None or not keep)
     except TransientStorageError as error:
         raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
     except TrainyardError as error:
         raise AttemptFailed("EXPORT_FAILED", f"the finished model could not be stored: {error}") from error
-    return StoredModel(artifacts=artifacts, weight_files=weights, model_hash=model_hash, model_uri=storage.uri(key))
+    return StoredModel(
+        artifacts=artifacts,
+        weight_files=weights,
+        model_hash=model_hash,
+        model_uri=storage.uri(key),
+        directory=in_place or output.directory,
+    )
 
 
 def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from app.storage.failures import StorageRefused
 from app.storage.storage import Storage
 from trainyard import _manifest
 from workers.failures import AttemptFailed
+from workers.fetching.uris import shown
+from workers.library import Data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,23 @@ def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scra
         known = tuple(replace(one, corrupt=one.corrupt or one.checkpoint_id in missing) for one in rejected)
         return StartPoint(path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=known)
     return StartPoint(path=None, step=0, checkpoint_id=None, rejected=tuple(rejected))
+
+
+def refuse_changed_data(start: StartPoint, data: Sequence[Data]) -> None:
+    """A checkpoint remembers how far the training has read in its data, which must still be the same.
+
+    Raises AttemptFailed.
+    """
+    if start.path is None:
+        return
+    before = _manifest.read(start.path).data_position.get("sources_sha256")
+    for known, source in zip(before or (), data, strict=False):
+        if known and source.sha256 and known != source.sha256:
+            raise AttemptFailed(
+                "DATA_INVALID",
+                f"data source {shown(source.location)} has changed since the checkpoint at step {start.step} was "
+                "saved; put the old file back, or start anew without the checkpoint",
+            )
 
 
 def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path:

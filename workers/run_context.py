@@ -29,7 +29,12 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """The job as a rank needs it: everything resolved to local paths and typed values."""
+    """The job as a rank needs it: everything resolved to local paths and typed values.
+
+    `sources` stands in the order of data_config.sources: for each its `location` as submitted, its local `files`
+    (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
+    each of `data_paths` is a source of one file.
+    """
 
     run_dir: Path
     framework: str
@@ -37,6 +42,7 @@ class RunSpec:
     hyperparameters: Document
     model_path: str
     data_paths: tuple[str, ...]
+    sources: tuple[Document, ...] = ()
     job_id: str = "local"
     attempt: int = 1
     tokenizer_path: str = ""
@@ -52,8 +58,18 @@ class RunSpec:
     def from_document(cls, document: Document) -> "RunSpec":
         """The spec.json of a supervisor; what a trainer has no use for is left out."""
         given = {name: document[name] for name in cls.__dataclass_fields__ if document.get(name) is not None}
-        paths = {"run_dir": Path(document["run_dir"]), "data_paths": tuple(document["data_paths"])}
-        return cls(**{**given, **paths})
+        typed: dict[str, Any] = {
+            "run_dir": Path(document["run_dir"]),
+            "data_paths": tuple(document["data_paths"]),
+            "sources": tuple(document.get("sources") or ()),
+        }
+        return cls(**{**given, **typed})
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            files = ({"path": path, "name": Path(path).name} for path in self.data_paths)
+            sources = tuple({"location": file["path"], "files": [file]} for file in files)
+            object.__setattr__(self, "sources", sources)
 
 
 class RunContext:

@@ -16,11 +16,13 @@ def _sleep(seconds: float) -> bool:
     return True
 
 
-def move_to_storage(storage: Storage, directory: Path, key: str, *, rest: Callable[[float], bool] = _sleep) -> None:
+def move_to_storage(
+    storage: Storage, directory: Path, key: str, *, move: bool = True, rest: Callable[[float], bool] = _sleep
+) -> None:
     """As ``Storage.put_tree``, several times; ``rest`` waits between two tries and says whether another makes sense."""
     for left in reversed(range(STORE_TRIES)):
         try:
-            storage.put_tree(directory, key, move=True)
+            storage.put_tree(directory, key, move=move)
             return
         except TransientStorageError:
             if not left or not rest(RETRY_SECONDS):

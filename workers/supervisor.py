@@ -16,7 +16,7 @@ from app.domain.errors import LeaseLost, NotFound
 from app.domain.events import EventType
 from app.extensions import Database, make_engine
 from app.models import Job
-from app.services import attempts, leases
+from app.services import artifacts, attempts, leases
 from app.services.attempts import Work
 from app.services.leases import Wishes
 from app.storage.storage import Storage
@@ -25,6 +25,7 @@ from config.settings import Settings, load_settings
 from workers import processes
 from workers.checkpoint_store import CheckpointStore
 from workers.concluding import Attempt, conclude
+from workers.event_store import EventStore
 from workers.failures import AttemptFailed
 from workers.fence import Fence
 from workers.log_store import LogStore
@@ -36,6 +37,7 @@ from workers.renewal import Renewal
 from workers.reports import Note, Reporter
 from workers.run_directory import run_directory
 from workers.spawning import start_attempt
+from workers.usage import UsageWatch
 
 __all__ = ["Supervisor", "main", "start_attempt"]
 
@@ -104,14 +106,19 @@ class Supervisor:
         )
         self._reporter = Reporter(db, work, self._lose)
         self._logs = LogStore(self._storage, work.job_id, work.attempt)
+        self._events = EventStore(
+            self._storage, work.job_id, work.attempt,
+            record=lambda new: artifacts.record(db, job_id=work.job_id, fence=work.fence, new=new),
+        )  # fmt: skip
         self._checkpoints = CheckpointStore(
             db, self._storage, work, self._run, self._reporter,
             answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)), on_lost=self._lose,
         )  # fmt: skip
         self._ranks = Ranks(
             self._loop, self._run, self._seen,
-            reporter=self._reporter, checkpoints=self._checkpoints, logs=self._logs,
+            reporter=self._reporter, checkpoints=self._checkpoints, logs=self._logs, events=self._events,
         )  # fmt: skip
+        self._usage = UsageWatch(work.devices, lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     def run(self) -> int:
         """The process's exit code."""
@@ -142,7 +149,9 @@ class Supervisor:
         except OSError as error:
             self._seen.failure = AttemptFailed("INTERNAL", f"the ranks could not be started: {error}")
             return
+        self._usage.start(self._ranks.root_pid)
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
+        self._usage.stop()
 
     def _is_over(self) -> bool:
         """Whether there is no reason to start ranks any more."""
@@ -223,7 +232,8 @@ class Supervisor:
                 Attempt(
                     settings=self._settings, db=self._db, storage=self._storage, work=self._work, run=self._run,
                     seen=self._seen, ranks=self._ranks, reporter=self._reporter, checkpoints=self._checkpoints,
-                    logs=self._logs, renewal=self._renewal, began=self._began,
+                    logs=self._logs, events=self._events, renewal=self._renewal, loop=self._loop,
+                    lost=lambda: self._lost, began=self._began,
                 )
             )  # fmt: skip
             log.info("the attempt has ended, the job is %s", state)
@@ -235,6 +245,7 @@ class Supervisor:
         self._checkpoints.close()
         self._reporter.close()
         self._logs.close(0.0)
+        self._events.close(0.0)
         self._loop.close()
         if not self._settings.node.keep_runs:
             self._run.remove()

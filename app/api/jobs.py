@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from app.api.context import base_path, caller, plane
 from app.api.envelope import Reply
 from app.api.errors import NotBuiltYet
+from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.api.pagination import page_data, page_request
@@ -31,13 +32,15 @@ _JOB = JobSchema()
 @blueprint.post("/jobs")
 @operation(
     "Submit a job", permission=Permission.MANAGE, query=SubmitQuerySchema, body=SubmitJobSchema,
-    answer=SubmittedSchema, status=201,
+    answer=SubmittedSchema, status=201, headers=FORWARDED,
 )  # fmt: skip
 def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     if query["dry_run"]:
         raise NotBuiltYet("dry_run is not built yet; submit the job and cancel it if it should not run")
     answering = Answering(_submitted)
-    jobs.submit(plane(), caller(), body, project=query.get("project"), remember=answering)
+    jobs.submit(
+        plane(), caller(), body, project=query.get("project"), forwarded=forwarded_tokens(), remember=answering
+    )  # fmt: skip
     return answering.reply
 
 

@@ -68,7 +68,7 @@ def _operation(rule: Rule, method: str, described: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": described.summary,
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', rule.rule)}".rstrip("_"),
-        "parameters": [*_path_parameters(rule), *_query_parameters(described)],
+        "parameters": [*_path_parameters(rule), *_query_parameters(described), *_header_parameters(described)],
         "responses": {str(described.status): _success(described), **_error_responses(described)},
     }
     if described.permission is not None:
@@ -92,6 +92,11 @@ def _path_parameters(rule: Rule) -> Iterator[dict[str, Any]]:
 
 def _query_parameters(described: Operation) -> list[Any]:
     return [{"in": "query", "schema": described.query}] if described.query.fields else []
+
+
+def _header_parameters(described: Operation) -> Iterator[dict[str, Any]]:
+    for name, meaning in described.headers.items():
+        yield {"in": "header", "name": name, "description": meaning, "schema": {"type": "string"}}
 
 
 def _success(described: Operation) -> dict[str, Any]:

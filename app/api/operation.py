@@ -3,8 +3,8 @@ follow from it.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from flask import Response
@@ -25,7 +25,9 @@ View = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``."""
+    """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
+    of its own that the request may have, with what they mean.
+    """
 
     summary: str
     permission: Permission | None
@@ -36,6 +38,7 @@ class Operation:
     items: str | None = None
     status: int = 200
     media: Literal["json", "events", "json or events", "bytes", "html"] = "json"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def operation(

@@ -10,6 +10,7 @@ import click
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from app.cli.watch import watch_to_end
+from config.settings import client_tokens
 
 
 @click.command()
@@ -20,7 +21,7 @@ def submit(file: Path, watches: bool, as_json: bool) -> None:  # noqa: FBT001
     """Hand in the job that FILE describes, in JSON or YAML; - reads standard input."""
     document = read_document(file)
     with server() as client:
-        submitted = client.submit(document)
+        submitted = client.submit(document, tokens=client_tokens())
         if watches:
             if not as_json:
                 click.echo(f"Submitted {submitted.job_id}")

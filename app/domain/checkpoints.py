@@ -1,8 +1,12 @@
 """Which checkpoints to keep and which is best."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+DEFAULT_BEST_METRIC = "eval_loss"  # of a job that names none; without validation data nothing is best
+_LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,19 +15,25 @@ class Kept:
 
     checkpoint_id: str
     step: int
+    attempt: int = 1
     score: float | None = None
     pinned: bool = False
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Rises with time: an attempt that went on from an older checkpoint saves lower steps than the one before."""
+        return self.attempt, self.step
 
 
 def best(checkpoints: Sequence[Kept]) -> Kept | None:
     """The one with the highest score; of equals the newest. None when nothing was scored."""
     scored = [c for c in checkpoints if c.score is not None]
-    return max(scored, key=lambda c: (c.score or 0.0, c.step), default=None)
+    return max(scored, key=lambda c: (c.score or 0.0, c.age), default=None)
 
 
 def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
     """Those to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
-    by_age = sorted(checkpoints, key=lambda c: c.step)
+    by_age = sorted(checkpoints, key=lambda c: c.age)
     protected = {c.checkpoint_id for c in by_age if c.pinned} | {c.checkpoint_id for c in by_age[-1:]}
     if (top := best(checkpoints)) is not None:
         protected.add(top.checkpoint_id)
@@ -38,3 +48,10 @@ def score(metrics: dict[str, float], metric: str, *, greater_is_better: bool) ->
     if value is None or math.isnan(value):
         return None
     return value if greater_is_better else -value
+
+
+def best_rule(settings: Mapping[str, Any]) -> tuple[str, bool]:
+    """The metric that decides, and whether more of it is better, by a job's output_config.checkpoint."""
+    metric = settings.get("metric_for_best_model") or DEFAULT_BEST_METRIC
+    greater = settings.get("greater_is_better")
+    return metric, not metric.endswith(_LOWER_IS_BETTER) if greater is None else bool(greater)

@@ -6,6 +6,7 @@ from enum import StrEnum
 class EventType(StrEnum):
     SUBMITTED = "job.submitted"
     STATUS = "job.status"
+    PREFLIGHT = "job.preflight"
     CANCEL_REQUESTED = "job.cancel_requested"
     PAUSE_REQUESTED = "job.pause_requested"
     RESUME_FALLBACK = "job.resume_fallback"
@@ -15,4 +16,5 @@ class EventType(StrEnum):
     CHECKPOINT_SAVED = "checkpoint.saved"
     CHECKPOINT_FAILED = "checkpoint.failed"
     CHECKPOINT_PRUNED = "checkpoint.pruned"
+    EXPORTED = "job.exported"
     WARNING = "job.warning"

@@ -1,153 +1,40 @@
-"""The hyperparameters each built-in trainer knows: names, kinds, ranges and defaults, as data.
+"""What a job's hyperparameters mean: typed values, defaults, and the combinations that make no sense.
 
 The keys of ``TABLES`` are also the one truth about which (framework, training type) pairs exist.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-Value = int | float | bool | str
-Kind = Literal["int", "float", "bool", "choice"]
+from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names
+from app.domain.hyperparameter_tables import PLATEAU, TABLES
+
+__all__ = [
+    "CUSTOM",
+    "LARGEST_WHOLE",
+    "TABLES",
+    "Hyperparameter",
+    "InvalidHyperparameter",
+    "Value",
+    "check_data",
+    "describe",
+    "names",
+    "parse",
+    "supported",
+]
 
 # A script of the user's own reads its hyperparameters itself, whatever the training type is called.
 CUSTOM = "CUSTOM"
-
-LARGEST_WHOLE = 2**31 - 1  # steps are stored in 32 bits
-
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
-
-
-@dataclass(frozen=True)
-class Hyperparameter:
-    """One value a person may set; ``minimum`` and ``maximum`` belong to the range."""
-
-    name: str
-    kind: Kind
-    default: Value
-    meaning: str
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-
-    def parse(self, text: str) -> Value:
-        """The typed value of ``text``. Raises InvalidHyperparameter."""
-        value = self._read(text.strip())
-        if value is None:
-            raise InvalidHyperparameter(self.name, f"{self.name}: {_shortened(text)!r} is not {self.expected}")
-        return value
-
-    @property
-    def expected(self) -> str:
-        """What a value must be, in words."""
-        if self.kind == "choice":
-            return "one of " + ", ".join(self.choices)
-        if self.kind == "bool":
-            return "true or false"
-        noun = "a whole number" if self.kind == "int" else "a number"
-        bounds = ((">=", self.minimum), ("<=", self._highest))
-        # Not :g for whole numbers, which would round the large ones.
-        limits = " and ".join(
-            f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
-            for sign, bound in bounds
-            if bound is not None
-        )
-        return f"{noun} {limits}".rstrip()
-
-    def _read(self, text: str) -> Value | None:
-        if self.kind == "choice":
-            return text if text in self.choices else None
-        if self.kind == "bool":
-            lowered = text.lower()
-            return lowered in _TRUE if lowered in _TRUE | _FALSE else None
-        try:
-            number = int(text) if self.kind == "int" else float(text)
-        except ValueError:
-            return None
-        return number if self._in_range(number) else None
-
-    def _in_range(self, number: float) -> bool:
-        # Not math.isfinite for whole numbers: it raises for those that no float can hold.
-        if isinstance(number, float) and not math.isfinite(number):
-            return False
-        low, high = self.minimum, self._highest
-        return (low is None or number >= low) and (high is None or number <= high)
-
-    @property
-    def _highest(self) -> float | None:
-        return LARGEST_WHOLE if self.maximum is None and self.kind == "int" else self.maximum
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 64 else f"{text[:64]}…"
-
-
-class InvalidHyperparameter(ValueError):
-    """A hyperparameter that is not known, or a value it cannot have; ``name`` is its key."""
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
-        self.message = message
-
-
-_OPTIMIZATION = (
-    Hyperparameter("learning_rate", "float", 2e-5, "Peak learning rate", 0.0, 10.0),
-    Hyperparameter("num_train_epochs", "float", 3.0, "Passes over the training data", 0.001, 100_000),
-    Hyperparameter("max_steps", "int", -1, "Optimizer steps; overrides num_train_epochs; -1 = not set", -1),
-    Hyperparameter("warmup_steps", "int", 0, "Steps in which the learning rate rises from 0", 0),
-    Hyperparameter("warmup_ratio", "float", 0.0, "The same as a share of all steps, if warmup_steps is 0", 0.0, 0.99),
-    Hyperparameter(
-        "lr_scheduler_type",
-        "choice",
-        "linear",
-        "How the learning rate goes on after the warm-up",
-        choices=(
-            "linear",
-            "cosine",
-            "cosine_with_restarts",
-            "polynomial",
-            "constant",
-            "constant_with_warmup",
-            "inverse_sqrt",
-        ),
-    ),
-    Hyperparameter(
-        "optim",
-        "choice",
-        "adamw_torch_fused",
-        "Optimizer",
-        choices=("adamw_torch_fused", "adamw_torch", "adafactor", "sgd"),
-    ),
-    Hyperparameter("weight_decay", "float", 0.0, "Weight decay; biases and norms have none", 0.0, 10.0),
-    Hyperparameter("adam_beta1", "float", 0.9, "Decay of AdamW's mean of gradients", 0.0, 0.999999),
-    Hyperparameter("adam_beta2", "float", 0.999, "Decay of AdamW's mean of squared gradients", 0.0, 0.999999),
-    Hyperparameter("adam_epsilon", "float", 1e-8, "AdamW's term against division by zero", 0.0, 1.0),
-    Hyperparameter("max_grad_norm", "float", 1.0, "Gradients are clipped to this norm; 0 = never", 0.0),
-    Hyperparameter("neftune_noise_alpha", "float", 0.0, "Noise on embeddings (NEFTune); 0 = none", 0.0, 1000.0),
-    Hyperparameter("gradient_checkpointing", "bool", False, "Recompute activations: less memory, slower"),
-    Hyperparameter("eval_batch_size", "int", 0, "Records per device when evaluating; 0 = as batch_size", 0, 65_536),
-    Hyperparameter("logging_steps", "int", 1, "A point of every metric each this many steps", 1),
-)
-
-_SUPERVISED = (
-    Hyperparameter("packing", "bool", False, "Put several short records into one sequence"),
-    Hyperparameter(
-        "assistant_only_loss", "bool", True, "messages: learn assistant turns only, if the chat template marks them"
-    ),
-    Hyperparameter("completion_only_loss", "bool", True, "prompt and completion: learn the completion only"),
-)
-
-TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
-    ("HF_TRAINER", "SFT"): _OPTIMIZATION + _SUPERVISED,
-}
 
 
 def supported(framework: str, training_type: str) -> bool:
     """Whether there is a trainer for this pair; a custom script takes every training type."""
     return framework == CUSTOM or (framework, training_type) in TABLES
+
+
+def describe(framework: str, training_type: str) -> list[dict[str, Any]]:
+    """Every hyperparameter of a built-in trainer as data. Raises KeyError for other pairs."""
+    return [item.describe() for item in TABLES[framework, training_type]]
 
 
 def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value]:
@@ -163,4 +50,71 @@ def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[st
         if name not in table:
             known = ", ".join(sorted(table))
             raise InvalidHyperparameter(name, f"{name} is unknown to {framework} {training_type}; known: {known}")
-    return {name: item.parse(raw[name]) if name in raw else item.default for name, item in table.items()}
+    values = {name: item.parse(raw[name]) if name in raw else item.default for name, item in table.items()}
+    _check_company([table[name] for name in raw], values)
+    _check_together(values)
+    return values
+
+
+def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool) -> None:
+    """What parsed values ask of the rest of the document. Raises InvalidHyperparameter.
+
+    `evaluates`: there is validation data and it is measured during the training. `streaming`: the
+    data is read while training, so that nobody knows how much there is.
+    """
+    if not evaluates:
+        way_out = "set data_config.validation_split or give a source with split validation, and leave evaluation on"
+        if values.get("early_stopping_patience"):
+            raise InvalidHyperparameter(
+                "early_stopping_patience", f"early_stopping_patience needs evaluations: {way_out}, or set it to 0"
+            )
+        if values.get("lr_scheduler_type") == PLATEAU:
+            raise InvalidHyperparameter(
+                "lr_scheduler_type", f"lr_scheduler_type {PLATEAU} needs evaluations: {way_out}, or choose another"
+            )
+    if not streaming:
+        return
+    if int(values.get("max_steps", -1)) <= 0:
+        raise InvalidHyperparameter(
+            "max_steps", "streamed data has no known length: set max_steps above 0, or data_config.streaming to false"
+        )
+    for name in ("packing", "group_by_length"):
+        if values.get(name):
+            raise InvalidHyperparameter(
+                name, f"{name} needs all records at once: leave it out, or set data_config.streaming to false"
+            )
+
+
+def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> None:
+    """A value that would say nothing must not be given, unless it is the default."""
+    for item in given:
+        if item.only_with is None or values[item.name] == item.default:
+            continue
+        other, allowed = item.only_with
+        if values[other] not in allowed:
+            raise InvalidHyperparameter(
+                item.name,
+                f"{item.name} says nothing with {other} {values[other]}; leave it out, or set {other} to "
+                f"{' or '.join(map(str, allowed))}",
+            )
+
+
+def _check_together(values: Mapping[str, Value]) -> None:
+    if values["max_steps"] == 0:
+        raise InvalidHyperparameter("max_steps", "max_steps: 0 steps train nothing; use -1 for num_train_epochs")
+    if values["warmup_steps"] and values["warmup_ratio"]:
+        raise InvalidHyperparameter("warmup_ratio", "warmup_ratio and warmup_steps say the same; leave one of them out")
+    if values["early_stopping_threshold"] and not values["early_stopping_patience"]:
+        raise InvalidHyperparameter(
+            "early_stopping_threshold",
+            "early_stopping_threshold says nothing without early_stopping_patience above 0",
+        )
+    if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
+        raise InvalidHyperparameter(
+            "lr_end", f"lr_end {values['lr_end']} must be below learning_rate {values['learning_rate']}"
+        )
+    if values.get("packing") and values.get("group_by_length"):
+        raise InvalidHyperparameter(
+            "group_by_length",
+            "group_by_length says nothing with packing, which leaves no padding; leave one of them out",
+        )

@@ -1,28 +1,40 @@
 """Where models, data and scripts may lie: local paths under the roots, and which URIs are refused at once."""
 
-import ipaddress
 import os.path
 import re
-import socket
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.hosts import refuse_private_host
+from app.domain.uris import SCHEMES, Use, check_uri, leads_up, scheme_of
 
-# Documented schemes that no fetcher exists for yet.
-REMOTE_SCHEMES = ("http", "https", "s3", "hf", "oci", "obs", "pvc", "ipfs", "scaidrive", "scaiatlas")
+__all__ = [
+    "FILE",
+    "KINDS",
+    "ReadingRules",
+    "candidates",
+    "check_model",
+    "check_output",
+    "check_path",
+    "check_script",
+    "check_source",
+    "is_hub_id",
+    "job_of_path",
+    "kind_of",
+    "local_path",
+    "output_directory",
+    "readable",
+    "refuse_private_host",
+]
+
+FILE = "file"
+KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
-_AUTHORITY = re.compile(r"^[^:]+://([^/?#]*)")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
-# Spaces and backslashes are read differently by different URL parsers: what one refuses another would open.
-_AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +49,40 @@ class ReadingRules:
 
 
 def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a data source or script that this version cannot read, or that nobody may read."""
-    path = local_path(location, field=field)
-    if path is None:
-        _refuse_remote(location, rules, field=field)
-    else:
-        check_path(path, rules, field=field)
+    """Refuse a data source that is malformed, or that nobody may read."""
+    _check(location, Use.DATA, rules, field=field)
 
 
 def check_model(model_id: str, rules: ReadingRules, *, field: str) -> None:
     """The same for a base model, which may also be named by its id on a model hub."""
     if not is_hub_id(model_id):
-        check_source(model_id, rules, field=field)
+        _check(model_id, Use.MODEL, rules, field=field)
+
+
+def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
+    """The same for a script, which must be a local file."""
+    path = local_path(location, field=field)
+    if path is None:
+        scheme_of(location.partition(":")[0], field=field)
+        raise NotSupportedYet("a script is a local file; put it below one of the storage roots", field=field)
+    check_path(path, rules, field=field)
+
+
+def check_output(location: str, rules: ReadingRules, *, field: str) -> None:
+    """Refuse a place for results that is malformed, or that no job may write to."""
+    path = local_path(location, field=field)
+    if path is None:
+        check_uri(location, Use.OUTPUT, rules.fetch_allow, field=field)
+    else:
+        _check_form(path, field=field)
+        output_directory(path, rules, field=field)
+
+
+def kind_of(location: str, *, field: str) -> str:
+    """The kind of place: ``file``, or the kind of its URI's scheme."""
+    if local_path(location, field=field) is not None:
+        return FILE
+    return scheme_of(location.partition(":")[0], field=field).kind
 
 
 def is_hub_id(model_id: str) -> bool:
@@ -80,17 +114,25 @@ def candidates(path: str, rules: ReadingRules) -> Iterator[str]:
 
 def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
     """Refuse a path outside every root. Whether something lies there is looked up where the job runs."""
-    if not path or _NOT_IN_PATHS.search(path) or path.startswith("~"):
-        raise BadSpec(
-            "a path is absolute, or relative to one of the storage roots, without backslashes; ~ is not expanded",
-            field=field,
-        )
+    _check_form(path, field=field)
     if not any(readable(candidate, rules) for candidate in candidates(path, rules)):
         raise BadSpec(
             "the path lies outside every directory that jobs may read; move the files below one of them, "
             "or have the administrator add the directory to TRAINYARD_STORAGE_ROOTS",
             field=field,
         )
+
+
+def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
+    """The absolute path that results go to: the first below a root and outside what the platform keeps for itself."""
+    for candidate in candidates(path, rules):
+        if _writable(candidate, rules):
+            return candidate
+    raise BadSpec(
+        "results are written below one of the storage roots, but not into the platform's own directory; name such a "
+        "place, or have the administrator add one to TRAINYARD_STORAGE_ROOTS",
+        field=field,
+    )
 
 
 def readable(real_path: str, rules: ReadingRules) -> bool:
@@ -126,75 +168,30 @@ def _results(rules: ReadingRules) -> list[str]:
     return [f"{store}/jobs" for store in stores]
 
 
-def refuse_private_host(uri: str, allow: tuple[str, ...], *, field: str) -> None:
-    """Refuse a URI whose host is written as a loopback, link-local or otherwise private address."""
-    host = _host(uri, field=field)
-    address = _address(host)
-    if _allowed(host, address, allow):
-        return
-    if host == "localhost" or host.endswith(".localhost") or (address is not None and not _is_public(address)):
+def _check(location: str, use: Use, rules: ReadingRules, *, field: str) -> None:
+    path = local_path(location, field=field)
+    if path is None:
+        check_uri(location, use, rules.fetch_allow, field=field)
+    else:
+        check_path(path, rules, field=field)
+
+
+def _check_form(path: str, *, field: str) -> None:
+    if not path or _NOT_IN_PATHS.search(path) or path.startswith("~"):
         raise BadSpec(
-            "the URI names a loopback, link-local or private address; use a public host, or have the administrator "
-            "list this one in TRAINYARD_FETCH_ALLOW",
+            "a path is absolute, or relative to one of the storage roots, without backslashes; ~ is not expanded",
             field=field,
         )
+    if leads_up(path):
+        raise BadSpec("the path leads up by ..; write it without", field=field)
 
 
-def _refuse_remote(location: str, rules: ReadingRules, *, field: str) -> None:
-    scheme = location.split(":", 1)[0].lower()
-    if scheme not in REMOTE_SCHEMES:
-        known = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES))
-        raise BadSpec(f"unknown scheme {scheme[:32]!r}; known: a bare path, {known}", field=field)
-    refuse_private_host(location, rules.fetch_allow, field=field)
-    raise NotSupportedYet(
-        f"{scheme}:// is not supported by this version; give a path or a file:// URI below one of the storage roots",
-        field=field,
-    )
-
-
-def _host(uri: str, *, field: str) -> str:
-    authority = _AUTHORITY.match(uri)
-    if authority is None or _AMBIGUOUS.search(uri):
-        raise BadSpec("the URI is malformed; the form is scheme://host/path without spaces", field=field)
-    host = unicodedata.normalize("NFKC", authority[1].rpartition("@")[2]).lower()
-    host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    host = unquote(host).rstrip(".")
-    if not host:
-        raise BadSpec("the URI names no host; the form is scheme://host/path", field=field)
-    return host
-
-
-def _address(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        pass
-    try:
-        # 127.1, 2130706433, 0x7f.1 and 0177.0.0.1 are addresses to every C library.
-        return ipaddress.IPv4Address(socket.inet_aton(host))
-    except OSError:
-        return None
-
-
-def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return _is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-def _allowed(host: str, address: Address | None, allow: tuple[str, ...]) -> bool:
-    return any(host == entry.lower() or _in_network(address, entry) for entry in allow)
-
-
-def _in_network(address: Address | None, entry: str) -> bool:
-    try:
-        return address is not None and address in ipaddress.ip_network(entry, strict=False)
-    except ValueError:
+def _writable(real_path: str, rules: ReadingRules) -> bool:
+    """Whether results may go to this absolute path, links already followed."""
+    if not any(_within(real_path, rules.real_path(root)) for root in rules.roots):
         return False
+    own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
+    return not any(_within(real_path, each) or _within(each, real_path) for each in own)
 
 
 def _within(path: str, directory: str) -> bool:

@@ -6,10 +6,11 @@ from app.models.attempt import Attempt
 from app.models.base import Base
 from app.models.checkpoint import Checkpoint
 from app.models.idempotency import IdempotentReply
+from app.models.inspection import Inspection
 from app.models.job import Job, JobLabel
 from app.models.job_event import JobEvent
 from app.models.lease import Lease
-from app.models.metric import Metric
+from app.models.metric import Metric, MetricSummary
 from app.models.node import Device, Node, Reservation
 from app.models.process import ProcessBeat
 from app.models.project import Project
@@ -23,11 +24,13 @@ __all__ = [
     "Checkpoint",
     "Device",
     "IdempotentReply",
+    "Inspection",
     "Job",
     "JobEvent",
     "JobLabel",
     "Lease",
     "Metric",
+    "MetricSummary",
     "Node",
     "ProcessBeat",
     "Project",

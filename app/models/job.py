@@ -78,6 +78,10 @@ class Job(Base):
     eta_seconds: Mapped[float | None]
     elapsed_seconds: Mapped[float] = mapped_column(default=0.0)  # of ended attempts; a running one is added on reading
     gpu_seconds: Mapped[float] = mapped_column(default=0.0)
+    gpu_util_sum: Mapped[float | None]  # percent, over the samples of all attempts; None where no GPU was observed
+    gpu_util_samples: Mapped[int | None]
+    # The newest step that a summary of one of its metrics reaches: points after it need not look for summaries.
+    metric_summary_step: Mapped[int | None]
     latest_metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
     latest_checkpoint_id: Mapped[str | None] = mapped_column(ID)
     best_checkpoint_id: Mapped[str | None] = mapped_column(ID)

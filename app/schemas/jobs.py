@@ -12,7 +12,7 @@ from app.schemas.output_config import OutputConfigSchema
 from app.schemas.queries import Cursor, ListQuerySchema, QueryFlag, QueryMoment, QueryTexts, one_of
 from app.schemas.resource_config import ResourceConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import NAME, AsStored, Matching, Moment, Section, Text, TextMap
+from app.schemas.strict_fields import NAME, AsStored, Matching, Moment, Section, Text, TextMap, says
 from app.schemas.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
@@ -29,9 +29,16 @@ def _scheduling_defaults() -> Any:
 
 
 class SubmitJobSchema(DocumentSchema):
-    name = Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True)
+    name = Matching(
+        re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True, **says("For people; several may be the same")
+    )
     labels = TextMap(
-        keys=LABEL_KEY, rule="must be 1 to 63 of letters, digits and ._/-", most=64, longest=255, load_default=dict
+        keys=LABEL_KEY,
+        rule="must be 1 to 63 of letters, digits and ._/-",
+        most=64,
+        longest=255,
+        load_default=dict,
+        **says("Keys and values to find jobs by"),
     )
     training_config = Section(TrainingConfigSchema, required=True)
     data_config = Section(DataConfigSchema, required=True)

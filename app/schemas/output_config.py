@@ -1,18 +1,34 @@
 """What becomes of the result, and how it is checkpointed on the way."""
 
-from app.domain.job_rules import DEFAULT_SAVE_STEPS
+from app.domain.output_rules import DEFAULT_SAVE_STEPS, EXPORT_FORMATS, PRETRAINING_METRICS, TRAINING_METRICS
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole
+from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
 
 
 class CheckpointConfigSchema(DocumentSchema):
-    save_strategy = Choice(("steps", "epoch"), load_default="steps")
-    save_steps = Whole(1, 10**9, load_default=DEFAULT_SAVE_STEPS)
-    save_total_limit = Whole(1, 10**6, load_default=3)
-    metric_for_best_model = Text(longest=128)
-    greater_is_better = Flag()
-    save_on_each_node = Flag()
-    resume_from_best = Flag()
+    save_strategy = Choice(
+        ("steps", "epoch"), load_default="steps", **says("Save every save_steps, or at the end of every epoch")
+    )
+    save_steps = Whole(1, 10**9, load_default=DEFAULT_SAVE_STEPS, **says("Optimizer steps between checkpoints"))
+    save_total_limit = Whole(
+        1, 10**6, load_default=3, **says("Checkpoints to keep; the newest and the best are never deleted")
+    )
+    metric_for_best_model = Text(
+        longest=128,
+        **says(
+            f"What the best checkpoint is known by: {', '.join(TRAINING_METRICS)}, each also with eval_ before it, "
+            f"CONTINUED_PRETRAIN: also {', '.join(PRETRAINING_METRICS)} (custom scripts: any metric they report)",
+            default="eval_loss",
+        ),
+    )
+    greater_is_better = Flag(**says("Default: false for a metric that ends in loss or perplexity, else true"))
+    save_on_each_node = Flag(**says("Not supported yet", default=False))
+    resume_from_best = Flag(
+        **says(
+            "A retried or resumed attempt goes on from the best checkpoint instead of the newest",
+            default=False,
+        )
+    )
 
 
 def _default_checkpoint() -> object:
@@ -20,11 +36,23 @@ def _default_checkpoint() -> object:
 
 
 class OutputConfigSchema(DocumentSchema):
-    output_model_name = Text(longest=128)
-    output_path = Text(longest=4096)
-    checkpoint = Section(CheckpointConfigSchema, load_default=_default_checkpoint)
-    push_to_hub = Flag()
-    hub_repo_id = Text(longest=255)
-    hub_token = Text(longest=1024)
-    export_format = Text(longest=64)
-    merge_lora = Flag()
+    output_model_name = Text(longest=128, **says("Names the result in the completion report and the model card"))
+    output_path = Text(
+        longest=4096,
+        **says("Directory that receives the finished model besides the artifacts; never overwritten"),
+    )
+    checkpoint = Section(
+        CheckpointConfigSchema, load_default=_default_checkpoint, **says("When checkpoints are saved, which are kept")
+    )
+    push_to_hub = Flag(**says("Upload the finished model to a hub, to hub_repo_id", default=False))
+    hub_repo_id = Text(longest=255, **says("Repository on the hub, owner/name; made if it does not exist"))
+    hub_token = Text(longest=1024, **says("Stored encrypted, shown as ***; default the node's own HF_TOKEN"))
+    hub_private = Flag(**says("Whether a repository that is made is private", default=True))
+    export_format = Text(
+        longest=64,
+        **says(
+            f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, whose default is the adapter",
+            default=EXPORT_FORMATS[0],
+        ),
+    )
+    merge_lora = Flag(**says("LORA: export the base model with the adapter merged in", default=False))

@@ -10,6 +10,12 @@ from marshmallow import ValidationError, fields, validate
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
+LARGEST_OF_64_BITS = 2**63 - 1  # what a column of 64 bits holds
+
+
+def says(meaning: str, **more: Any) -> dict[str, Any]:
+    """What the API description tells about a field; ``default`` is for one that is filled in later than here."""
+    return {"metadata": {"description": meaning, **more}}
 
 
 class Text(fields.String):

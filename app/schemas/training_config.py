@@ -2,8 +2,9 @@
 
 import re
 
+from app.domain.model_rules import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Section, Text, TextMap, Whole
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Section, Text, TextMap, Whole, says
 
 TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "FULL_FINETUNE")
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
@@ -12,43 +13,67 @@ _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class BaseModelSchema(DocumentSchema):
-    model_id = Text(required=True)
-    revision = Text(longest=255)
-    source = Text(longest=255)
-    tokenizer_id = Text()
-    dtype = Text(longest=32)
-    trust_remote_code = Flag()
-    model_kwargs = FreeObject()
+    model_id = Text(
+        required=True,
+        **says("A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf); CUSTOM: or none"),
+    )
+    revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))
+    source = Text(
+        longest=255,
+        **says("hub, local or a URI's scheme: settles where model_id is looked for, and must fit it"),
+    )
+    tokenizer_id = Text(**says("Like model_id; default the tokenizer in the model's directory"))
+    dtype = Text(
+        longest=32,
+        **says(f"One of {', '.join(DTYPES)}; auto: float32, computed in bfloat16 on GPUs that can", default="auto"),
+    )
+    trust_remote_code = Flag(**says("Run code that comes with the model, in the job's sandbox", default=False))
+    model_kwargs = FreeObject(**says(f"Changes to the model's configuration: {known_model_kwargs()}"))
 
 
 class DistributedSchema(DocumentSchema):
-    world_size = Whole(1, 65536)
-    backend = Text(longest=32, load_default="nccl")
-    strategy = Text(longest=64)
-    config = FreeObject()
+    world_size = Whole(1, 65536, **says("Must equal gpu_count, which is the default: one rank per device"))
+    backend = Text(longest=32, load_default="nccl", **says("nccl on GPUs; CPU slots use gloo whatever is said here"))
+    strategy = Text(longest=64, **says("ddp; custom scripts may read any", default="ddp"))
+    config = FreeObject(**says("Not supported yet; custom scripts may read it"))
 
 
 class FrameworkSchema(DocumentSchema):
-    type = Choice(FRAMEWORKS, required=True)
-    config = TextMap(keys=_PARAMETER, rule="must be the name of an option")
-    distributed = Section(DistributedSchema)
-    custom_script_path = Text()
+    type = Choice(FRAMEWORKS, required=True, **says("HF_TRAINER, or CUSTOM for a script of one's own; others not yet"))
+    config = TextMap(
+        keys=_PARAMETER, rule="must be the name of an option", **says("Not supported yet; custom scripts may read it")
+    )
+    distributed = Section(DistributedSchema, **says("How the ranks work together"))
+    custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))
 
 
 class EvaluationSchema(DocumentSchema):
-    strategy = Choice(("no", "steps", "epoch"), required=True)
-    steps = Whole(1, 2**31 - 1)
+    strategy = Choice(("no", "steps", "epoch"), required=True, **says("When validation data is measured"))
+    steps = Whole(1, 2**31 - 1, **says("Optimizer steps between evaluations; default as often as checkpoints"))
 
 
 class TrainingConfigSchema(DocumentSchema):
-    training_type = Choice(TRAINING_TYPES, required=True)
-    base_model = Section(BaseModelSchema, required=True)
-    framework = Section(FrameworkSchema, required=True)
-    hyperparameters = TextMap(keys=_PARAMETER, rule="must be the name of a hyperparameter", load_default=dict)
-    environment = TextMap(
-        keys=_VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit", load_default=dict
+    training_type = Choice(
+        TRAINING_TYPES, required=True, **says("The method; GET /v1/training-types lists which framework knows which")
     )
-    resume_from_checkpoint = Text(longest=64)
-    max_retries = Whole(0, 100)
-    priority = Whole(0, 10)
-    evaluation = Section(EvaluationSchema)
+    base_model = Section(BaseModelSchema, required=True, **says("What the training begins with"))
+    framework = Section(FrameworkSchema, required=True, **says("What runs it"))
+    hyperparameters = TextMap(
+        keys=_PARAMETER,
+        rule="must be the name of a hyperparameter",
+        load_default=dict,
+        **says("Texts; GET /v1/training-types has the table of each training type, CUSTOM takes any"),
+    )
+    environment = TextMap(
+        keys=_VARIABLE,
+        rule="must be a name of letters, digits and _ that begins with no digit",
+        load_default=dict,
+        **says("Environment variables of the ranks; secrets are stored encrypted and shown as ***"),
+    )
+    resume_from_checkpoint = Text(
+        longest=128,
+        **says("ckpt-… | job-… (its newest checkpoint) | job-…:latest | job-…:best, of the same model, type and data"),
+    )
+    max_retries = Whole(0, 100, **says("Further attempts after a failure that may pass", default=3))
+    priority = Whole(0, 10, **says("As scheduling_config.priority, which wins", default=5))
+    evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))

@@ -6,9 +6,12 @@ from typing import BinaryIO
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import NotFound
-from app.models import Artifact
-from app.storage.keys import artifacts_key
+from app.domain.errors import LeaseLost, NotFound
+from app.domain.job_state import HELD
+from app.extensions import Database
+from app.models import Artifact, Job
+from app.services.attempts import NewArtifact
+from app.storage.keys import artifact_key
 from app.storage.storage import Storage
 
 _PIECE = 256 * 1024
@@ -19,16 +22,25 @@ def listed(session: Session, job_id: str) -> Sequence[Artifact]:
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:
-    """Only what was recorded at the job's end exists, whatever else lies in the storage."""
+    """Only what was recorded exists, whatever else lies in the storage."""
     artifact = session.get(Artifact, (job_id, path))
     if artifact is None:
         raise NotFound(f"job {job_id} has no artifact {path[:200]!r}")
     return artifact
 
 
+def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
+    """Make a file known that grows while the job runs, with what it holds now. Raises LeaseLost."""
+    with db.write() as session:
+        held = (Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
+        if session.scalar(select(Job.id).where(*held)) is None:
+            raise LeaseLost(f"job {job_id} may no longer be added to")
+        session.merge(Artifact(job_id=job_id, path=new.path, size_bytes=new.size_bytes, sha256=new.sha256))
+
+
 def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
     """The file from an offset on; the caller closes it. Raises NotFound when it is gone."""
-    return storage.open(artifacts_key(artifact.job_id, artifact.path), start)
+    return storage.open(artifact_key(artifact.job_id, artifact.path), start)
 
 
 def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:

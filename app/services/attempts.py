@@ -106,7 +106,7 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
         first_training = to is JobState.TRAINING and job.state is JobState.PREPARING
         lifecycle.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
         if first_training:
-            _mark_training(session, work, start_step or 0)
+            _mark_training(session, job, work, start_step or 0)
 
 
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> JobState:
@@ -118,11 +118,9 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> JobS
         job = lifecycle.load_for_change(session, work.job_id)
         if job.fence != work.fence or job.state not in HELD:
             raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
-        if outcome.kind == "completed":
-            session.add_all(
-                Artifact(job_id=job.id, path=a.path, size_bytes=a.size_bytes, sha256=a.sha256)
-                for a in outcome.artifacts
-            )
+        for a in outcome.artifacts:
+            # An earlier attempt may have got as far, and failed only afterwards.
+            session.merge(Artifact(job_id=job.id, path=a.path, size_bytes=a.size_bytes, sha256=a.sha256))
         return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor)
 
 
@@ -154,11 +152,13 @@ def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -
     """Columns of the job that change together with the state an attempt's end leads to."""
     if decision.state is JobState.COMPLETED:
         return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
+    # A model that was stored before the job failed or was cancelled is there for whoever wants it.
+    kept = {"report": outcome.report} if outcome.report else {}
     if decision.state is JobState.CANCELLED:
-        return _NO_ERROR
+        return _NO_ERROR | kept
     error = {"error_type": outcome.cause, "error_message": outcome.message, "error_stack": outcome.stack or None}
     if decision.state is JobState.FAILED:
-        return error
+        return error | kept
     if decision.state is JobState.QUEUED and outcome.kind == "failed":
         wait = decision.retry_after_seconds or 0.0
         retry = job.retries_used + 1
@@ -181,7 +181,7 @@ def _close_record(session: Session, job: Job, number: int, outcome: Outcome, dec
     attempt.policy = decision.policy
     attempt.exit_code = outcome.exit_code
     attempt.end_step = max(outcome.end_step, attempt.start_step)
-    saved = checkpoints.newest_step(session, job.id)
+    saved = checkpoints.newest_step(session, job.id, number)
     attempt.lost_steps = 0 if outcome.kind == "completed" else attempt.end_step - max(saved, attempt.start_step)
 
 
@@ -221,7 +221,7 @@ def _threads_per_rank(session: Session, job: Job, node: str, ranks: int) -> int:
     return max(1, cores // max(1, ranks))
 
 
-def _mark_training(session: Session, work: Work, start_step: int) -> None:
+def _mark_training(session: Session, job: Job, work: Work, start_step: int) -> None:
     now = utc_now()
     attempt = session.get_one(Attempt, (work.job_id, work.attempt))
     attempt.start_step = start_step
@@ -232,6 +232,13 @@ def _mark_training(session: Session, work: Work, start_step: int) -> None:
         attempt.recover_seconds = round((now - ended_at).total_seconds(), 3)
     lifecycle.record_event(
         session, work.job_id, EventType.ATTEMPT_STARTED, actor=work.actor,
-        message=f"attempt {work.attempt} trains on {work.node} from step {start_step}",
+        message=f"attempt {work.attempt} trains on {work.node} from {_start(session, job, start_step)}",
         data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
     )  # fmt: skip
+
+
+def _start(session: Session, job: Job, step: int) -> str:
+    """Also says when an attempt went back behind the newest checkpoint because the job wishes so."""
+    best = session.get(Checkpoint, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
+    chosen = best is not None and best.step == step and checkpoints.resumes_from_best(job)
+    return f"step {step}, its best checkpoint" if chosen else f"step {step}"

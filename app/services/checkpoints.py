@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
-from app.domain.checkpoints import Kept, best, score, to_prune
+from app.domain.checkpoints import Kept, best, best_rule, score, to_prune
 from app.domain.errors import LeaseLost
 from app.domain.events import EventType
 from app.domain.ids import new_id
@@ -17,7 +17,6 @@ from app.models.base import utc_now
 from app.services import lifecycle
 
 DEFAULT_SAVE_TOTAL_LIMIT = 3
-DEFAULT_BEST_METRIC = "eval_loss"  # of a job that names none; without validation data nothing is best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,15 +113,20 @@ def list_for(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(_of_job(job_id)))
 
 
-def newest_step(session: Session, job_id: str) -> int:
-    """The step of the newest checkpoint, 0 when there is none."""
-    where = (Checkpoint.job_id == job_id) & Checkpoint.deleted_at.is_(None)
+def newest_step(session: Session, job_id: str, attempt: int) -> int:
+    """The step of the newest checkpoint that this attempt saved, 0 when there is none."""
+    where = (Checkpoint.job_id == job_id) & (Checkpoint.attempt == attempt) & Checkpoint.deleted_at.is_(None)
     return session.scalar(select(func.max(Checkpoint.step)).where(where)) or 0
 
 
 def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
-    """What an attempt may continue from, best first: the job's own newest, then older ones, then its start point."""
+    """What an attempt may continue from, in this order: the job's own newest, then older ones, then its start point.
+
+    A job that resumes from its best has that one first.
+    """
     rows = list_for(session, job.id)[::-1]
+    if resumes_from_best(job):
+        rows.sort(key=lambda c: not c.is_best)
     if job.resume_checkpoint_id is not None:
         start = session.get(Checkpoint, job.resume_checkpoint_id)
         rows += [start] if start is not None and start.deleted_at is None else []
@@ -132,6 +136,17 @@ def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
         )
         for c in rows
     ]
+
+
+def resumes_from_best(job: Job) -> bool:
+    """Whether a retried or resumed attempt goes on from the best checkpoint instead of the newest."""
+    return bool(_checkpoint_settings(job).get("resume_from_best"))
+
+
+def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
+    """The checkpoint, locked so that it cannot be retired meanwhile; None when it does not exist any more."""
+    checkpoint = session.get(Checkpoint, checkpoint_id, with_for_update=True, populate_existing=True)
+    return checkpoint if checkpoint is not None and checkpoint.deleted_at is None else None
 
 
 def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
@@ -171,18 +186,14 @@ def _of_job(job_id: str) -> Select[Checkpoint]:
     return (
         select(Checkpoint)
         .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
-        .order_by(Checkpoint.step, Checkpoint.id)
+        .order_by(Checkpoint.attempt, Checkpoint.step, Checkpoint.id)
     )
 
 
 def _kept(job: Job, c: Checkpoint) -> Kept:
-    settings = _checkpoint_settings(job)
-    metric = settings.get("metric_for_best_model") or DEFAULT_BEST_METRIC
-    greater = settings.get("greater_is_better")
-    if greater is None:
-        greater = not metric.endswith("loss")
+    metric, greater = best_rule(_checkpoint_settings(job))
     value = score(c.metrics, metric, greater_is_better=greater)
-    return Kept(checkpoint_id=c.id, step=c.step, score=value)
+    return Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=value)
 
 
 def _checkpoint_settings(job: Job) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.job_state import RUNNING
+from app.domain.masking import shown_data
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services import queues
@@ -18,7 +19,7 @@ SHOWN_WISHES = ("pause", "cancel")
 
 @dataclass(frozen=True, kw_only=True)
 class JobDetails:
-    """``spec`` is the stored document with what was changed since it was submitted."""
+    """``spec`` is the stored document with what was changed since it was submitted, fit to be shown."""
 
     job: Job
     spec: Mapping[str, Any]
@@ -54,7 +55,11 @@ def details(session: Session, job: Job) -> JobDetails:
 
 
 def _current(job: Job) -> dict[str, Any]:
-    return {**job.spec, "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority}}
+    return {
+        **job.spec,
+        "data_config": shown_data(job.spec["data_config"]),
+        "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority},
+    }
 
 
 def _elapsed(job: Job, running_since: datetime | None, now: datetime) -> float:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -11,17 +12,19 @@ from app.domain.events import EventType
 from app.domain.fitting import refuse_unfitting
 from app.domain.ids import new_id
 from app.domain.job_rules import locations
-from app.domain.job_spec import JobSpec, from_document
+from app.domain.job_spec import JobSpec, comparable_data, from_document
 from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.resources import request_of
 from app.models import Checkpoint, Job, JobLabel
 from app.security.permissions import Caller
-from app.services import controls, lifecycle, nodes, projects, queues
+from app.services import checkpoints, controls, lifecycle, nodes, projects, queues
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
 
 _JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
 _RESUME_FIELD = "training_config.resume_from_checkpoint"
+LATEST, BEST = "latest", "best"  # of a job's checkpoints, as ``job-…:best`` names them
+PRUNED_MEANWHILE_TRIES = 3  # a job that runs may retire what was just its newest
 
 
 def submit(
@@ -30,19 +33,20 @@ def submit(
     document: Mapping[str, Any],
     *,
     project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
     remember: Remember = forget,
 ) -> Job:
-    """Store a new PENDING job; ``document`` has the shape that the schema checks.
+    """Store a new PENDING job; ``document`` has the shape that the schema checks, ``forwarded`` the user's tokens.
 
     Raises InvalidRequest for the first rule it breaks; nothing is written then.
     """
     project = project or caller.home_project
-    spec = from_document(document, plane.reading)
+    spec = from_document(document, plane.reading, forwarded)
     _refuse_what_never_fits(plane, spec)
     with plane.db.write() as session:
         projects.visible(session, caller, project)
         queues.require(session, spec.queue, field="scheduling_config.queue")
-        _refuse_foreign_results(session, plane.reading, project, spec)
+        refuse_foreign_results(session, plane.reading, project, spec)
         job = _store(session, plane, caller, project, spec)
         remember(session, job)
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
@@ -97,7 +101,7 @@ def _refuse_what_never_fits(plane: ControlPlane, spec: JobSpec) -> None:
     refuse_unfitting(request, capacities)
 
 
-def _refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
+def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
     """Stored results lie below a root that everybody may read from, but belong to the project of their job."""
     for location, field in locations(spec.document):
         path = None if is_hub_id(location) else local_path(location, field=field)
@@ -112,9 +116,14 @@ def _refuse_foreign_results(session: Session, reading: ReadingRules, project: st
 def _start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint:
     """The checkpoint to resume from, locked so that it cannot be pruned meanwhile."""
     wanted = spec.resume_from_checkpoint or ""
-    checkpoint = session.get(Checkpoint, wanted, with_for_update=True)
-    if checkpoint is None or checkpoint.deleted_at is not None or checkpoint.project != project:
-        raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=_RESUME_FIELD)
+    job_id, _, which = wanted.partition(":")
+    if _JOB_ID.fullmatch(job_id):
+        checkpoint = _checkpoint_of_job(session, project, job_id, which or LATEST)
+    else:
+        named = checkpoints.lock(session, wanted)
+        if named is None or named.project != project:
+            raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=_RESUME_FIELD)
+        checkpoint = named
     source = session.get_one(Job, checkpoint.job_id)
     different = [name for name, of in _SAME_ON_RESUME if of(source.spec) != of(spec.document)]
     if different:
@@ -124,6 +133,22 @@ def _start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint:
             field=_RESUME_FIELD,
         )
     return checkpoint
+
+
+def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:
+    """That job's newest or best checkpoint as it is at this moment, locked. Raises BadSpec."""
+    for _ in range(PRUNED_MEANWHILE_TRIES):
+        job = session.get(Job, job_id, populate_existing=True)
+        if job is None or job.project != project:
+            raise BadSpec(f"the project {project} has no job {job_id}", field=_RESUME_FIELD)
+        chosen = job.best_checkpoint_id if which == BEST else job.latest_checkpoint_id
+        checkpoint = checkpoints.lock(session, chosen) if chosen is not None else None
+        if checkpoint is not None:
+            return checkpoint
+    if which == BEST and job is not None and job.latest_checkpoint_id is not None:
+        raise BadSpec(f"no checkpoint of {job_id} is its best: none was evaluated; say {job_id}:{LATEST}",
+                      field=_RESUME_FIELD)  # fmt: skip
+    raise BadSpec(f"{job_id} has no checkpoint to resume from; start anew without it", field=_RESUME_FIELD)
 
 
 def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
@@ -139,5 +164,5 @@ def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
 _SAME_ON_RESUME = (
     ("model", _model),
     ("training type", _type),
-    ("data_config", lambda spec: spec["data_config"]),
+    ("data_config", comparable_data),
 )

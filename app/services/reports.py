@@ -56,7 +56,7 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
         final_metrics=result.get("final_metrics") or job.latest_metrics,
         compute_time_ms=round(job.elapsed_seconds * 1000),
         gpu_time_ms=round(job.gpu_seconds * 1000),
-        average_gpu_util=result.get("average_gpu_util"),
+        average_gpu_util=round((job.gpu_util_sum or 0.0) / job.gpu_util_samples, 1) if job.gpu_util_samples else None,
         steps=job.current_step,
         tokens=job.tokens,
         attempts=attempts,

@@ -1,11 +1,14 @@
 """Where things lie in the storage: one function per kind of thing, and the check that no key leaves the root."""
 
+import re
+
 from app.domain.errors import InvalidRequest
 
 # What is being written or deleted carries this mark; nobody lists it and no key may name it.
 TEMPORARY = ".trainyard-tmp-"
 MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
+_EVENT_FILE = re.compile(r"tensorboard/events\.out\.tfevents\.\d{6,}\.\d{6,}")
 
 
 class BadKey(InvalidRequest):
@@ -23,6 +26,26 @@ def checkpoint_key(job_id: str, checkpoint_id: str) -> str:
 def artifacts_key(job_id: str, path: str = "") -> str:
     """The folder of a job's result, or one file in it."""
     return checked_key(f"jobs/{job_id}/artifacts/{path}" if path else f"jobs/{job_id}/artifacts")
+
+
+def artifact_key(job_id: str, path: str) -> str:
+    """Where an artifact lies: a file of the result, or one that was recorded while the job ran."""
+    return run_file_key(job_id, path) if is_run_file(path) else artifacts_key(job_id, path)
+
+
+def run_file_key(job_id: str, path: str) -> str:
+    """Beside the result, which is put in its place as a whole."""
+    return checked_key(f"jobs/{job_id}/{path}")
+
+
+def event_file(attempt: int, number: int) -> str:
+    """The artifact's path of an attempt's so many-th file for TensorBoard, which reads them by the order of names."""
+    return f"tensorboard/events.out.tfevents.{attempt:06d}.{number:06d}"
+
+
+def is_run_file(path: str) -> bool:
+    """Whether the path is one that ``event_file`` gives; a result may hold no file of such a name."""
+    return _EVENT_FILE.fullmatch(path) is not None
 
 
 def attempts_key(job_id: str) -> str:

@@ -121,9 +121,12 @@ def test_resume_pins_a_checkpoint_of_an_equal_job(api: Api):
         make_document(training_config={"resume_from_checkpoint": checkpoint}, data_config={"batch_size": 2}),
     )
     unknown = api.post("/v1/jobs", make_document(training_config={"resume_from_checkpoint": "ckpt-nothing"}))
+    defaults = {"batch_size": 8, "seed": 42, "preprocess": {"truncation": True}}
+    same_data = api.submit(training_config={"resume_from_checkpoint": checkpoint}, data_config=defaults)
 
     with api.db.read() as session:
         assert session.get_one(Job, child).resume_checkpoint_id == checkpoint
+        assert session.get_one(Job, same_data).resume_checkpoint_id == checkpoint
     assert "data_config" in api.problem(other_data, 400)["message"]
     assert api.problem(unknown, 400)["details"][0]["field"] == "training_config.resume_from_checkpoint"
 

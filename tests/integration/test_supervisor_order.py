@@ -102,6 +102,7 @@ def test_broken_word_of_the_agent_is_its_end(supervisor, monkeypatch):
     ranks = Ranks(
         loop, supervisor._run, seen,
         reporter=supervisor._reporter, checkpoints=supervisor._checkpoints, logs=supervisor._logs,
+        events=supervisor._events,
     )  # fmt: skip
     monkeypatch.setattr(ranks, "_launched", EndedAgent(ours))
     loop.watch(ours, ranks._hear_agent)

@@ -80,7 +80,7 @@ class FakeSupervisor:
         logs = [self.run_dir / f"rank-{rank}.log" for rank in range(spec["world_size"])]
         processes = [self._start(arguments, spec, rank, logs[rank]) for rank in range(spec["world_size"])]
         try:
-            exit_codes = _wait_for_all(processes, timeout_seconds)
+            exit_codes = wait_for_all(processes, timeout_seconds)
         finally:
             self.close()
         texts = [log.read_text() for log in logs]
@@ -178,7 +178,7 @@ def _received(client: socket.socket) -> bytes:
         return b""
 
 
-def _wait_for_all(processes: "list[subprocess.Popen[bytes]]", timeout_seconds: float) -> list[int]:
+def wait_for_all(processes: "list[subprocess.Popen[bytes]]", timeout_seconds: float) -> list[int]:
     """Wait for every rank; when one fails, the others have three seconds to notice."""
     deadline = time.monotonic() + timeout_seconds
     while any(process.poll() is None for process in processes):

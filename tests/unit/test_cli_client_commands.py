@@ -58,6 +58,22 @@ def test_submit_sends_json_and_yaml(server: ScriptedServer, tmp_path: Path, name
     assert json.loads(server.seen[0][3]) == DOCUMENT
 
 
+def test_submit_sends_the_tokens_of_the_environment(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.script(success(SUBMITTED, 201))
+    monkeypatch.setenv("TRAINYARD_SCAIDRIVE_TOKEN", "drive")
+    monkeypatch.setenv("TRAINYARD_USER_TOKEN", "user")
+
+    answer = run("submit", "-", input=json.dumps(DOCUMENT))
+
+    headers = server.seen[0][2]
+    assert (headers["X-ScaiDrive-Token"], headers["X-User-Token"], headers["X-ScaiAtlas-Token"]) == (
+        "drive",
+        "user",
+        None,
+    )
+    assert answer.stdout == "job-1\n"
+
+
 def test_submit_reads_standard_input_and_prints_json(server: ScriptedServer) -> None:
     server.script(success(SUBMITTED, 201))
 

@@ -1,8 +1,10 @@
 """Tables of hyperparameters: typed values, precise refusals, and one truth about what is supported."""
 
+import json
+
 import pytest
 
-from app.domain.hyperparameters import TABLES, InvalidHyperparameter, parse, supported
+from app.domain.hyperparameters import TABLES, InvalidHyperparameter, check_data, describe, names, parse, supported
 from workers.trainers.registry import TRAINERS, UnknownTrainer, load
 
 SFT = ("HF_TRAINER", "SFT")
@@ -89,3 +91,88 @@ def test_supported_pairs():
     assert supported(*SFT)
     assert supported("CUSTOM", "DPO")
     assert not supported("HF_TRAINER", "RLHF")
+
+
+@pytest.mark.parametrize(
+    ("training_type", "given", "expected"),
+    [
+        ("SFT", {"lr_power": "2"}, "lr_power says nothing with lr_scheduler_type linear; .* polynomial"),
+        ("SFT", {"min_lr_rate": "0.2", "lr_scheduler_type": "cosine"}, "cosine_with_min_lr or "),
+        ("SFT", {"warmup_steps": "5", "lr_scheduler_type": "constant"}, "constant_with_warmup"),
+        ("SFT", {"warmup_steps": "5", "warmup_ratio": "0.1"}, "say the same"),
+        ("SFT", {"early_stopping_threshold": "0.1"}, "without early_stopping_patience"),
+        ("LORA", {"packing": "true", "group_by_length": "true"}, "group_by_length says nothing with packing"),
+        ("LORA", {"lr_scheduler_type": "polynomial", "lr_end": "1"}, "lr_end 1.0 must be below learning_rate"),
+        ("CONTINUED_PRETRAIN", {"max_steps": "0"}, "0 steps train nothing"),
+    ],
+)
+def test_combination_that_makes_no_sense_is_refused_with_the_way_out(training_type, given, expected):
+    with pytest.raises(InvalidHyperparameter, match=expected) as caught:
+        parse("HF_TRAINER", training_type, given)
+
+    assert caught.value.name in given
+
+
+def test_default_may_be_said_with_any_company():
+    assert parse(*SFT, {"lr_power": "1", "warmup_steps": "0", "lr_scheduler_type": "constant"})["lr_power"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("all-linear", "all-linear"),
+        (" q_proj, v_proj ,q_proj", "q_proj,v_proj"),
+        ("model.layers.0.mlp", "model.layers.0.mlp"),
+        ("", ""),
+    ],
+)
+def test_names_are_kept_once_each(text, value):
+    parsed = parse("HF_TRAINER", "LORA", {"lora_target_modules": text})["lora_target_modules"]
+
+    assert parsed == value
+    assert ",".join(names(parsed)) == value
+
+
+@pytest.mark.parametrize("text", ["a,,b", "a b", "../x", "(.*)", ",", "x" * 5000])
+def test_what_is_no_list_of_names_is_refused(text):
+    with pytest.raises(InvalidHyperparameter, match="a list of names separated by commas"):
+        parse("HF_TRAINER", "LORA", {"modules_to_save": text})
+
+
+@pytest.mark.parametrize(
+    ("given", "evaluates", "streaming", "expected"),
+    [
+        ({"early_stopping_patience": "2"}, False, False, "early_stopping_patience needs evaluations"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, False, False, "needs evaluations"),
+        ({}, True, True, "set max_steps above 0"),
+        ({"max_steps": "5", "packing": "true"}, True, True, "packing needs all records at once"),
+    ],
+)
+def test_what_the_data_can_not_give_is_refused(given, evaluates, streaming, expected):
+    with pytest.raises(InvalidHyperparameter, match=expected):
+        check_data(parse(*SFT, given), evaluates=evaluates, streaming=streaming)
+
+
+def test_what_the_data_gives_is_fine():
+    values = parse(*SFT, {"early_stopping_patience": "2", "max_steps": "5"})
+
+    check_data(values, evaluates=True, streaming=True)
+
+
+def test_table_describes_itself_as_data():
+    rows = {row["name"]: row for row in describe("HF_TRAINER", "LORA")}
+
+    assert rows.keys() == {item.name for item in TABLES["HF_TRAINER", "LORA"]}
+    assert rows["lora_r"] == {
+        "name": "lora_r",
+        "type": "int",
+        "default": 16,
+        "minimum": 1,
+        "maximum": 4096,
+        "choices": [],
+        "only_with": {},
+        "meaning": "Rank of the adapter's matrices",
+    }
+    assert rows["lr_power"]["only_with"] == {"lr_scheduler_type": ["polynomial"]}
+    assert rows["lora_bias"]["choices"] == ["none", "all", "lora_only"]
+    json.dumps(rows)

@@ -1,10 +1,19 @@
-"""What an attempt's sandbox is told to hide, besides the data directory."""
+"""What an attempt finds, what its spec says of it, and what its sandbox is told to hide."""
+
+import hashlib
+import os
 
 import pytest
+from cryptography.fernet import Fernet
 
+from app.domain.locations import ReadingRules
+from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.settings import load_settings
-from workers.preparing import private_places
+from tests.factories import make_document
+from workers.library import Library
+from workers.preparing import find_sources, job_environment, private_places, sources_document
+from workers.sealed import opened_secrets
 
 
 def hidden(tmp_path, storage_url, database_url):
@@ -29,3 +38,73 @@ def test_storage_and_database_outside_the_data_directory_are_hidden(tmp_path):
 @pytest.mark.parametrize("url", ["postgresql://u:p@db/trainyard", "postgresql:///trainyard"])
 def test_database_that_is_no_file_has_nothing_to_hide(tmp_path, url):
     assert hidden(tmp_path, f"file://{tmp_path}/stored", url) == (tmp_path / "stored",)
+
+
+LINES = b'{"text": "hello"}\n'
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A project that may read ``mine``, where a model and data lie."""
+    mine = tmp_path / "mine"
+    (mine / "model").mkdir(parents=True)
+    (mine / "model/config.json").write_text("{}")
+    (mine / "tokenizer").mkdir()
+    (mine / "tokenizer/tokenizer.json").write_text("{}")
+    for name in ("a.jsonl", "b.jsonl"):
+        (mine / name).write_bytes(LINES)
+    (mine / "train.py").touch()
+    rules = ReadingRules(roots=(str(mine),), real_path=os.path.realpath)
+    library = Library(rules=rules, cache_dir=tmp_path / "cache", project="p", project_of_job=lambda _: None)
+    yield library
+    library.close()
+
+
+def document(model_id="model", paths=("*.jsonl", "a.jsonl"), **base):
+    return make_document(
+        training_config={"base_model": {"model_id": model_id, **base}},
+        data_config={"sources": [{"path": path} for path in paths]},
+    )
+
+
+def test_spec_names_the_files_of_each_source(library, tmp_path):
+    sources = find_sources(library, "HF_TRAINER", document(tokenizer_id="tokenizer"))
+
+    said = sources_document(sources.data)
+
+    digest = hashlib.sha256(LINES).hexdigest()
+    file = {"path": str(tmp_path / "mine/a.jsonl"), "name": "a.jsonl", "size_bytes": len(LINES), "sha256": digest}
+    assert [each["location"] for each in said] == ["*.jsonl", "a.jsonl"]
+    assert [[each["name"] for each in source["files"]] for source in said] == [["a.jsonl", "b.jsonl"], ["a.jsonl"]]
+    assert said[1]["files"] == [file]
+    assert said[1]["sha256"] == hashlib.sha256(digest.encode()).hexdigest()
+    assert said[0]["sha256"] == hashlib.sha256(f"{digest}\n{digest}".encode()).hexdigest()
+    assert sources.tokenizer is not None
+    assert sources.tokenizer.path == tmp_path / "mine/tokenizer"
+    assert {tmp_path / "mine" / name for name in ("model", "tokenizer", "a.jsonl", "b.jsonl")} == set(sources.readable)
+
+
+def test_script_may_bring_its_own_model(library, tmp_path):
+    spec = document("none", tokenizer_id="tokenizer")
+    spec["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": "train.py"}
+
+    sources = find_sources(library, "CUSTOM", spec)
+
+    assert sources.model is None
+    assert sources.tokenizer is not None
+    assert sources.tokenizer.path == tmp_path / "mine/tokenizer"
+    assert sources.script == tmp_path / "mine/train.py"
+    assert [path.name for path in sorted(sources.data[0].path.iterdir())] == ["a.jsonl", "b.jsonl"]
+
+
+def test_secrets_are_opened_for_whoever_needs_them(tmp_path):
+    key = Fernet.generate_key().decode()
+    settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_SECURITY_SECRET_KEY": key})
+    sealed = SecretBox(key).seal({"training_config.environment.WANDB_KEY": "a", "output_config.hub_token": "b"})
+
+    secrets = opened_secrets(settings, sealed)
+    spec = make_document(training_config={"environment": {"MODE": "fast", "WANDB_KEY": "***"}})
+
+    assert secrets["output_config.hub_token"] == "b"
+    assert job_environment(spec, secrets) == {"MODE": "fast", "WANDB_KEY": "a"}
+    assert opened_secrets(settings, "") == {}

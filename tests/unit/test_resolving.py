@@ -1,17 +1,18 @@
 """From what a job names to what lies on the machine, and never to what it may not read."""
 
-import json
+import hashlib
 import os
-import socket
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from app.domain.locations import ReadingRules
+from config.fetching import FetchSettings
 from workers.failures import AttemptFailed
-from workers.resolving import Library, find_data, find_model, find_script
+from workers.library import Library
+from workers.resolving import DataWish, ModelWish, find_script
+from workers.resolving import find_data as find_wished_data
+from workers.resolving import find_model as find_wished_model
 
 
 @pytest.fixture
@@ -36,6 +37,14 @@ def mine(tmp_path, library):
     return tmp_path / "mine"
 
 
+def find_data(library, location, **wish):
+    return find_wished_data(library, DataWish(location=location, **wish))
+
+
+def find_model(library, model_id, revision=None, **wish):
+    return find_wished_model(library, ModelWish(model_id=model_id, revision=revision, **wish))
+
+
 def refusal(function, *arguments):
     with pytest.raises(AttemptFailed) as refused:
         function(*arguments)
@@ -55,7 +64,6 @@ def test_local_model_is_found(library, mine, form):
         ("{mine}/data.jsonl", "not a directory"),
         ("/etc", "TRAINYARD_STORAGE_ROOTS"),
         ("{mine}/../data", "TRAINYARD_STORAGE_ROOTS"),
-        ("s3://bucket/model", "not supported"),
     ],
 )
 def test_unusable_model_is_refused(library, mine, model, said):
@@ -85,7 +93,7 @@ def test_model_in_a_hub_cache_brings_the_files_that_it_links_to(library, mine):
     [
         ("{mine}/gone.jsonl", "DATA_NOT_FOUND"),
         ("{mine}/nothing.jsonl", "DATA_INVALID"),
-        ("{mine}/model", "DATA_INVALID"),
+        ("{mine}/empty", "DATA_NOT_FOUND"),
         ("{mine}/../data/secret.key", "DATA_NOT_FOUND"),
         ("/proc/self/environ", "DATA_NOT_FOUND"),
     ],
@@ -95,11 +103,15 @@ def test_unusable_data_is_refused(library, mine, location, error_type):
 
 
 def test_data_is_found(library, mine):
-    assert find_data(library, "data.jsonl") == mine / "data.jsonl"
+    data = find_data(library, "data.jsonl")
+
+    assert data.path == mine / "data.jsonl"
+    assert [(file.path, file.name, file.size_bytes) for file in data.files] == [(data.path, "data.jsonl", 3)]
+    assert data.files[0].sha256 == hashlib.sha256(b"{}\n").hexdigest()
 
 
 def test_custom_jobs_may_name_a_directory_as_data(library, mine):
-    assert find_data(library, "model", directories=True) == mine / "model"
+    assert find_data(library, "model", custom=True).path == mine / "model"
 
 
 def test_pipe_is_no_data(library, mine):
@@ -136,94 +148,140 @@ def test_missing_script_is_a_bad_configuration(library, mine):
     assert refusal(find_script, library, "gone.py").error_type == "INVALID_CONFIG"
 
 
-FILES = {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"weights", "model.onnx": b"not needed"}
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(BaseHTTPRequestHandler):
-    """As much of a model hub as a download needs: one model, ``org/tiny``."""
-
-    def do_GET(self):
-        parts = self.path.partition("?")[0].strip("/").split("/")
-        if self.path.startswith("/api/models/org/tiny/revision/main"):
-            self._json({"id": "org/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in FILES]})
-        elif self.path.startswith("/api/models/org/tiny/tree/"):
-            self._json([{"type": "file", "path": n, "size": len(d), "oid": "0" * 40} for n, d in FILES.items()])
-        elif parts[:3] == ["org", "tiny", "resolve"] and parts[4] in FILES:
-            self._send(200, FILES[parts[4]], ETag=f'"{parts[4]}"', **{"X-Repo-Commit": COMMIT})
-        elif self.path.startswith("/api/models/org/tiny"):
-            self._send(404, b"{}", **{"X-Error-Code": "RevisionNotFound"})
-        else:
-            self._send(404, b"{}", **{"X-Error-Code": "RepoNotFound"})
-
-    do_HEAD = do_GET  # noqa: N815 – the name is http.server's
-
-    def _json(self, document):
-        self._send(200, json.dumps(document).encode(), **{"Content-Type": "application/json"})
-
-    def _send(self, status, body, **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+LINES = b'{"text": "hello"}\n'
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def shards(mine):
+    """A directory with files of several formats, and links that lead nowhere good."""
+    directory = mine / "shards"
+    (directory / "more").mkdir(parents=True)
+    for name in ("b.jsonl", "a.jsonl.gz", ".hidden.jsonl", "more/c.jsonl", "README.md"):
+        (directory / name).write_bytes(LINES)
+    (directory / "dangling.jsonl").symlink_to(directory / "gone")
+    return directory
 
 
-def test_hub_id_is_downloaded_into_the_cache(library, hub):
-    model = find_model(library, "org/tiny")
+@pytest.mark.parametrize(
+    ("location", "names"),
+    [
+        ("shards", ["a.jsonl.gz", "b.jsonl"]),
+        ("file://{mine}/shards/", ["a.jsonl.gz", "b.jsonl"]),
+        ("shards/*.jsonl", ["b.jsonl"]),
+        ("{mine}/shards/?.jsonl*", ["a.jsonl.gz", "b.jsonl"]),
+        ("shards/[!b].*", ["a.jsonl.gz"]),
+        ("*/*/*.jsonl", ["shards/more/c.jsonl"]),
+    ],
+)
+def test_directory_or_glob_names_its_files(library, mine, shards, location, names):
+    data = find_data(library, location.format(mine=mine))
 
-    assert sorted(path.name for path in model.path.iterdir()) == ["config.json", "model.safetensors"]
-    assert (model.path / "model.safetensors").read_bytes() == b"weights"
-    assert (model.path / "model.safetensors").resolve().is_relative_to(model.visible)
+    assert [file.name for file in data.files] == names
+    assert all(file.path.read_bytes() == LINES for file in data.files)
+    assert set(data.visible) == {file.path for file in data.files}
 
 
-@pytest.mark.parametrize(("model_id", "revision"), [("org/unknown", None), ("org/tiny", "v9")])
-def test_what_the_hub_does_not_have_is_said(library, hub, model_id, revision):
-    refused = refusal(find_model, library, model_id, revision)
+def test_file_whose_name_looks_like_a_glob_is_that_file(library, mine):
+    (mine / "x[1].jsonl").write_bytes(LINES)
 
-    assert refused.error_type == "MODEL_NOT_FOUND"
-    assert model_id in refused.message
+    assert find_data(library, "x[1].jsonl").path.name == "x[1].jsonl"
 
 
-def test_unreachable_hub_may_be_tried_again(library, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("location", "wish", "error_type", "said"),
+    [
+        ("shards/*.csv", {}, "DATA_NOT_FOUND", "no file matches"),
+        ("shards", {"format": "csv"}, "DATA_NOT_FOUND", "no csv file"),
+        ("mixed", {}, "INVALID_CONFIG", "several formats (csv, jsonl)"),
+        ("many/*", {}, "INVALID_CONFIG", "TRAINYARD_FETCH_MAX_FILES"),
+        ("leading-out", {}, "DATA_NOT_FOUND", "link to a place"),
+        ("with-empty", {}, "DATA_INVALID", "b.jsonl is empty"),
+    ],
+)
+def test_unusable_directory_is_refused(library, shards, tmp_path, location, wish, error_type, said):
+    mine = shards.parent
+    for name in ("mixed/a.csv", "mixed/b.jsonl", "with-empty/a.jsonl", *(f"many/{n}.jsonl" for n in range(4))):
+        (mine / name).parent.mkdir(exist_ok=True)
+        (mine / name).write_bytes(LINES)
+    (mine / "with-empty/b.jsonl").touch()
+    (mine / "leading-out").mkdir()
+    (mine / "leading-out/key.jsonl").symlink_to(tmp_path / "data/secret.key")
+    limited = replace(library, fetch=FetchSettings(max_files=3))
 
-    refused = refusal(find_model, library, "org/tiny")
+    refused = refusal(lambda: find_data(limited, location, **wish))
 
-    assert refused.error_type == "STORAGE_ERROR"
-    assert "http://127.0.0.1:1" in refused.message
+    assert refused.error_type == error_type
+    assert said in refused.message
+
+
+def test_script_gets_a_directory_of_links_for_a_glob(library, mine, shards):
+    data = find_data(library, "shards/*.jsonl*", custom=True)
+
+    assert sorted(path.name for path in data.path.iterdir()) == ["a.jsonl.gz", "b.jsonl"]
+    assert {path.resolve() for path in data.path.iterdir()} == {file.path for file in data.files}
+    assert data.path in data.visible
+    library.close()
+    assert not data.path.exists()
+
+
+def test_many_files_are_made_visible_by_their_directory(library, mine):
+    (mine / "many").mkdir()
+    for number in range(100):
+        (mine / f"many/{number}.jsonl").write_bytes(LINES)
+
+    assert find_data(library, "many").visible == (mine / "many",)
+
+
+def test_digest_follows_the_content(library, mine):
+    path = mine / "data.jsonl"
+    before = find_data(library, "data.jsonl").sha256
+    status = path.stat()
+    path.write_text("[]\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert find_data(library, "data.jsonl").sha256 != before
 
 
 @pytest.fixture
-def silent_hub(monkeypatch):
-    """Takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "60")
-        monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
-        yield
+def claims(library, tmp_path):
+    """The library with one volume claim, ``corpus``, that holds data, a model, and ways out."""
+    corpus = tmp_path / "volumes" / "corpus"
+    (corpus / "model").mkdir(parents=True)
+    (corpus / "model/config.json").write_text("{}")
+    (corpus / "a.jsonl").write_bytes(LINES)
+    (corpus / "out").symlink_to(tmp_path / "data")
+    (corpus / "out.jsonl").symlink_to(tmp_path / "data/secret.key")
+    return replace(library, fetch=FetchSettings(pvc_dir=tmp_path / "volumes"))
 
 
-def test_download_that_does_not_grow_is_given_up(library, silent_hub):
-    refused = refusal(find_model, replace(library, stalled_seconds=1.0), "org/tiny")
+def test_volume_claims_are_used_in_place(claims, tmp_path):
+    corpus = tmp_path / "volumes/corpus"
 
-    assert refused.error_type == "STORAGE_ERROR"
-    assert "nothing has arrived" in refused.message
+    assert find_data(claims, "pvc://corpus/a.jsonl").path == corpus / "a.jsonl"
+    assert [file.name for file in find_data(claims, "pvc://corpus/[a]*.jsonl").files] == ["a.jsonl"]
+    assert find_model(claims, "pvc://corpus/model").path == corpus / "model"
+
+
+@pytest.mark.parametrize(
+    ("location", "error_type", "said"),
+    [
+        ("pvc://corpus/gone.jsonl", "DATA_NOT_FOUND", "does not exist"),
+        ("pvc://other/a.jsonl", "DATA_NOT_FOUND", "no volume claim other"),
+        ("pvc://corpus/../../data/secret.key", "INVALID_CONFIG", "leaves the volume claim"),
+        ("pvc://corpus/out/secret.key", "INVALID_CONFIG", "leaves the volume claim"),
+        ("pvc://corpus/*.jsonl", "DATA_NOT_FOUND", "link to a place"),
+        ("pvc://../a.jsonl", "INVALID_CONFIG", "no name of a volume claim"),
+    ],
+)
+def test_nothing_leads_out_of_a_volume_claim(claims, location, error_type, said):
+    refused = refusal(find_data, claims, location)
+
+    assert refused.error_type == error_type
+    assert said in refused.message
+
+
+def test_volume_claims_that_are_not_set_up_name_the_setting(library):
+    refused = refusal(find_data, library, "pvc://corpus/a.jsonl")
+
+    assert refused.error_type == "INVALID_CONFIG"
+    assert "TRAINYARD_FETCH_PVC_DIR" in refused.message

@@ -7,7 +7,9 @@ import pytest
 from app.services.checkpoints import ResumeCandidate
 from app.storage.storage import Storage
 from trainyard import _manifest
-from workers.resuming import choose_start
+from workers.failures import AttemptFailed
+from workers.library import Data, DataFile
+from workers.resuming import StartPoint, choose_start, refuse_changed_data
 
 
 @pytest.fixture
@@ -77,3 +79,56 @@ def test_checkpoint_of_another_storage_is_not_corrupt(storage, make, tmp_path):
     start = choose_start(storage, [foreign, good], tmp_path)
 
     assert [one.corrupt for one in start.rejected] == [False]
+
+
+@pytest.fixture
+def start_from(tmp_path: Path):
+    """A start point whose checkpoint remembers these digests of the data."""
+
+    def start_from(digests: list[str] | None) -> StartPoint:
+        draft, path = tmp_path / "draft", tmp_path / "checkpoint"
+        draft.mkdir()
+        (draft / "state").touch()
+        position = {} if digests is None else {"sources_sha256": digests}
+        _manifest.commit(draft, path, _manifest.Manifest(job_id="j", attempt=1, step=50, data_position=position))
+        return StartPoint(path=path, step=50, checkpoint_id="ckpt-50", rejected=())
+
+    return start_from
+
+
+def sources(*contents: str) -> tuple[Data, ...]:
+    files = [DataFile(path=Path(text), name=text, size_bytes=1, sha256=text) for text in contents]
+    return tuple(
+        Data(location=f"{file.name}.jsonl", files=(file,), path=file.path, visible=(file.path,)) for file in files
+    )
+
+
+def refusal(start: StartPoint, data: tuple[Data, ...]) -> str:
+    """Why the data can't be gone on with; empty when it can."""
+    try:
+        refuse_changed_data(start, data)
+    except AttemptFailed as error:
+        return f"{error.error_type}: {error.message}"
+    return ""
+
+
+def test_data_that_has_changed_since_the_checkpoint_is_named(start_from):
+    first, second = sources("a", "b")
+
+    said = refusal(start_from([first.sha256, "another"]), (first, second))
+
+    assert said.startswith("DATA_INVALID: data source b.jsonl")
+    assert "step 50" in said
+    assert "a.jsonl" not in said
+
+
+def test_unchanged_data_may_be_gone_on_with(start_from):
+    data = sources("a", "b")
+
+    assert refusal(start_from([source.sha256 for source in data]), data) == ""
+    assert refusal(StartPoint(path=None, step=0, checkpoint_id=None, rejected=()), data) == ""
+
+
+@pytest.mark.parametrize("digests", [None, [], ["", ""]])
+def test_checkpoint_that_remembers_no_digests_is_used(start_from, digests):
+    assert refusal(start_from(digests), sources("a", "b")) == ""

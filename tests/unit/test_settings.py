@@ -61,6 +61,8 @@ def test_all_problems_are_told_at_once():
         ({"TRAINYARD_NODE_HEARTBEAT_SECONDS": "5"}, "TRAINYARD_NODE_LOST_SECONDS"),
         ({"TRAINYARD_API_MAX_STREAMS": "64"}, "TRAINYARD_API_MAX_STREAMS"),
         ({"TRAINYARD_NODE_SANDBOX": "docker"}, "TRAINYARD_NODE_SANDBOX"),
+        ({"TRAINYARD_FETCH_S3_KEY": "key"}, "TRAINYARD_FETCH_S3_SECRET"),
+        ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),
         ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
     ],
 )
@@ -89,6 +91,10 @@ def test_every_time_is_finite_and_positive(variable, value):
         ("TRAINYARD_NODE_NAME", ["a:b", "a/b", "a b", "ü", "..", "x" * 64, "box\n"]),
         ("TRAINYARD_FLOWER_USER", ["a:b", "a,b", ""]),
         ("TRAINYARD_FLOWER_PASSWORD", ["a,b"]),
+        ("TRAINYARD_FETCH_MAX_BYTES", ["0"]),
+        ("TRAINYARD_FETCH_MAX_REDIRECTS", ["-1"]),
+        ("TRAINYARD_FETCH_S3_ENDPOINT", ["s.example", "ftp://s.example", "https://", "https://s/?a=1", "http://u:p@s"]),
+        ("TRAINYARD_CACHE_MAX_BYTES", ["0"]),
     ],
 )
 def test_values_that_cannot_work_are_refused(variable, values):

@@ -1,8 +1,7 @@
 """Why a training fails, in the closed list of error types that the platform knows."""
 
 import errno
-
-import torch
+import sys
 
 from trainyard._manifest import CorruptCheckpoint
 from workers.run_context import CheckpointNotSaved
@@ -53,7 +52,7 @@ def error_type(error: BaseException) -> str:
     """The error type to report for `error`."""
     if isinstance(error, TrainingFailure):
         return error.error_type
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, MemoryError) or _is_out_of_device_memory(error):
         return "OUT_OF_MEMORY"
     if isinstance(error, CheckpointNotSaved | CorruptCheckpoint):
         return "STORAGE_ERROR"
@@ -61,3 +60,9 @@ def error_type(error: BaseException) -> str:
         return "STORAGE_ERROR"
     message = str(error).lower()
     return next((kind for words, kind in _BY_MESSAGE if words in message), "TRAINER_ERROR")
+
+
+def _is_out_of_device_memory(error: BaseException) -> bool:
+    # Not imported here: what reads data names its failures in processes that have no torch.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)

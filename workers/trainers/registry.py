@@ -5,7 +5,10 @@ import importlib
 from workers.trainers.base import Trainer
 
 TRAINERS: dict[tuple[str, str], str] = {
-    ("HF_TRAINER", "SFT"): "workers.trainers.hf_trainer.sft:SftTrainer",
+    ("HF_TRAINER", "SFT"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
+    ("HF_TRAINER", "FULL_FINETUNE"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
+    ("HF_TRAINER", "LORA"): "workers.trainers.hf_trainer.lora:LoraTrainer",
+    ("HF_TRAINER", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
 }
 
 

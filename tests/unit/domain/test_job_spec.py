@@ -5,51 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain import job_rules
-from app.domain.errors import BadSpec, InvalidRequest, NotSupportedYet
-from app.domain.job_spec import JobSpec, from_document, is_secret
-from app.domain.locations import ReadingRules
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.job_spec import comparable_data
+from app.domain.masking import is_secret, shown_data
 from app.domain.not_supported import GAPS
-
-RULES = ReadingRules(roots=("/srv",))
-DOCUMENT: dict[str, Any] = {
-    "name": "a",
-    "labels": {"team": "x"},
-    "training_config": {
-        "training_type": "SFT",
-        "base_model": {"model_id": "org/model"},
-        "framework": {"type": "HF_TRAINER"},
-    },
-    "data_config": {"sources": [{"path": "/srv/train.jsonl"}], "validation_split": 0.0},
-    "resource_config": {"gpu_count": 1, "device_type": "auto"},
-    "output_config": {"checkpoint": {"save_steps": 500, "save_total_limit": 3}},
-    "scheduling_config": {"queue": "default"},
-}
-
-SCRIPT = {"framework": {"type": "CUSTOM", "custom_script_path": "/srv/train.py"}}
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """The good document with one value replaced."""
-    document = copy.deepcopy(DOCUMENT)
-    node: Any = document
-    *parents, last = path.split(".")
-    for name in parents:
-        node = node[int(name)] if isinstance(node, list) else node.setdefault(name, {})
-    node[last] = value
-    return document
-
-
-def spec_of(document: dict[str, Any]) -> JobSpec:
-    return from_document(document, RULES)
-
-
-def custom(**training: Any) -> dict[str, Any]:
-    return changed("training_config", {**DOCUMENT["training_config"], **SCRIPT, **training})
+from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
 
 def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
-    spec = spec_of(DOCUMENT)
+    spec = spec_of(GOOD)
 
     assert (spec.queue, spec.priority, spec.max_retries, spec.max_runtime_seconds) == ("default", 5, 3, None)
     assert spec.document["scheduling_config"]["priority"] == 5
@@ -59,7 +23,7 @@ def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
 
 
 def test_the_schedulers_priority_wins_over_the_trainings() -> None:
-    document = changed("training_config.priority", 8)
+    document = changed(("training_config.priority", 8))
 
     assert spec_of(document).priority == 8
     document["scheduling_config"]["priority"] = 2
@@ -67,14 +31,14 @@ def test_the_schedulers_priority_wins_over_the_trainings() -> None:
 
 
 def test_evaluation_by_steps_follows_the_checkpoints_unless_it_says_how_often() -> None:
-    document = changed("training_config.evaluation", {"strategy": "steps"})
+    document = changed(("training_config.evaluation", {"strategy": "steps"}))
     document["data_config"]["validation_split"] = 0.1
 
     assert spec_of(document).document["training_config"]["evaluation"] == {"strategy": "steps", "steps": 500}
 
 
 def test_the_submitted_document_is_not_changed() -> None:
-    document = changed("output_config.hub_token", "hf_x")
+    document = changed(("output_config.hub_token", "hf_x"))
     before = copy.deepcopy(document)
 
     spec_of(document)
@@ -83,7 +47,7 @@ def test_the_submitted_document_is_not_changed() -> None:
 
 
 def test_secrets_are_taken_out_and_masked() -> None:
-    document = changed("training_config.environment", {"HF_TOKEN": "t", "MODE": "m"})
+    document = changed(("training_config.environment", {"HF_TOKEN": "t", "MODE": "m"}))
     document["output_config"]["hub_token"] = "h"
 
     spec = spec_of(document)
@@ -121,89 +85,69 @@ def test_other_names_are_not(name: str) -> None:
 )  # fmt: skip
 def test_values_that_hold_a_password_are_secret_whatever_they_are_called(value: str, *, expected: bool) -> None:
     assert is_secret("BACKEND", value) is expected
-    document = changed("training_config.environment", {"BACKEND": value})
+    document = changed(("training_config.environment", {"BACKEND": value}))
     assert spec_of(document).document["training_config"]["environment"]["BACKEND"] == ("***" if expected else value)
-
-
-REFUSED: list[tuple[str, Any, str, type[InvalidRequest]]] = [
-    ("training_config.base_model.model_id", " ", "training_config.base_model.model_id", BadSpec),
-    ("training_config.base_model.model_id", "/etc/model", "training_config.base_model.model_id", BadSpec),
-    ("training_config.base_model.model_id", "s3://b/model", "training_config.base_model.model_id", NotSupportedYet),
-    ("training_config.base_model.tokenizer_id", "/etc", "training_config.base_model.tokenizer_id", BadSpec),
-    ("training_config.base_model.dtype", "float16", "training_config.base_model.dtype", BadSpec),
-    ("training_config.base_model.dtype", "double", "training_config.base_model.dtype", BadSpec),
-    ("training_config.training_type", "DPO", "training_config.training_type", NotSupportedYet),
-    ("training_config.framework.type", "CUSTOM", "training_config.framework.custom_script_path", BadSpec),
-    ("training_config.framework.custom_script_path", "/srv/x", "training_config.framework.custom_script_path", BadSpec),
-    ("training_config.framework.distributed", {"world_size": 3},
-     "training_config.framework.distributed.world_size", BadSpec),
-    ("training_config.framework.distributed", {"backend": "mpi"},
-     "training_config.framework.distributed.backend", NotSupportedYet),
-    ("training_config.hyperparameters", {"lr": "1"}, "training_config.hyperparameters.lr", BadSpec),
-    ("training_config.environment", {"LD_PRELOAD": "x"}, "training_config.environment.LD_PRELOAD", BadSpec),
-    ("training_config.environment", {"path": "x"}, "training_config.environment.path", BadSpec),
-    ("training_config.environment", {"TRAINYARD_URL": "x"}, "training_config.environment.TRAINYARD_URL", BadSpec),
-    ("training_config.evaluation", {"strategy": "epoch"}, "training_config.evaluation.strategy", BadSpec),
-    ("training_config.evaluation", {"strategy": "no", "steps": 5}, "training_config.evaluation.steps", BadSpec),
-    ("data_config.sources", [], "data_config.sources", BadSpec),
-    ("data_config.sources.0.path", "", "data_config.sources.0.path", BadSpec),
-    ("data_config.sources.0.path", "/etc/passwd", "data_config.sources.0.path", BadSpec),
-    ("data_config.sources.0.path", "/srv/x.csv", "data_config.sources.0.format", NotSupportedYet),
-    ("data_config.validation_split", 1.0, "data_config.validation_split", BadSpec),
-    ("data_config.sources.0.split", "validation", "data_config.sources", BadSpec),
-    ("data_config", {"sources": [{"path": "/srv/a.jsonl"}, {"path": "/srv/b.jsonl", "split": "validation"}],
-                     "validation_split": 0.1}, "data_config.validation_split", BadSpec),
-    ("resource_config.gpu_count", 0, "resource_config.gpu_count", BadSpec),
-    ("resource_config", {"gpu_count": 1, "device_type": "cpu", "gpu_type": "a100"},
-     "resource_config.gpu_type", BadSpec),
-    ("resource_config", {"gpu_count": 1, "device_type": "cpu", "gpu_memory_min_mb": 5},
-     "resource_config.gpu_memory_min_mb", BadSpec),
-    ("output_config.checkpoint.greater_is_better", True, "output_config.checkpoint.greater_is_better", BadSpec),
-    ("output_config.checkpoint.metric_for_best_model", "eval_loss",
-     "output_config.checkpoint.metric_for_best_model", BadSpec),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("path", "value", "field", "kind"), REFUSED)
-def test_a_broken_rule_names_its_field(path: str, value: Any, field: str, kind: type[InvalidRequest]) -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        spec_of(changed(path, value))
-
-    assert type(raised.value) is kind
-    assert raised.value.field == field
 
 
 def test_unknown_hyperparameters_list_the_known_ones() -> None:
     with pytest.raises(BadSpec, match=r"known: .*learning_rate"):
-        spec_of(changed("training_config.hyperparameters", {"lr": "1"}))
+        spec_of(changed(("training_config.hyperparameters", {"lr": "1"})))
 
 
 def test_unsupported_pairs_list_the_supported_ones() -> None:
     with pytest.raises(NotSupportedYet, match=r"HF_TRAINER with SFT.*CUSTOM with any"):
-        spec_of(changed("training_config.framework.type", "FSDP"))
+        spec_of(changed(("training_config.framework.type", "FSDP")))
 
 
-def test_a_custom_script_takes_every_type_format_and_hyperparameter() -> None:
+def test_a_custom_script_reads_as_it_likes() -> None:
     document = custom(training_type="RLHF", hyperparameters={"anything": "at all"})
-    document["data_config"]["sources"] = [{"path": "/srv/x.parquet"}, {"path": "/srv/raw", "format": "arrow"}]
+    document["training_config"]["base_model"]["model_kwargs"] = {"depth": 3}
+    document["training_config"]["framework"]["config"] = {"option": "x"}
+    document["data_config"] = {
+        "sources": [
+            {"path": "/srv/x.parquet", "sampling": {}, "filters": [{"column": "a", "op": "like"}], "weight": 0.0},
+            {"path": "s3://bucket/raw", "format": "arrow"},
+        ],
+        "preprocess": {"tokenizer_config": {"any": 1}, "field_mapping": {"x": "y"}},
+        "streaming": True,
+        "validation_split": 0.0,
+    }
 
     spec = spec_of(document)
 
     assert spec.framework == "CUSTOM"
-    assert [source["format"] for source in spec.document["data_config"]["sources"]] == ["parquet", "arrow"]
+    first, second = spec.document["data_config"]["sources"]
+    assert (first["format"], second["format"]) == ("parquet", "arrow")
+    assert "split" not in first
+    assert "max_seq_length" not in spec.document["data_config"]
+    assert spec.document["training_config"]["framework"]["config"] == {"option": "x"}
 
 
-def test_a_custom_script_must_lie_below_a_root() -> None:
-    document = custom(framework={"type": "CUSTOM", "custom_script_path": "/home/me/train.py"})
+@pytest.mark.parametrize(
+    "path", ["framework.config", "framework.distributed.config", "base_model.model_kwargs", "hyperparameters"]
+)
+def test_credentials_of_a_script_belong_into_the_environment(path: str) -> None:
+    error = refusal(custom((f"training_config.{path}", {"API-Key": "x"})))
 
-    with pytest.raises(BadSpec) as raised:
-        spec_of(document)
+    assert error.field == f"training_config.{path}.API-Key"
+    assert "environment" in error.message
 
-    assert raised.value.field == "training_config.framework.custom_script_path"
+
+def test_a_script_exports_its_model_itself() -> None:
+    assert refusal(custom(("output_config.merge_lora", True), training_type="LORA")).field == "output_config.merge_lora"
+    assert refusal(custom(("output_config.export_format", "merged"))).field == "output_config.export_format"
+    assert spec_of(custom(("output_config.output_path", "s3://bucket/out"))).name == "a"
+
+
+@pytest.mark.parametrize("script", ["/home/me/train.py", "s3://bucket/train.py", "hf://org/x", "gopher://x"])
+def test_a_custom_script_must_lie_below_a_root(script: str) -> None:
+    document = custom(framework={"type": "CUSTOM", "custom_script_path": script})
+
+    assert refusal(document).field == "training_config.framework.custom_script_path"
 
 
 def test_sources_for_validation_are_validation_data() -> None:
-    document = changed("training_config.evaluation", {"strategy": "epoch"})
+    document = changed(("training_config.evaluation", {"strategy": "epoch"}))
     document["data_config"]["sources"].append({"path": "/srv/validation.jsonl", "split": "validation"})
     document["output_config"]["checkpoint"]["metric_for_best_model"] = "eval_loss"
 
@@ -221,52 +165,117 @@ def test_a_script_may_read_nothing_but_validation_data() -> None:
 @pytest.mark.parametrize("value", ["9" * 400, "2147483648", "-5", "1" * 5000])
 def test_whole_numbers_beyond_what_can_be_stored_are_refused(name: str, value: str) -> None:
     with pytest.raises(BadSpec) as raised:
-        spec_of(changed("training_config.hyperparameters", {name: value}))
+        spec_of(changed(("training_config.hyperparameters", {name: value})))
 
     assert raised.value.field == f"training_config.hyperparameters.{name}"
     assert len(raised.value.message) < 200
 
 
-def test_every_rule_is_broken_by_some_case() -> None:
-    broken = set()
-    for path, value, _, _ in REFUSED:
-        document = {**changed(path, value)}
-        document["training_config"] = {"hyperparameters": {}, "environment": {}, **document["training_config"]}
-        for rule in job_rules.RULES:
-            try:
-                rule(document)
-            except InvalidRequest:
-                broken.add(rule)
-                break
-            except KeyError:  # an unsupported pair has no table; an earlier rule has refused it
-                break
-
-    assert broken == set(job_rules.RULES) - {job_rules._formats_can_be_read}
-
-
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.path)
 def test_what_is_not_supported_yet_is_refused_and_not_ignored(gap: Any) -> None:
-    path = gap.path.replace("sources.*", "sources.0").replace("preprocess.*", "preprocess.truncation")
+    error = refusal(changed((gap.path, True if False in gap.allowed else "anything")))
 
-    with pytest.raises(NotSupportedYet) as raised:
-        spec_of(changed(path, True if False in gap.allowed else "anything"))
-
-    assert raised.value.field == path
-    assert gap.way_out in raised.value.message
+    assert isinstance(error, NotSupportedYet)
+    assert error.field == gap.path
+    assert gap.way_out in error.message
 
 
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.path)
 def test_what_is_not_supported_yet_may_be_said_at_its_default(gap: Any) -> None:
-    path = gap.path.replace("sources.*", "sources.0").replace("preprocess.*", "preprocess.truncation")
-
     for value in (None, "", [], {}, *gap.allowed):
-        document = changed(path, value)
-        document["data_config"]["sources"].append({"path": "/srv/more.jsonl"})  # if the first is for validation
-        assert spec_of(document).name == document["name"]
+        assert spec_of(changed((gap.path, value))).name == "a"
+
+
+def test_defaults_are_stored_so_that_nobody_has_to_look_them_up() -> None:
+    data = spec_of(changed(("data_config.sources.0.sampling", {"count": 5}))).document["data_config"]
+
+    assert data == {
+        "sources": [
+            {"path": "/srv/train.jsonl", "format": "jsonl", "split": "train", "sampling": {"count": 5, "seed": 42}}
+        ],
+        "preprocess": {"padding": "longest", "truncation": True},
+        "max_seq_length": 1024, "batch_size": 8, "gradient_accumulation_steps": 1, "num_workers": 0,
+        "validation_split": 0.0, "seed": 42, "streaming": False,
+    }  # fmt: skip
+
+
+def test_a_streams_buffer_has_a_default_too() -> None:
+    steps = ("training_config.hyperparameters", {"max_steps": "9"})
+    streamed = spec_of(changed(("data_config.streaming", True), steps))
+
+    assert streamed.document["data_config"]["shuffle_buffer"] == 10_000
+
+
+def test_data_is_compared_with_its_defaults_whenever_it_was_stored() -> None:
+    stored = spec_of(GOOD).document
+    stored_before = {**GOOD, "data_config": {**GOOD["data_config"], "seed": 42}}
+
+    assert comparable_data(stored) == comparable_data(stored_before)
+    assert comparable_data(stored) != comparable_data(changed(("data_config.seed", 43)))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/srv/a.csv", "csv"), ("/srv/a.csv.gz", "csv"), ("/srv/a.jsonl.zst", "jsonl"), ("/srv/a.ndjson", "jsonl"),
+        ("s3://bucket/x/*.parquet", "parquet"), ("https://example.org/a.json?x=y.csv", "json"), ("/srv/A.TXT", "text"),
+        ("hf://datasets/org/set@v1.0/a.arrow", "arrow"), ("/srv/data", None), ("hf://datasets/org/set", None),
+        ("hf://datasets/org/set.v2", None), ("/srv/data.d/x", None), ("/srv/x.gz", None),
+    ],
+)  # fmt: skip
+def test_formats_are_told_by_suffixes(path: str, expected: str | None) -> None:
+    document = changed(("data_config.sources.0.path", path))
+
+    assert spec_of(document).document["data_config"]["sources"][0].get("format") == expected
+
+
+SIGNED = "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=abc&part=1&sig=d%2Fe"
+
+
+def test_signatures_of_urls_are_kept_and_not_shown() -> None:
+    data = spec_of(changed(("data_config.sources.0.path", SIGNED))).document["data_config"]
+
+    assert data["sources"][0]["path"] == SIGNED
+    shown = shown_data(data)["sources"][0]["path"]
+    assert shown == "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=***&part=1&sig=***"
+    assert refusal(changed(("data_config.sources.0.path", shown))).field == "data_config.sources.0.path"
+
+
+@pytest.mark.parametrize(
+    "path", ["https://example.org/a?part=1&b64=x==&c&d=", "s3://bucket/a?sig=b.jsonl", "/srv/key?token=a"]
+)
+def test_other_places_are_shown_as_they_are(path: str) -> None:
+    assert shown_data({"sources": [{"path": path}]})["sources"][0]["path"] == path
+
+
+def test_forwarded_tokens_are_secrets_of_the_job() -> None:
+    document = changed(("data_config.sources.0.path", "scaidrive://team/train.jsonl"))
+
+    spec = spec_of(document, scaidrive="t1", user="t2")
+
+    assert dict(spec.secrets) == {"forwarded.scaidrive": "t1", "forwarded.user": "t2"}
+    assert "t1" not in str(spec.document)
+
+
+@pytest.mark.parametrize(
+    ("change", "forwarded"),
+    [
+        (("data_config.sources.0.path", "scaidrive://team/train.jsonl"), {}),
+        (("data_config.sources.0.path", "SCAIDRIVE://team/train.jsonl"), {"scaiatlas": "t"}),
+        (("data_config.sources.0.path", "scaiatlas://team/train.jsonl"), {"scaidrive": "t"}),
+        (("output_config.output_path", "scaidrive://team/out"), {"scaiatlas": "t"}),
+    ],
+)
+def test_places_of_the_user_need_the_users_token(change: tuple[str, Any], forwarded: dict[str, str]) -> None:
+    error = refusal(changed(change), **forwarded)
+
+    assert error.field == change[0]
+    assert "X-User-Token" in error.message
+    assert spec_of(changed(change), user="t").name == "a"
 
 
 def test_gloo_is_for_cpu_slots_and_scripts() -> None:
-    document = changed("training_config.framework.distributed", {"world_size": 1, "backend": "gloo"})
+    document = changed(("training_config.framework.distributed", {"world_size": 1, "backend": "gloo"}))
     spec_of(document)
     document["resource_config"]["device_type"] = "cuda"
 

@@ -4,27 +4,31 @@ from typing import Any
 
 from trl.trainer.sft_config import SFTConfig
 
+from app.domain.checkpoints import best_rule
+from app.domain.hyperparameters import InvalidHyperparameter, check_data
 from workers.run_context import RunContext
+from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.collating import max_seq_length
 from workers.trainers.hf_trainer.pretrained import precision
+from workers.trainers.hf_trainer.schedules import PLATEAU
 
-_DEFAULT_SAVE_STEPS = 500
+DEFAULT_SAVE_STEPS = 500
 
 
-def sft_config(context: RunContext, *, validates: bool, conversational: bool, marks_assistant: bool) -> SFTConfig:
-    """The configuration of a supervised fine-tuning. Raises InvalidConfig."""
-    values = context.spec.hyperparameters
-    data = context.spec.data_config
+def sft_config(context: RunContext, *, validates: bool, packing: bool) -> SFTConfig:
+    """The configuration for records that are tokenized already. Raises InvalidConfig."""
     return SFTConfig(
         **_optimization(context),
         **_cadence(context, validates=validates),
         **_surroundings(context),
-        max_length=data.get("max_seq_length") or 1024,
-        packing=values["packing"],
-        assistant_only_loss=conversational and marks_assistant and values["assistant_only_loss"],
-        # None lets trl decide by the records: True would be refused where there is no completion.
-        completion_only_loss=None if values["completion_only_loss"] else False,
+        max_length=max_seq_length(context.spec) if packing else None,
+        packing=packing,
+        # Which tokens are learned is in the records' labels.
+        assistant_only_loss=False,
+        completion_only_loss=False,
+        dataset_kwargs=None if packing else {"skip_prepare_dataset": True},
     )
 
 
@@ -43,8 +47,9 @@ def _optimization(context: RunContext) -> dict[str, Any]:
         "adam_beta2",
         "adam_epsilon",
         "max_grad_norm",
+        "label_smoothing_factor",
     )
-    seed = 42 if data.get("seed") is None else data["seed"]
+    seed = seed_of(data)
     return {
         **{name: values[name] for name in copied},
         "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
@@ -60,9 +65,9 @@ def _optimization(context: RunContext) -> dict[str, Any]:
 
 def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
     """When to save, evaluate and log; evaluation follows the checkpoints unless the job says otherwise."""
-    checkpoint = context.spec.output_config.get("checkpoint") or {}
+    checkpoint = _checkpoint(context)
     save_strategy = checkpoint.get("save_strategy") or "steps"
-    save_steps = checkpoint.get("save_steps") or _DEFAULT_SAVE_STEPS
+    save_steps = checkpoint.get("save_steps") or DEFAULT_SAVE_STEPS
     evaluation = context.spec.training_config.get("evaluation") or {}
     eval_strategy = evaluation.get("strategy") or (save_strategy if validates else "no")
     if eval_strategy != "no" and not validates:
@@ -70,15 +75,24 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
             f"evaluation.strategy is {eval_strategy}, but there is no validation data: "
             "set data_config.validation_split or give a source with split validation"
         )
+    values = context.spec.hyperparameters
+    try:
+        check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
+    except InvalidHyperparameter as error:
+        raise InvalidConfig(error.message) from error
+    plateau = values["lr_scheduler_type"] == PLATEAU
     return {
         "save_strategy": save_strategy,
         "save_steps": save_steps,
         "eval_strategy": eval_strategy,
         "eval_steps": evaluation.get("steps") or save_steps,
         "logging_strategy": "steps",
-        "logging_steps": context.spec.hyperparameters["logging_steps"],
+        "logging_steps": values["logging_steps"],
         # A NaN must be seen, not replaced by the average of the losses before it.
         "logging_nan_inf_filter": False,
+        # Nothing else asks for it: the best checkpoint is chosen where the checkpoints are kept.
+        "metric_for_best_model": best_rule(checkpoint)[0] if plateau else None,
+        "greater_is_better": best_rule(checkpoint)[1] if plateau else None,
     }
 
 
@@ -91,7 +105,7 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
     pin_memory = spec.data_config.get("pin_memory")
     distributed: dict[str, Any] = {}
     if spec.world_size > 1:
-        # Every parameter of a full fine-tuning gets a gradient; looking for others costs each step.
+        # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
         distributed = {"ddp_backend": "gloo" if on_cpu else "nccl", "ddp_find_unused_parameters": False}
     return {
         "output_dir": str(context.work_dir / "trainer"),
@@ -99,9 +113,13 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "bf16": chosen.bf16,
         "fp16": chosen.fp16,
         "dataloader_num_workers": spec.data_config.get("num_workers") or 0,
-        "dataloader_pin_memory": not on_cpu if pin_memory is None else pin_memory,
+        "dataloader_pin_memory": not on_cpu and (pin_memory is None or pin_memory),
         "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
         "disable_tqdm": True,
         **distributed,
     }
+
+
+def _checkpoint(context: RunContext) -> dict[str, Any]:
+    return dict(context.spec.output_config.get("checkpoint") or {})

@@ -1,4 +1,4 @@
-"""The base model and its tokenizer, loaded in the precision the job asks for."""
+"""The base model, loaded in the precision the job asks for and as large as its tokenizer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
 
 from workers.run_context import RunSpec
-from workers.trainers.failures import InvalidConfig, ModelNotFound
+from workers.trainers.data.sources import seed_of
+from workers.trainers.failures import InvalidConfig, ModelNotFound, error_type
+from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
+
+__all__ = ["Precision", "load_model", "load_tokenizer", "precision", "resize"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -34,7 +46,7 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
     Weights are never float16: an update of them would mostly round to nothing. A job that says
     float16 gets float32 weights and float16 computation.
     """
-    asked = str(_base_model(spec).get("dtype") or "auto").removeprefix("torch.")
+    asked = str(base_model(spec).get("dtype") or "auto").removeprefix("torch.")
     asked = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(asked, asked)
     if asked != "auto" and asked not in _DTYPES:
         raise InvalidConfig(f"base_model.dtype {asked!r} is not one of auto, {', '.join(_DTYPES)}")
@@ -48,33 +60,63 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
     return Precision(weights, bf16=bf16, fp16=asked == "float16", note=note)
 
 
-def load_model(spec: RunSpec, path: str | None = None) -> PreTrainedModel:
-    """The base model, or the one of a checkpoint at `path`. Raises ModelNotFound."""
-    directory = _existing(path or spec.model_path)
-    options: dict[str, Any] = {**(_base_model(spec).get("model_kwargs") or {}), **_trust(spec)}
-    options["dtype"] = precision(spec).weights
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, **options)
+def load_model(spec: RunSpec) -> PreTrainedModel:
+    """The base model with `base_model.model_kwargs` applied. Raises ModelNotFound and InvalidConfig."""
+    directory = existing(spec.model_path)
+    name = Path(directory).name
+    kwargs = dict(base_model(spec).get("model_kwargs") or {})
+    attention = kwargs.pop("attn_implementation", None)
+    try:
+        config = AutoConfig.from_pretrained(directory, **trust(spec))
+        _change(config, kwargs)
+        return _loaded(directory, config, attention, spec)
+    except (ImportError, KeyError, TypeError, ValueError) as error:
+        if asked := sorted(base_model(spec).get("model_kwargs") or {}):
+            raise InvalidConfig(f"{name} can't be loaded with model_kwargs {', '.join(asked)}: {error}") from error
+        raise ModelNotFound(f"the base model in {name} can't be loaded: {error}") from error
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if error_type(error) == "OUT_OF_MEMORY":
+            raise
+        raise ModelNotFound(f"the base model in {name} can't be read: {error}") from error
+
+
+def _loaded(directory: str, config: PretrainedConfig, attention: str | None, spec: RunSpec) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        directory, config=config, attn_implementation=attention, dtype=precision(spec).weights, **trust(spec)
+    )
     return model
 
 
-def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
-    """The tokenizer the job names, else the base model's. Raises ModelNotFound and InvalidConfig."""
-    directory = _existing(spec.tokenizer_path or spec.model_path)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **_trust(spec))
-    if tokenizer.eos_token is None:
-        raise InvalidConfig("the tokenizer has no end-of-sequence token, so the model could not learn to stop")
-    return tokenizer
+def _change(config: PretrainedConfig, kwargs: dict[str, Any]) -> None:
+    text = config.get_text_config()
+    for name, value in kwargs.items():
+        if name == "rope_scaling":
+            _change_rope(text, value)
+        elif hasattr(text, name):
+            setattr(text, name, value)
+        else:
+            raise InvalidConfig(f"model_kwargs: {name} is unknown to a model of type {config.model_type}; leave it out")
 
 
-def _existing(path: str) -> str:
-    if not (Path(path) / "config.json").exists() and not (Path(path) / "tokenizer_config.json").exists():
-        raise ModelNotFound(f"{path or 'no path'} holds no model: there is no config.json in it")
-    return path
+def _change_rope(config: PretrainedConfig, scaling: dict[str, Any]) -> None:
+    """The scaling beside what else the model says of its rotary embeddings, which it can't do without."""
+    known = getattr(config, "rope_parameters", None)
+    if not isinstance(known, dict) or any(isinstance(value, dict) for value in known.values()):
+        raise InvalidConfig(
+            f"model_kwargs: rope_scaling can't be set for a model of type {config.model_type}; leave it out"
+        )
+    wanted = {"rope_type" if name == "type" else name: value for name, value in scaling.items()}
+    config.rope_parameters = {**known, **wanted}
 
 
-def _base_model(spec: RunSpec) -> dict[str, Any]:
-    return dict(spec.training_config.get("base_model") or {})
+def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> bool:
+    """Give every token of the tokenizer an embedding; whether there were any without one.
 
-
-def _trust(spec: RunSpec) -> dict[str, bool]:
-    return {"trust_remote_code": bool(_base_model(spec).get("trust_remote_code"))}
+    The new rows are drawn from the distribution of the old ones, by the job's seed.
+    """
+    known = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[index]
+    if len(tokenizer) <= known:
+        return False
+    set_seed(seed_of(spec.data_config))
+    model.resize_token_embeddings(len(tokenizer))
+    return True

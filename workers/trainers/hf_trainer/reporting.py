@@ -14,7 +14,7 @@ from workers.run_context import Progress, RunContext
 from workers.trainers.failures import NonFiniteLoss
 
 _TRAIN_METRICS = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy")
-_EVAL_METRICS = ("eval_loss", "eval_mean_token_accuracy", "eval_entropy")
+_EVAL_METRICS = ("eval_loss", "eval_perplexity", "eval_mean_token_accuracy", "eval_entropy")
 # One batch may overflow and be survived; weights that are NaN stay so, and every further step is wasted.
 _NON_FINITE_LOSSES_TOLERATED = 5
 _LOG_SECONDS = 2.0
@@ -119,6 +119,7 @@ class Reporting(TrainerCallback):
             "step_seconds": seconds / max(steps, 1),
             "samples_per_second": samples / seconds,
             "tokens_per_second": (self.totals.tokens - self._logged_tokens) / seconds,
+            "epoch": float(state.epoch or 0.0),
         }
         self._mark, self._logged_step, self._logged_tokens = self._step_ended, state.global_step, self.totals.tokens
         return values

@@ -1,0 +1,63 @@
+"""Looking at data before a job is made of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint
+
+from app.api.context import backend, caller, plane
+from app.api.envelope import Reply
+from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.idempotency import Answering
+from app.api.operation import operation
+from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
+from app.schemas.output_config import OutputConfigSchema
+from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.security.permissions import Permission
+from app.services import data_validation
+from app.services.admission import NO_MODEL, Looking
+from app.services.data_validation import Patience
+
+blueprint = Blueprint("data", __name__)
+_REPORT = DataReportSchema()
+
+
+@blueprint.post("/data/validate")
+@operation(
+    "Look at data and model before a job is submitted", permission=Permission.MANAGE, query=ValidateDataQuerySchema,
+    body=ValidateDataSchema, answer=DataReportSchema, headers=FORWARDED,
+)  # fmt: skip
+def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
+    answering = Answering(lambda _, report: Reply(_REPORT.dump(report)))
+    # The answer is waited for like a stream's next frame: not all threads of the server may do so.
+    backend().streams.take()
+    try:
+        data_validation.validate(
+            plane(), caller(), _as_job(body), _patience(), project=query.get("project"),
+            forwarded=forwarded_tokens(), remember=answering,
+        )  # fmt: skip
+    finally:
+        backend().streams.give_back()
+    return answering.reply
+
+
+def _patience() -> Patience:
+    preflight = backend().settings.preflight
+    looking = Looking(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
+    return Patience(looking=looking)
+
+
+def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The job that would ask for this training, so that the rules are the same."""
+    training = {"base_model": {"model_id": NO_MODEL}, **body["training_config"]}
+    ranks = (training["framework"].get("distributed") or {}).get("world_size") or 1
+    device = "cuda" if training["base_model"].get("dtype") == "float16" else "auto"
+    return {
+        "name": "data",
+        "labels": {},
+        "training_config": training,
+        "data_config": body["data_config"],
+        "resource_config": {"gpu_count": ranks, "device_type": device},
+        "output_config": OutputConfigSchema().load({}),
+        "scheduling_config": SchedulingConfigSchema().load({}),
+    }

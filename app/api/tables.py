@@ -1,0 +1,29 @@
+"""What may be submitted, and why jobs fail: tables that programs can read."""
+
+from typing import Any
+
+from flask import Blueprint
+
+from app.api.operation import operation
+from app.domain.errors import ERROR_TYPES
+from app.domain.retry import TRANSIENT
+from app.domain.training_types import training_types
+from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
+from app.schemas.training_config import TRAINING_TYPES
+from app.security.permissions import Permission
+
+blueprint = Blueprint("tables", __name__)
+_TRAINING_TYPES, _ERROR_TYPES = TrainingTypesSchema(), ErrorTypesSchema()
+
+
+@blueprint.get("/training-types")
+@operation("List what can be trained, with all hyperparameters", permission=Permission.VIEW, answer=TrainingTypesSchema)
+def list_training_types() -> Any:
+    return _TRAINING_TYPES.dump({"training_types": list(training_types(TRAINING_TYPES))})
+
+
+@blueprint.get("/error-types")
+@operation("List why jobs fail", permission=Permission.VIEW, answer=ErrorTypesSchema)
+def list_error_types() -> Any:
+    types = [{"name": name, "meaning": ERROR_TYPES[name], "retried": name in TRANSIENT} for name in ERROR_TYPES]
+    return _ERROR_TYPES.dump({"error_types": types})

@@ -1,0 +1,99 @@
+"""Which hosts of URIs are refused at once: addresses of this machine, of its neighbours, and of nobody."""
+
+import ipaddress
+import re
+import socket
+import unicodedata
+from urllib.parse import unquote
+
+from app.domain.errors import BadSpec
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_AUTHORITY = re.compile(r"^[^:]+://([^/?#]*)")
+# Spaces and backslashes are read differently by different URL parsers: what one refuses another would open.
+_AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
+_PORT = re.compile(r":([0-9]{1,5})?$")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# All that the internet's registries give out; what Python calls global has site-local and wrapped addresses, too.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+
+
+def refuse_private_host(uri: str, allow: tuple[str, ...], *, field: str) -> None:
+    """Refuse a URI whose host is written as a loopback, link-local or otherwise private address."""
+    host = _host(uri, field=field)
+    address = address_of(host)
+    if is_allowed(host, address, allow):
+        return
+    if host == "localhost" or host.endswith(".localhost") or (address is not None and not is_public(address)):
+        raise BadSpec(
+            "the URI names a loopback, link-local or private address; use a public host, or have the administrator "
+            "list this one in TRAINYARD_FETCH_ALLOW",
+            field=field,
+        )
+
+
+def authority_of(uri: str) -> str:
+    """What stands between ``://`` and the path."""
+    match = _AUTHORITY.match(uri)
+    return match[1] if match is not None else ""
+
+
+def address_of(host: str) -> Address | None:
+    """The address that a host is written as, in any of the ways a C library reads; None for a name."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        # 127.1, 2130706433, 0x7f.1 and 0177.0.0.1 are addresses to every C library.
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, UnicodeError):
+        return None
+
+
+def is_public(address: Address) -> bool:
+    """Whether anybody on the internet may have this address, also when it wraps another one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address not in _GLOBAL_UNICAST:
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def is_allowed(host: str, address: Address | None, allow: tuple[str, ...]) -> bool:
+    """Whether the operator lists this host, or a network with its address."""
+    return any(host == entry.lower() or _in_network(address, entry) for entry in allow)
+
+
+def _host(uri: str, *, field: str) -> str:
+    if _AUTHORITY.match(uri) is None or _AMBIGUOUS.search(uri):
+        raise BadSpec("the URI is malformed; the form is scheme://host/path without spaces", field=field)
+    host = unicodedata.normalize("NFKC", authority_of(uri).rpartition("@")[2]).lower()
+    if host.startswith("["):
+        host, _, rest = host[1:].partition("]")
+    else:
+        host, colon, port = host.partition(":")
+        rest = colon + port
+    _check_port(rest, field=field)
+    host = unquote(host).rstrip(".")
+    if not host:
+        raise BadSpec("the URI names no host; the form is scheme://host/path", field=field)
+    return host
+
+
+def _check_port(rest: str, *, field: str) -> None:
+    match = _PORT.fullmatch(rest)
+    if rest and (match is None or int(match[1] or 80) not in range(1, 65536)):
+        raise BadSpec("the port of the URI is a number from 1 to 65535", field=field)
+
+
+def _in_network(address: Address | None, entry: str) -> bool:
+    try:
+        return address is not None and address in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False

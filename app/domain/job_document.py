@@ -1,0 +1,65 @@
+"""What rules ask of a job document again and again: who trains, on what, with which hyperparameters."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.domain import hyperparameters
+from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
+
+Document = Mapping[str, Any]
+
+
+def trainer(document: Document) -> tuple[str, str]:
+    """(framework, training type)."""
+    training = document["training_config"]
+    return training["framework"]["type"], training["training_type"]
+
+
+def is_custom(document: Document) -> bool:
+    """Whether a script of the user's own decides what data, evaluation and export mean."""
+    return trainer(document)[0] == hyperparameters.CUSTOM
+
+
+def asks_for_gpus(document: Document) -> bool:
+    resources = document["resource_config"]
+    return bool(resources.get("device_type") == "cuda" or resources.get("gpu_type"))
+
+
+def typed_hyperparameters(document: Document) -> dict[str, Any]:
+    """Raises InvalidHyperparameter."""
+    return dict(hyperparameters.parse(*trainer(document), document["training_config"]["hyperparameters"]))
+
+
+def sources(document: Document) -> Iterator[tuple[int, Mapping[str, Any], Split]]:
+    """(index, source, its split) of a document for a built-in trainer. Raises BadSplit."""
+    for i, source in enumerate(document["data_config"]["sources"]):
+        yield i, source, parse_split(source.get("split"))
+
+
+def is_trained_on(split: Split) -> bool:
+    return split.name == TRAIN
+
+
+def has_validation_data(document: Document) -> bool:
+    return document["data_config"]["validation_split"] > 0 or any(
+        split.name == VALIDATION for _, _, split in sources(document)
+    )
+
+
+def evaluates(document: Document) -> bool:
+    """Whether a built-in trainer measures validation data while it trains."""
+    strategy = (document["training_config"].get("evaluation") or {}).get("strategy")
+    return strategy != "no" and has_validation_data(document)
+
+
+def locations(document: Document) -> list[tuple[str, str]]:
+    """(location, field) of everything that is read for the job."""
+    training, listed = document["training_config"], document["data_config"]["sources"]
+    model, framework = training["base_model"], training["framework"]
+    named = [
+        (model["model_id"], "training_config.base_model.model_id"),
+        (model.get("tokenizer_id"), "training_config.base_model.tokenizer_id"),
+        (framework.get("custom_script_path"), "training_config.framework.custom_script_path"),
+        *((source["path"], f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
+    ]
+    return [(location, field) for location, field in named if location]

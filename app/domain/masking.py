@@ -1,0 +1,73 @@
+"""What is secret in a job document, by its name or its form, and how a document is shown without it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.errors import BadSpec
+
+MASK = "***"
+# Rather one too many: a masked value still reaches the job, a missed one is shown to everybody in the project.
+_SECRET_NAME = re.compile(
+    r"KEY|PASS|PWD|AUTH(?!OR(?!IZ))|TOKEN(?!IZER)|SECRET|CREDENTIAL|CREDS|PRIVATE|(?:^|_)PAT(?:_|$)|DATABASE_URL|DSN",
+    re.IGNORECASE,
+)
+# scheme://user:password@host, and scheme://token@host.
+_SECRET_VALUE = re.compile(r"://(?:[^/\s@]+|[^/\s:@]*:\S+)@")
+# What a URL is signed with opens it for everybody who has it: X-Amz-Signature, sig, AWSAccessKeyId, token …
+_SIGNATURE = re.compile(rf"sig|{_SECRET_NAME.pattern}", re.IGNORECASE)
+
+
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether this environment variable is kept encrypted and never shown: by its name, or by what it holds."""
+    # Word by word, up to the last @: so no text takes long.
+    words = (word[: word.rfind("@") + 1] for word in value.split())
+    return _SECRET_NAME.search(name) is not None or any(_SECRET_VALUE.search(word) for word in words)
+
+
+def take_secrets(document: dict[str, Any]) -> dict[str, str]:
+    """Replace the document's secrets by ``***`` in place; what they were, by dotted paths.
+
+    Raises BadSpec for one that was masked before it was submitted.
+    """
+    secrets = {}
+    output, environment = document["output_config"], document["training_config"]["environment"]
+    if output.get("hub_token"):
+        secrets["output_config.hub_token"] = _given(output["hub_token"], "output_config.hub_token")
+        output["hub_token"] = MASK
+    for name, value in environment.items():
+        if is_secret(name, value):
+            path = f"training_config.environment.{name}"
+            secrets[path] = _given(value, path)
+            environment[name] = MASK
+    for i, source in enumerate(document["data_config"]["sources"]):
+        for _, equals, value in _query(source["path"]):
+            if equals and value == MASK:
+                _given(value, f"data_config.sources.{i}.path")
+    return secrets
+
+
+def shown_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``data_config`` with the signatures of URLs masked, which the stored one needs to be fetched."""
+    return {**data, "sources": [{**source, "path": _unsigned(source["path"])} for source in data["sources"]]}
+
+
+def _unsigned(location: str) -> str:
+    parameters = [
+        name + equals + (MASK if value and _SIGNATURE.search(name) else value)
+        for name, equals, value in _query(location)
+    ]
+    return f"{location.partition('?')[0]}?{'&'.join(parameters)}" if parameters else location
+
+
+def _query(location: str) -> list[tuple[str, str, str]]:
+    """(name, "=", value) of a URL's parameters; of no other place, where a question mark belongs to a pattern."""
+    base, _, query = location.partition("?")
+    is_url = base.lower().startswith(("http://", "https://"))
+    return [pair.partition("=") for pair in query.split("&")] if is_url and query else []
+
+
+def _given(value: str, field: str) -> str:
+    if value == MASK:
+        raise BadSpec(f"{MASK} stands for a secret that is not shown; give its value, or leave it out", field=field)
+    return value

@@ -1,0 +1,168 @@
+"""What the rest of ``training_config`` may mean: trainer, script, hyperparameters, evaluation, environment."""
+
+import re
+
+from app.domain import hyperparameters
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.job_document import (
+    Document,
+    asks_for_gpus,
+    evaluates,
+    has_validation_data,
+    is_custom,
+    trainer,
+    typed_hyperparameters,
+)
+
+BACKENDS = ("nccl", "gloo")
+
+# They would change what runs beside the user's code, or which devices and files it sees.
+RESERVED_VARIABLES = frozenset(
+    {
+        "PATH", "HOME", "USER", "SHELL", "IFS", "ENV", "BASH_ENV", "TMPDIR",
+        "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PYTHONINSPECT", "PYTHONUSERBASE",
+        "GIT_SSH_COMMAND", "GIT_SSH", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+        "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK",
+        "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "HF_HUB_OFFLINE",
+    }
+)  # fmt: skip
+RESERVED_PREFIXES = ("TRAINYARD_", "LD_", "DYLD_", "TORCHELASTIC_")
+
+_HYPERPARAMETERS = "training_config.hyperparameters"
+_ID = "[0-9A-Za-z-]{1,59}"
+_START = re.compile(rf"ckpt-{_ID}|job-{_ID}(?::(?:latest|best))?")
+# Exactly these words: hyperparameters such as max_tokens or num_key_value_heads are no secrets.
+_CREDENTIALS = frozenset(
+    {
+        "token", "auth_token", "access_token", "use_auth_token", "hf_token", "hub_token", "api_key", "apikey",
+        "password", "passwd", "secret", "secret_key", "private_key", "credentials", "authorization",
+    }
+)  # fmt: skip
+
+
+def trainer_exists(document: Document) -> None:
+    framework, training_type = trainer(document)
+    if hyperparameters.supported(framework, training_type):
+        return
+    known = ", ".join(f"{f} with {t}" for f, t in sorted(hyperparameters.TABLES))
+    raise NotSupportedYet(
+        f"no trainer for framework {framework} with training type {training_type}; "
+        f"supported: {known}, {hyperparameters.CUSTOM} with any",
+        field="training_config.training_type",
+    )
+
+
+def script_belongs_to_custom(document: Document) -> None:
+    framework = document["training_config"]["framework"]
+    script, field = framework.get("custom_script_path"), "training_config.framework.custom_script_path"
+    if framework["type"] == hyperparameters.CUSTOM and not script:
+        raise BadSpec("framework CUSTOM needs custom_script_path, the script to run", field=field)
+    if framework["type"] != hyperparameters.CUSTOM and script:
+        raise BadSpec("custom_script_path is for framework CUSTOM only; leave it out or say CUSTOM", field=field)
+
+
+def ranks_match_devices(document: Document) -> None:
+    distributed = document["training_config"]["framework"].get("distributed") or {}
+    count, world_size = document["resource_config"]["gpu_count"], distributed.get("world_size")
+    prefix = "training_config.framework.distributed"
+    if world_size is not None and world_size != count:
+        raise BadSpec(
+            f"world_size is {world_size} but gpu_count is {count}; there is one rank for each device: "
+            "make them equal or leave world_size out",
+            field=f"{prefix}.world_size",
+        )
+    backend = distributed.get("backend") or BACKENDS[0]
+    if backend not in BACKENDS or (backend == "gloo" and not is_custom(document) and asks_for_gpus(document)):
+        raise NotSupportedYet(
+            f"backend {backend!r} is not supported here; leave it out: GPUs use nccl and CPU slots gloo",
+            field=f"{prefix}.backend",
+        )
+
+
+def hyperparameters_are_known(document: Document) -> None:
+    try:
+        typed_hyperparameters(document)
+    except hyperparameters.InvalidHyperparameter as error:
+        raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
+
+
+def hyperparameters_fit_the_data(document: Document) -> None:
+    if is_custom(document):
+        return
+    streaming = bool(document["data_config"].get("streaming"))
+    try:
+        hyperparameters.check_data(
+            typed_hyperparameters(document), evaluates=evaluates(document), streaming=streaming
+        )  # fmt: skip
+    except hyperparameters.InvalidHyperparameter as error:
+        raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
+
+
+def environment_leaves_the_platform_alone(document: Document) -> None:
+    for name in document["training_config"]["environment"]:
+        if name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES):
+            prefixes = ", ".join(f"{prefix}*" for prefix in RESERVED_PREFIXES)
+            raise BadSpec(
+                f"the environment variable {name} is reserved (so are {prefixes}); use another name",
+                field=f"training_config.environment.{name}",
+            )
+
+
+def credentials_are_in_the_environment(document: Document) -> None:
+    """What a script gets in the open is shown to everybody in the project, too."""
+    if not is_custom(document):
+        return  # built-in trainers know all their options, and none of them is a credential
+    training = document["training_config"]
+    framework = training["framework"]
+    objects = {
+        "hyperparameters": training["hyperparameters"],
+        "base_model.model_kwargs": training["base_model"].get("model_kwargs"),
+        "framework.config": framework.get("config"),
+        "framework.distributed.config": (framework.get("distributed") or {}).get("config"),
+    }
+    for path, options in objects.items():
+        for name in options or {}:
+            if name.lower().replace("-", "_") in _CREDENTIALS:
+                raise BadSpec(
+                    f"{name} looks like a credential, and this field is shown as it is; set it in "
+                    "training_config.environment, whose secrets are stored encrypted",
+                    field=f"training_config.{path}.{name}",
+                )
+
+
+def evaluation_has_data(document: Document) -> None:
+    evaluation, prefix = document["training_config"].get("evaluation") or {"strategy": "no"}, "training_config"
+    if "steps" in evaluation and evaluation["strategy"] != "steps":
+        raise BadSpec(
+            "steps counts only with strategy steps; leave it out or say steps", field=f"{prefix}.evaluation.steps"
+        )
+    if is_custom(document) or evaluation["strategy"] == "no" or has_validation_data(document):
+        return
+    raise BadSpec(
+        "evaluation needs validation data; set data_config.validation_split above 0, or give a source with split "
+        "validation, or say strategy no",
+        field=f"{prefix}.evaluation.strategy",
+    )
+
+
+def start_is_named(document: Document) -> None:
+    start = document["training_config"].get("resume_from_checkpoint")
+    if start and _START.fullmatch(start) is None:
+        raise BadSpec(
+            "name a checkpoint (ckpt-…), a job (job-…, which means its newest one), job-…:latest or job-…:best",
+            field="training_config.resume_from_checkpoint",
+        )
+
+
+RULES = (
+    trainer_exists,
+    script_belongs_to_custom,
+    ranks_match_devices,
+    hyperparameters_are_known,
+    environment_leaves_the_platform_alone,
+    credentials_are_in_the_environment,
+    start_is_named,
+)
+# They look at data_config, whose own rules come first.
+LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data)

@@ -1,0 +1,40 @@
+"""A look at model and data before a job may wait for devices, or because somebody asked for it."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import ID, Base, utc_now
+
+
+class Inspection(Base):
+    """Waits until a coordinator claims it; ``counter`` standing still means that whoever claimed it is gone."""
+
+    __tablename__ = "inspection"
+    __table_args__ = (
+        CheckConstraint("state IN ('waiting', 'running', 'done')", name="known_state"),
+        CheckConstraint("verdict IS NULL OR verdict IN ('passed', 'failed', 'left')", name="known_verdict"),
+        Index("ix_inspection_state", "state", "id"),
+        Index("ix_inspection_fingerprint", "fingerprint", "finished_at"),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    project: Mapped[str] = mapped_column(ForeignKey("project.name"))
+    # For a job, whose row then holds the document; else for a request, which brings its own.
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), unique=True)
+    request_hash: Mapped[str] = mapped_column(String(64), default="", index=True)
+    document: Mapped[dict[str, Any] | None]
+    sealed_secrets: Mapped[str] = mapped_column(Text, default="")
+    fingerprint: Mapped[str] = mapped_column(String(64), default="")  # of all that decides the result; empty: unknown
+
+    state: Mapped[str] = mapped_column(String(8), default="waiting")
+    holder: Mapped[str] = mapped_column(String(160), default="")
+    counter: Mapped[int] = mapped_column(default=0)
+    tries: Mapped[int] = mapped_column(default=0)
+    verdict: Mapped[str | None] = mapped_column(String(8))
+    report: Mapped[dict[str, Any] | None]
+    told: Mapped[bool] = mapped_column(default=False)  # the one who asked has had the answer
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    finished_at: Mapped[datetime | None]

@@ -1,0 +1,63 @@
+"""A question about data, with or without the model that would learn from it, and its answer."""
+
+from marshmallow import Schema, fields
+
+from app.schemas.data_config import DataConfigSchema
+from app.schemas.documents import DocumentSchema
+from app.schemas.strict_fields import AsStored, Choice, Section, Text
+from app.schemas.training_config import TRAINING_TYPES, BaseModelSchema, FrameworkSchema, TrainingConfigSchema
+
+_OBJECT = {"type": "object"}
+
+
+class IntendedTrainingSchema(TrainingConfigSchema):
+    """As in a job; what is left out: SFT on HF_TRAINER, and no model, so that nothing is tokenized."""
+
+    training_type = Choice(TRAINING_TYPES, load_default="SFT")
+    base_model = Section(BaseModelSchema)
+    framework = Section(FrameworkSchema, load_default=lambda: {"type": "HF_TRAINER"})
+
+
+class ValidateDataSchema(DocumentSchema):
+    data_config = Section(DataConfigSchema, required=True)
+    training_config = Section(IntendedTrainingSchema, load_default=lambda: IntendedTrainingSchema().load({}))
+
+
+class ValidateDataQuerySchema(Schema):
+    project = Text(longest=63)
+
+
+class DataErrorSchema(Schema):
+    field = fields.String()
+    error_type = fields.String()
+    message = fields.String()
+
+
+class SourceReportSchema(Schema):
+    """The first records of one source; lengths are in tokens, before truncation, by quantile."""
+
+    index = fields.Integer()
+    location = fields.String()
+    split = fields.String()
+    format = fields.String()
+    files = fields.Integer()
+    columns = fields.List(fields.String())
+    records_read = fields.Integer()
+    complete = fields.Boolean()
+    truncated_share = fields.Float()
+    dropped = fields.Integer()
+    lengths = AsStored({"type": "object", "additionalProperties": {"type": "integer"}})
+
+
+class DataReportSchema(Schema):
+    """``left_out`` says what was not looked at, so that nothing is known of it."""
+
+    valid = fields.Boolean()
+    errors = fields.List(fields.Nested(DataErrorSchema))
+    warnings = fields.List(fields.String())
+    left_out = fields.List(fields.String())
+    sources = fields.List(fields.Nested(SourceReportSchema))
+    lengths = AsStored({"type": "object", "additionalProperties": {"type": "integer"}})
+    truncated_share = fields.Float(allow_none=True)
+    batch = AsStored(_OBJECT)
+    model = AsStored(_OBJECT)

@@ -1,0 +1,288 @@
+"""Steps per second inside Trainyard, and of the same trl script alone.
+
+    python -m benchmarks.overhead [--rounds 5] [--only real|tiny] [--cores 1]
+
+By turns, in each round the other side first: a job in a real `trainyard up` (sandbox, metrics of every step,
+checkpoints and logs on), and `benchmarks/plain_sft.py` with the same model, records, SFTConfig and checkpoint cadence,
+while no Trainyard runs. The speed of both is that between the logging of the first and of the last step, by the clock
+of the machine: loading, compiling and export do not count, what happens between the steps does, checkpoints too. A
+job's times are those of its metric points.
+
+Beside that, and less disturbed by what else runs on the machine: the processor time of a step, of the script and of the
+rank; and how much of one core everything else of Trainyard takes meanwhile, from the API to the supervisor.
+One JSON line on standard output, a table on standard error.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.footprint import all_pids, up
+from benchmarks.machine import description
+from workers.inventory import usable_cores
+from workers.usage import consumption
+
+GOAL = 0.99
+ROOT = Path(__file__).parents[1]
+JOB_SECONDS = 600.0
+RECORDS = 2000
+SEED = 42
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training. Every record is longer than ``tokens``, so that all steps do the same work."""
+
+    steps: int
+    save_steps: int
+    batch_size: int
+    tokens: int
+    hidden: int
+    layers: int
+
+
+# A step of a real training takes 50 ms and much more; the tiny one shows what each step costs.
+CASES = {
+    "real": Case(steps=60, save_steps=20, batch_size=8, tokens=64, hidden=192, layers=4),
+    "tiny": Case(steps=400, save_steps=100, batch_size=2, tokens=32, hidden=64, layers=2),
+}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--cores", type=int, default=usable_cores(), help="of this machine, for either side")
+    given = parser.parse_args(arguments)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-given.cores :])
+    machine = description()
+    with contextlib.suppress(PermissionError):
+        os.nice(-5)  # both sides alike: what else runs on the machine disturbs less
+    folder = Path(tempfile.mkdtemp(prefix="trainyard-overhead-"))
+    try:
+        names = [given.only] if given.only else list(CASES)
+        cases = {name: measured(CASES[name], folder / name, given.rounds) for name in names}
+    finally:
+        shutil.rmtree(folder)
+    report = {"benchmark": "overhead", "rounds": given.rounds, **cases, "machine": machine}
+    print(table(report), file=sys.stderr)
+    print(json.dumps(report))
+
+
+def measured(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
+    build(case, folder)
+    sides = {"trainyard": in_trainyard, "plain": alone}
+    found: dict[str, list[dict[str, float]]] = {"trainyard": [], "plain": []}
+    for number in range(rounds):
+        for side in ("trainyard", "plain") if number % 2 else ("plain", "trainyard"):
+            found[side].append(sides[side](case, folder, number))
+            print(f"round {number}, {side}: {found[side][-1]}", file=sys.stderr)
+    pairs = list(zip(found["trainyard"], found["plain"], strict=True))
+    return {
+        "ratio": spread([t["steps_per_second"] / p["steps_per_second"] for t, p in pairs], 4),
+        "median_step_ratio": spread([p["step_ms"] / t["step_ms"] for t, p in pairs], 4),
+        "cpu_ratio": spread([p["cpu_ms"] / t["cpu_ms"] for t, p in pairs], 4),
+        **{side: spread([one["steps_per_second"] for one in found[side]], 2) for side in sides},
+        "step_ms": {side: spread([one["step_ms"] for one in found[side]], 2) for side in sides},
+        "cpu_ms": {side: spread([one["cpu_ms"] for one in found[side]], 2) for side in sides},
+        "others_percent": spread([one["others_percent"] for one in found["trainyard"]], 1),
+        "last_loss": {side: found[side][0]["loss"] for side in sides},
+    }
+
+
+def build(case: Case, folder: Path) -> None:
+    """Records longer than a sequence, and a model of the wanted size that knows nothing."""
+    import torch  # noqa: PLC0415 – not before the folder is known: it takes seconds
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(folder / "demo")]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (folder / "demo" / "train.jsonl").read_text().splitlines()]
+    texts = [line["prompt"] + line["completion"] for line in lines]
+    records = [" ".join(texts[(n + k * 7) % len(texts)] for k in range(12)) for n in range(RECORDS)]
+    (folder / "data.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in records))
+    sizes = {"hidden_size": case.hidden, "intermediate_size": 3 * case.hidden, "num_hidden_layers": case.layers}
+    torch.manual_seed(SEED)
+    config = AutoConfig.from_pretrained(folder / "demo" / "model", **sizes)
+    model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(folder / "demo" / "model").save_pretrained(folder / "model")
+
+
+def alone(case: Case, folder: Path, number: int) -> dict[str, float]:
+    out = folder / f"plain-{number}"
+    spec = {
+        "model": str(folder / "model"),
+        "data": str(folder / "data.jsonl"),
+        "out": str(out),
+        "threads": usable_cores(),
+        "config": {
+            "max_steps": case.steps, "per_device_train_batch_size": case.batch_size, "max_length": case.tokens,
+            "learning_rate": 1e-3, "seed": SEED, "data_seed": SEED, "use_cpu": True, "bf16": False,
+            "dataloader_pin_memory": False, "logging_steps": 1, "logging_nan_inf_filter": False,
+            "save_strategy": "steps", "save_steps": case.save_steps, "gradient_checkpointing": False,
+            "report_to": [], "disable_tqdm": True,
+        },
+    }  # fmt: skip
+    path = folder / f"plain-{number}.json"
+    path.write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "benchmarks.plain_sft", str(path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(usable_cores()), "HF_HUB_OFFLINE": "1"}
+    environment |= {"HF_HOME": str(folder / "hf")}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        watch = CpuWatch(lambda: process.pid)
+        stdout, said_besides = process.communicate()
+        watch.stop()
+    if process.returncode != 0:
+        sys.exit(f"the script alone failed: {said_besides}")
+    shutil.rmtree(out)
+    said = json.loads(stdout.splitlines()[-1])
+    return speed(said["logged"], case, watch) | {"loss": said["loss"]}
+
+
+def in_trainyard(case: Case, folder: Path, number: int) -> dict[str, float]:
+    del number
+    with up(folder, with_flower=False) as running:  # jobs may read what lies where it was started
+        client, everything = running.client(), CpuWatch(lambda: running.process.pid)
+        job_id = client.submit(document(case, folder)).job_id
+        watch = CpuWatch(lambda: rank_of(job_id))
+        job = client.wait(job_id, timeout_seconds=JOB_SECONDS)
+        watch.stop()
+        everything.stop()
+        if job.status != "COMPLETED":
+            sys.exit(f"the job ended {job.status}: {job.data}")
+        series = client.metrics(job_id)["series"]
+    shutil.rmtree(folder / "data")
+    logged = [(step, datetime.fromisoformat(at).timestamp()) for step, at, _ in series["loss"]]
+    figures = speed(logged, case, watch) | {"loss": series["loss"][-1][2]}
+    (_, begin), (_, end) = logged[0], logged[-1]
+    others = everything.between(begin, end) - watch.between(begin, end)
+    return {**figures, "others_percent": 100 * others / (end - begin)}
+
+
+def rank_of(job_id: str) -> int | None:
+    """The process that trains, once it is there."""
+    for pid in all_pids():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if words[:4][1:3] == ["-m", "workers.trainers.main"] and any(job_id in word for word in words):
+                return pid
+    return None
+
+
+def document(case: Case, folder: Path) -> dict[str, Any]:
+    hyperparameters = {
+        "max_steps": str(case.steps), "learning_rate": "1e-3", "logging_steps": "1", "lr_scheduler_type": "linear",
+        "warmup_ratio": "0", "gradient_checkpointing": "false",
+    }  # fmt: skip
+    return {
+        "name": "overhead",
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": str(folder / "model")},
+            "framework": {"type": "HF_TRAINER"},
+            "hyperparameters": hyperparameters,
+        },
+        "data_config": {
+            "sources": [{"path": str(folder / "data.jsonl"), "format": "jsonl"}],
+            "max_seq_length": case.tokens,
+            "batch_size": case.batch_size,
+            "seed": SEED,
+        },
+        "output_config": {"checkpoint": {"save_strategy": "steps", "save_steps": case.save_steps}},
+        "resource_config": {"gpu_count": 1, "device_type": "cpu"},
+    }
+
+
+class CpuWatch:
+    """Notes ten times a second how much processor time a process and all below it have had, once it is found."""
+
+    def __init__(self, find: Callable[[], int | None]) -> None:
+        self._find = find
+        self._noted: list[tuple[float, float]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def between(self, begin: float, end: float) -> float:
+        """Seconds; between two notes by proportion."""
+        return self._at(end) - self._at(begin)
+
+    def _at(self, moment: float) -> float:
+        n = bisect_left(self._noted, (moment, 0.0))
+        (t0, c0), (t1, c1) = self._noted[n - 1], self._noted[n]
+        return c0 + (c1 - c0) * (moment - t0) / (t1 - t0)
+
+    def _watch(self) -> None:
+        pid = None
+        while not self._stopped.wait(0.1):
+            pid = pid or self._find()
+            used = consumption(pid) if pid is not None else None
+            if used is not None:
+                self._noted.append((time.time(), used.cpu_seconds))
+
+
+def speed(logged: list[Any], case: Case, watch: CpuWatch) -> dict[str, float]:
+    """Steps per second from the first step to the last, the median step, and the processor time of one."""
+    if [step for step, _ in logged] != list(range(1, case.steps + 1)):
+        sys.exit(f"not every step was logged: {[step for step, _ in logged]}")
+    times = [at for _, at in logged]
+    steps = sorted(later - earlier for earlier, later in pairwise(times))
+    return {
+        "steps_per_second": (case.steps - 1) / (times[-1] - times[0]),
+        "step_ms": 1000 * statistics.median(steps),
+        "cpu_ms": 1000 * watch.between(times[0], times[-1]) / (case.steps - 1),
+    }
+
+
+def spread(values: list[float], digits: int) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    head = (
+        "training", "step", "steps/s alone", "in Trainyard", "ratio (lowest, highest)", "of the median steps",
+        "of processor time", "everything else", "goal",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name in CASES:
+        if name in report:
+            f = report[name]
+            cells = (
+                name, f"{f['step_ms']['plain']['median']:.1f} ms", f"{f['plain']['median']:g}",
+                f"{f['trainyard']['median']:g}",
+                f"{f['ratio']['median']:.3f} ({f['ratio']['min']:.3f}, {f['ratio']['max']:.3f})",
+                f"{f['median_step_ratio']['median']:.3f}", f"{f['cpu_ratio']['median']:.3f}",
+                f"{f['others_percent']['median']:g} % of a core", f"≥ {GOAL}" if name == "real" else "",
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,50 @@
+"""Settings of what nodes fetch for jobs, data and models behind URIs, and of the cache in which they keep it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from config import value_rules as rules
+from config.fields import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchSettings:
+    allow: tuple[str, ...] = setting((), "comma-separated hosts or networks that URIs may name although private")
+    max_bytes: int = setting(
+        200 * 1024**3, "largest data source or model that is fetched, all its files together", rules.at_least_one
+    )
+    max_files: int = setting(10_000, "most files that one directory or glob may name", rules.at_least_one)
+    max_seconds: float = setting(21_600.0, "longest time that fetching one data source or model may take")
+    stalled_seconds: float = setting(300.0, "a download of which nothing arrives for this long is given up")
+    max_redirects: int = setting(5, "most redirects that one download follows", rules.not_negative)
+    pvc_dir: Path | None = setting(None, "directory in which each pvc:// claim is a directory of its name")
+    s3_endpoint: str = setting("", "URL of the service behind s3://; empty: Amazon's", rules.http_url)
+    s3_region: str = setting("", "its region")
+    s3_key: str = setting("", "its access key; empty: only what everybody may read")
+    s3_secret: str = setting("", "its secret key")
+    s3_buckets: tuple[str, ...] = setting((), "comma-separated buckets that s3:// may name; empty: all")
+    oci_endpoint: str = setting("", "S3-compatible URL of the service behind oci://", rules.http_url)
+    oci_region: str = setting("", "its region")
+    oci_key: str = setting("", "its access key")
+    oci_secret: str = setting("", "its secret key")
+    oci_buckets: tuple[str, ...] = setting((), "comma-separated buckets that oci:// may name; empty: all")
+    obs_endpoint: str = setting("", "S3-compatible URL of the service behind obs://", rules.http_url)
+    obs_region: str = setting("", "its region")
+    obs_key: str = setting("", "its access key")
+    obs_secret: str = setting("", "its secret key")
+    obs_buckets: tuple[str, ...] = setting((), "comma-separated buckets that obs:// may name; empty: all")
+    ipfs_gateway: str = setting("", "URL of the gateway through which ipfs:// is read", rules.http_url)
+    scaidrive_url: str = setting("", "URL below which scaidrive:// shares lie", rules.http_url)
+    scaiatlas_url: str = setting("", "URL below which scaiatlas:// shares lie", rules.http_url)
+    token_exchange_url: str = setting(
+        "", "RFC 8693 endpoint that turns a submitting user's token into one for scaidrive or scaiatlas", rules.http_url
+    )
+    token_exchange_client: str = setting("", "client id for the token exchange")
+    token_exchange_secret: str = setting("", "client secret for the token exchange")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    max_bytes: int = setting(
+        500 * 1024**3, "how much fetched data and models a node keeps; the longest unused go first", rules.at_least_one
+    )

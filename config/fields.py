@@ -1,0 +1,14 @@
+"""How a setting is declared: a dataclass field that also carries its meaning and the rule for its values."""
+
+from dataclasses import field
+from typing import Any
+
+from config import value_rules as rules
+
+
+def setting(default: Any, meaning: str, rule: rules.Rule | None = None) -> Any:
+    """A field with its default, the sentence that ``docs/operations.md`` prints for it, and what values must be like.
+
+    ``…_seconds`` must be positive and finite without being told so.
+    """
+    return field(default=default, metadata={"meaning": meaning, "rule": rule})

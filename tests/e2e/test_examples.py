@@ -1,0 +1,285 @@
+"""Each document of examples/jobs goes through the real system and does what it is there to show.
+
+They are submitted all at once, with fewer steps than they have (`shortened`); two run at a time on two CPU slots.
+"""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from tests.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, filled_in, shortened
+from tests.hub import TOKEN, Hub, running_hub
+from tests.places import BUCKET, KEY, S3, SECRET, Web, running_s3, running_web
+from tests.system import System
+
+SECONDS = 900.0
+STEPS = 24
+MORE_STEPS = {"resume-best": 48, "lora-merged": 40}
+OFTEN = {"lora-merged": 8}
+AS_THEY_ARE = ("custom", "validation-split")  # one shows no steps of ours, the other its epochs
+NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
+REPOSITORY = "acme/docstrings"
+# Whose results a test looks at besides those of the one it names.
+LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}
+
+pytestmark = pytest.mark.timeout(SECONDS + 60)
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples") / "demo"
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(folder)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with running_hub() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(assets: Path) -> Iterator[Web]:
+    with running_web(assets) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def s3(assets: Path) -> Iterator[S3]:
+    with running_s3(assets) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], assets: Path, hub: Hub, s3: S3
+) -> Iterator[System]:
+    installed = System(
+        tmp_path_factory.mktemp("system"),
+        TRAINYARD_STORAGE_ROOTS=f"{assets}:{ROOT / 'examples'}",
+        TRAINYARD_FETCH_ALLOW="127.0.0.1",
+        TRAINYARD_FETCH_S3_ENDPOINT=s3.url,
+        TRAINYARD_FETCH_S3_KEY=KEY,
+        TRAINYARD_FETCH_S3_SECRET=SECRET,
+        HF_ENDPOINT=hub.url,
+        HF_TOKEN=TOKEN,
+        HF_HUB_DISABLE_XET="1",
+    )
+    try:
+        installed.start("n1")
+        owned_pids.update({installed.redis.pid, *map(installed.pid, ("api", "coordinator", "node-n1"))})
+        yield installed
+    finally:
+        installed.stop()
+
+
+@pytest.fixture(scope="module")
+def ended(request: pytest.FixtureRequest, system: System, assets: Path, web: Web) -> dict[str, Ended]:
+    """Every example that the chosen tests look at, run to its end."""
+    places = {
+        "ASSETS": str(assets),
+        "EXAMPLES": str(ROOT / "examples"),
+        "HTTP": web.url,
+        "BUCKET": BUCKET,
+        "REPOSITORY": REPOSITORY,
+    }
+    chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
+    asked = {item.callspec.params["name"] for item in chosen}
+    asked |= {other for name, other in LOOKS_AT.items() if name in asked}
+    documents = {path.stem: filled_in(path, places) for path in DOCUMENTS if path.stem in asked}
+    for name in documents.keys() - set(AS_THEY_ARE):
+        shortened(documents[name], MORE_STEPS.get(name, STEPS), OFTEN.get(name, STEPS // 2))
+    if "lora-merged" in documents:
+        documents["lora-merged"]["training_config"]["hyperparameters"].update(NOT_WORTH_GOING_ON)
+    return Runner(system, places).run(documents, seconds=SECONDS)
+
+
+@pytest.fixture
+def example(name: str, ended: dict[str, Ended]) -> Ended:
+    assert ended[name].job["status"] == "COMPLETED", ended[name].story
+    return ended[name]
+
+
+def shows(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", [name])
+
+
+@pytest.mark.parametrize("name", [path.stem for path in DOCUMENTS if path.stem not in GOES_ON_FROM])
+def test_example_completes_and_its_loss_falls(example: Ended) -> None:
+    losses = example.series["loss"]
+
+    assert len(losses) == example.job["current_step"]
+    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.1, losses
+    assert example.report["status"] == "SUCCESS"
+    assert example.report["model_hash"]
+
+
+@shows("sft-packed")
+def test_packing_puts_several_records_into_a_sequence(example: Ended) -> None:
+    without_packing = STEPS * 8 / record_count(example.assets / "train.jsonl")
+
+    assert example.job["current_epoch"] > 3 * without_packing
+
+
+@shows("full-finetune")
+def test_full_fine_tuning_warms_up_and_keeps_two_checkpoints(example: Ended) -> None:
+    rates = example.series["learning_rate"]
+
+    assert rates[0] < max(rates)
+    assert rates[-1] < 0.2 * max(rates)
+    assert [each["step"] for each in example.checkpoints] == [STEPS // 2, STEPS]
+
+
+@shows("lora-adapter")
+def test_the_adapter_alone_comes_out(example: Ended, tmp_path: Path) -> None:
+    model = example.download(tmp_path)
+
+    assert not (model / "model.safetensors").exists()
+    configuration = json.loads((model / "adapter_config.json").read_text())
+    assert (configuration["r"], set(configuration["target_modules"])) == (8, {"q_proj", "v_proj"})
+    names = load_file(model / "adapter_model.safetensors")
+    assert all("lora_" in name and (".q_proj." in name or ".v_proj." in name) for name in names)
+
+
+@shows("lora-merged")
+def test_the_merged_model_is_one_that_plain_transformers_runs(example: Ended, tmp_path: Path) -> None:
+    model = example.download(tmp_path)
+
+    weights, base = (load_file(folder / "model.safetensors") for folder in (model, example.assets / "model"))
+    assert weights.keys() == base.keys()
+    assert any((weights[name] != base[name]).any() for name in base)
+    generate = [sys.executable, "-m", "examples.generate", "--model", str(model), "--prompt", "def close(self):"]
+    said = subprocess.run(generate, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.startswith("def close(self):")
+
+
+@shows("lora-merged")
+def test_training_ends_when_evaluations_no_longer_improve(example: Ended) -> None:
+    assert len(example.series["eval_loss"]) == 3
+    assert example.job["current_step"] < MORE_STEPS["lora-merged"]
+
+
+@shows("continued-pretrain")
+def test_pretraining_fills_its_blocks_and_validates(example: Ended) -> None:
+    assert example.report["tokens"] == STEPS * 8 * 256
+    assert example.report["final_metrics"]["eval_loss"] < example.series["loss"][0]
+
+
+@shows("text-zst")
+def test_lines_of_compressed_text_fill_blocks(example: Ended) -> None:
+    assert example.report["tokens"] == STEPS * 8 * 256
+
+
+@shows("csv-columns")
+def test_filters_and_sampling_choose_the_records_of_an_epoch(example: Ended) -> None:
+    with (example.assets / "functions.csv").open(newline="") as file:
+        held = [row for row in csv.DictReader(file) if int(row["words"]) <= 12]
+    chosen = [row for row in held if row["module"] not in ("tkinter", "turtle", "distutils")]
+
+    assert records_of_an_epoch(example) == pytest.approx(len(chosen) / 2, rel=0.02)
+
+
+@shows("parquet-weights")
+def test_weights_decide_how_long_an_epoch_is(example: Ended) -> None:
+    assert records_of_an_epoch(example) == pytest.approx(1000 / 0.75, rel=0.02)
+
+
+@shows("chat-template")
+def test_template_and_special_tokens_come_with_the_model(example: Ended, tmp_path: Path) -> None:
+    model = example.download(tmp_path)
+
+    texts = [path.read_text() for path in model.iterdir() if path.suffix in (".json", ".jinja")]
+    assert any("{% generation %}" in text or "{%- generation" in text for text in texts)
+    assert any("<|assistant|>" in text for text in texts)
+    rows = load_file(model / "model.safetensors")["model.embed_tokens.weight"].shape[0]
+    assert rows >= json.loads((example.assets / "model" / "config.json").read_text())["vocab_size"] + 2
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "field-mapping"])
+def test_the_same_conversations_under_other_names_train_the_same(example: Ended, ended: dict[str, Ended]) -> None:
+    assert example.series["loss"] == ended["sft-chat"].series["loss"]
+
+
+@shows("streaming")
+def test_streamed_training_is_evaluated(example: Ended) -> None:
+    assert len(example.series["eval_loss"]) == 2
+
+
+@shows("validation-split")
+def test_a_share_is_kept_back_and_each_epoch_ends_with_an_evaluation(example: Ended) -> None:
+    rows = round(0.2 * record_count(example.assets / "train.jsonl"))
+    steps = -(-(rows - round(0.05 * rows)) // 16)
+
+    assert [each["step"] for each in example.checkpoints] == [steps, 2 * steps]
+    assert len(example.series["eval_loss"]) == 2
+
+
+@shows("validation-test")
+def test_the_test_source_is_measured_once_at_the_end(example: Ended) -> None:
+    assert len(example.series["eval_loss"]) == 2
+    assert example.report["final_metrics"]["test_loss"] > 0
+    best = min(example.checkpoints, key=lambda each: each["metrics"]["eval_loss"])
+    assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
+
+
+@shows("resume-best")
+def test_it_goes_on_from_the_best_checkpoint_of_the_other_job(example: Ended, ended: dict[str, Ended]) -> None:
+    first = ended[GOES_ON_FROM["resume-best"]]
+    best = next(each for each in first.checkpoints if each["checkpoint_id"] == first.job["best_checkpoint_id"])
+
+    attempt = example.system.get(f"/v1/jobs/{example.job_id}/attempts")["attempts"][0]
+    assert (attempt["start_step"], attempt["end_step"]) == (best["step"], MORE_STEPS["resume-best"])
+    assert len(example.series["loss"]) == MORE_STEPS["resume-best"] - best["step"]
+    assert example.series["loss"][0] < first.series["loss"][0] - 0.5
+
+
+@shows("http")
+def test_data_comes_from_a_web_server(example: Ended, web: Web) -> None:
+    assert any("/train.jsonl.gz 200" in line for line in web.asked)
+    assert len(example.series["eval_loss"]) == 2
+
+
+@shows("s3")
+def test_the_model_goes_back_to_the_bucket(example: Ended, s3: S3) -> None:
+    assert example.report["model_uri"].rstrip("/") == f"s3://{BUCKET}/finished/docstrings"
+    stored = s3.files("finished/docstrings/")
+    assert {name for name in example.artifacts if not name.startswith("tensorboard/")} == stored.keys()
+    assert all(stored[name] == content(example, name) for name in example.report["weight_files"])
+
+
+@shows("output-path")
+def test_the_model_lies_where_it_was_wanted(example: Ended) -> None:
+    wanted = example.assets / "finished" / "docstrings"
+
+    assert example.report["model_uri"].rstrip("/") == f"file://{wanted}"
+    assert all((wanted / name).read_bytes() == content(example, name) for name in example.report["weight_files"])
+
+
+@shows("push-to-hub")
+def test_the_hub_has_the_adapter(example: Ended, hub: Hub) -> None:
+    assert hub.repository(REPOSITORY).private
+    assert hub.files(REPOSITORY)["adapter_model.safetensors"] == content(example, "adapter_model.safetensors")
+
+
+@shows("custom")
+def test_the_script_leaves_its_model(example: Ended) -> None:
+    assert "bigram.json" in example.artifacts
+
+
+def record_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def records_of_an_epoch(example: Ended) -> float:
+    return float(example.job["current_step"] * example.job["data_config"]["batch_size"] / example.job["current_epoch"])
+
+
+def content(example: Ended, name: str) -> bytes:
+    return example.system.download(f"/v1/jobs/{example.job_id}/artifacts/{name}")

@@ -1,0 +1,200 @@
+"""Children that are killed, disks that are full, servers that hang: nothing half stays, and somebody is told."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fetching.web_server import file
+from workers.failures import AttemptFailed
+from workers.fetching.asking import ask
+from workers.resolving import DataWish, find_data
+
+LINES = b'{"text": "hello"}\n'
+
+
+def half(handler):
+    """The first half of a file, then silence."""
+    handler.head(200, Content_Length="200000")
+    handler.wfile.write(b"x" * 100000)
+    handler.server.owner.closing.wait()
+
+
+def children():
+    return [each for each in psutil.Process().children() if "workers.fetching" in each.cmdline()]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def in_background(library, location):
+    """Starts to fetch; the list it returns gets the outcome."""
+    outcome: list[object] = []
+
+    def run():
+        try:
+            outcome.append(find_data(library, DataWish(location=location)))
+        except AttemptFailed as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcome
+
+
+def parts(tmp_path):
+    return list((tmp_path / "data/cache/data/parts").glob("*/data"))
+
+
+def test_killed_in_the_middle_of_a_download_leaves_nothing_half(web, make_library, tmp_path, objects):
+    web.answers["/a.jsonl"] = half
+    library = make_library()
+    thread, outcome = in_background(library, web.url("/a.jsonl"))
+    assert wait_for(lambda: [part for part in parts(tmp_path) if part.stat().st_size == 100000])
+    for child in children():
+        child.send_signal(signal.SIGKILL)
+    thread.join()
+    web.answers["/a.jsonl"] = file(LINES)
+
+    data = find_data(library, DataWish(location=web.url("/a.jsonl")))
+
+    assert isinstance(outcome[0], AttemptFailed)
+    assert outcome[0].error_type == "STORAGE_ERROR"
+    assert data.path.read_bytes() == LINES
+    assert len(objects()) == 1
+    assert parts(tmp_path) == []
+
+
+def test_silent_download_is_given_up(web, make_library):
+    web.answers["/a.jsonl"] = half
+
+    with pytest.raises(AttemptFailed, match="nothing") as refused:
+        find_data(make_library(stalled_seconds=1.0), DataWish(location=web.url("/a.jsonl")))
+
+    assert refused.value.error_type == "STORAGE_ERROR"
+    assert children() == []
+
+
+def test_two_attempts_download_once(web, make_library):
+    began = threading.Event()
+
+    def slow(handler):
+        began.set()
+        time.sleep(0.5)
+        file(LINES, ETag='"1"')(handler)
+
+    web.answers["/a.jsonl"] = slow
+    url = web.url("/a.jsonl")
+    first, outcome = in_background(make_library(), url)
+    began.wait()
+
+    again = find_data(make_library(), DataWish(location=url))
+
+    first.join()
+    assert again.path.samefile(outcome[0].path)
+    assert [("if-none-match" in seen.headers) for seen in web.seen] == [False, True]
+
+
+def test_child_dies_with_its_parent(web, tmp_path):
+    web.answers["/a.jsonl"] = half
+    program = (
+        "import sys; from pathlib import Path; from app.domain.locations import ReadingRules\n"
+        "from config.fetching import FetchSettings; from workers.library import Library\n"
+        "from workers.resolving import DataWish, find_data\n"
+        "library = Library(rules=ReadingRules(roots=()), cache_dir=Path(sys.argv[1]), project='p',\n"
+        "    project_of_job=lambda _: None, fetch=FetchSettings(allow=('127.0.0.1',)))\n"
+        "find_data(library, DataWish(location=sys.argv[2]))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), web.url("/a.jsonl")])
+    wait_for(lambda: web.seen)
+    child = psutil.Process(parent.pid).children()[0]
+
+    parent.kill()
+    parent.wait()
+
+    assert wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_secrets_stand_neither_in_the_command_nor_in_the_environment(web, make_library):
+    web.answers["/drive/s/a.jsonl"] = half
+    library = make_library(
+        scaidrive_url=web.url("/drive"), secrets={"forwarded.scaidrive": "hunter2"}, s3_secret="hunter3"
+    )
+    thread, _ = in_background(library, "scaidrive://s/a.jsonl")
+    wait_for(lambda: web.seen)
+    child = children()[0]
+    seen = " ".join(child.cmdline()) + Path(f"/proc/{child.pid}/environ").read_text()
+    dumpable = Path(f"/proc/{child.pid}/environ").stat().st_uid == 0
+    child.kill()
+    thread.join()
+
+    assert "hunter" not in seen
+    assert dumpable
+
+
+def test_full_disk_is_trouble_and_leaves_nothing(web, make_library, tmp_path, objects):
+    """As much as a limit on the size of files is like a full disk."""
+    web.answers["/a.jsonl"] = file(bytes(1 << 20))
+    library = make_library()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, before[1]))
+    try:
+        with pytest.raises(AttemptFailed, match="full") as refused:
+            find_data(library, DataWish(location=web.url("/a.jsonl")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert refused.value.error_type == "STORAGE_ERROR"
+    assert objects() == []
+    assert parts(tmp_path) == []
+
+
+def test_time_limit_holds_for_the_whole_source(web, make_library):
+    def drip(handler):
+        handler.head(200, Content_Length="1000")
+        while not handler.server.owner.closing.wait(0.05):
+            handler.wfile.write(b"x")
+
+    web.answers["/a.jsonl"] = drip
+
+    with pytest.raises(AttemptFailed, match="TRAINYARD_FETCH_MAX_SECONDS"):
+        find_data(make_library(max_seconds=1.0), DataWish(location=web.url("/a.jsonl")))
+
+
+def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
+    (tmp_path / "failing.py").write_text(
+        "from workers.fetching.answering import serve\n"
+        "def work(request, heart):\n    raise ValueError('https://u:pw@h/x?sig=abc ' + request['secrets']['t'])\n"
+        "serve(work)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
+
+    with pytest.raises(AttemptFailed, match="ended with") as refused:
+        ask("failing", {"secrets": {"t": "hunter2"}}, what="data source x", stalled_seconds=10)
+
+    said = capfd.readouterr().err
+    assert refused.value.error_type == "STORAGE_ERROR"
+    assert "ValueError" in said
+    assert not any(secret in said for secret in ("hunter2", "pw", "abc"))
+
+
+def test_request_reaches_the_child_however_large(tmp_path, monkeypatch):
+    (tmp_path / "echoing.py").write_text(
+        "from workers.fetching.answering import serve\nserve(lambda request, heart: request['items'])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
+    items = ["x" * 1000] * 1000
+
+    assert ask("echoing", {"items": items}, what="x", stalled_seconds=10) == json.loads(json.dumps(items))

@@ -1,0 +1,146 @@
+"""s3://, oci:// and obs:// against a real S3 server: single objects, folders, globs, models, and refusals."""
+
+import pytest
+
+from workers.failures import AttemptFailed
+from workers.fetching.ordering import TooLargeHere
+from workers.resolving import DataWish, ModelWish, find, find_data, find_model
+
+LINES = b'{"text": "hello"}\n'
+
+
+@pytest.fixture
+def service(bucket):
+    """Settings of a scheme whose service is the S3 server."""
+
+    def service(scheme="s3", **more):
+        names = {"endpoint": bucket.url, "region": "us-east-1", "key": "key", "secret": "secret", **more}
+        return {f"{scheme}_{name}": value for name, value in names.items()}
+
+    return service
+
+
+def put(bucket, *names, body=LINES):
+    for name in names:
+        bucket.put_object(Key=name, Body=body + name.encode())
+
+
+def refusal(library, location, **wish):
+    with pytest.raises(AttemptFailed) as refused:
+        find_data(library, DataWish(location=location, **wish))
+    return refused.value
+
+
+def test_object_is_fetched_by_each_scheme(bucket, service, make_library):
+    put(bucket, "chat/train.jsonl")
+    library = make_library(**service("s3"), **service("oci"), **service("obs"))
+    wishes = [DataWish(location=f"{scheme}://data/chat/train.jsonl") for scheme in ("s3", "oci", "obs")]
+
+    for data in find(library, [], wishes)[1]:
+        assert [file.name for file in data.files] == ["train.jsonl"]
+        assert data.path.read_bytes() == LINES + b"chat/train.jsonl"
+        assert data.path.is_relative_to(data.visible[0])
+
+
+FOLDERS = [
+    (DataWish(location="s3://data/d"), ["a.jsonl", "b.jsonl.gz"]),
+    (DataWish(location="s3://data/d/", format="jsonl"), ["a.jsonl", "b.jsonl.gz"]),
+    (DataWish(location="s3://data/d/*.jsonl"), ["a.jsonl"]),
+    (DataWish(location="s3://data/*/[ab].*"), ["d/a.jsonl", "d/b.jsonl.gz"]),
+    (DataWish(location="s3://data/d", custom=True), ["README.md", "a.jsonl", "b.jsonl.gz", "sub/c.jsonl"]),
+    (DataWish(location="s3://data/odd/x[1].jsonl"), ["x[1].jsonl"]),
+]
+
+
+def test_folder_or_glob_names_its_files(bucket, service, make_library):
+    put(bucket, "d/b.jsonl.gz", "d/a.jsonl", "d/README.md", "d/sub/c.jsonl", "e/x.jsonl", "odd/x[1].jsonl")
+    bucket.put_object(Key="d/", Body=b"")  # as consoles make them
+
+    found = find(make_library(**service()), [], [wish for wish, _ in FOLDERS])[1]
+
+    assert [[file.name for file in data.files] for data in found] == [names for _, names in FOLDERS]
+    files = [file for data in found for file in data.files]
+    assert all(file.path.read_bytes().endswith(file.name.rpartition("/")[2].encode()) for file in files)
+
+
+def test_model_directory_is_fetched_with_its_code(bucket, service, make_library):
+    put(bucket, "m/config.json", "m/model.safetensors", "m/modeling_own.py", "m/model.onnx", "m/sub/tokenizer.json")
+
+    model = find_model(make_library(**service()), ModelWish(model_id="s3://data/m"))
+
+    found = sorted(str(path.relative_to(model.path)) for path in model.path.rglob("*") if path.is_file())
+    assert found == ["config.json", "model.safetensors", "modeling_own.py", "sub/tokenizer.json"]
+
+
+@pytest.mark.parametrize(
+    ("location", "error_type", "said"),
+    [
+        ("s3://data/gone.jsonl", "DATA_NOT_FOUND", "does not exist"),
+        ("s3://elsewhere/a.jsonl", "INVALID_CONFIG", "TRAINYARD_FETCH_S3_BUCKETS"),
+        ("s3://data/empty.jsonl", "DATA_INVALID", "empty"),
+        ("oci://data/a.jsonl", "INVALID_CONFIG", "TRAINYARD_FETCH_OCI_ENDPOINT"),
+    ],
+)
+def test_what_can_not_be_had_is_said(bucket, service, make_library, location, error_type, said):
+    bucket.put_object(Key="empty.jsonl", Body=b"")
+
+    refused = refusal(make_library(**service(buckets=("data",))), location)
+
+    assert refused.error_type == error_type
+    assert said in refused.message
+    assert location in refused.message
+
+
+def test_object_that_only_others_may_read_is_not_found(bucket, service, make_library, s3_server):
+    put(bucket, "a.jsonl")
+    bucket.meta.client.put_bucket_policy(
+        Bucket="data",
+        Policy='{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:*",'
+        ' "Resource": "arn:aws:s3:::data/*"}]}',
+    )
+
+    refused = refusal(make_library(**service(key="", secret="")), "s3://data/a.jsonl")
+    bucket.meta.client.delete_bucket_policy(Bucket="data")
+
+    assert refused.error_type == "DATA_NOT_FOUND"
+    assert "TRAINYARD_FETCH_S3_KEY" in refused.message
+
+
+def test_limits_of_bytes(bucket, service, make_library):
+    put(bucket, "d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
+
+    large = refusal(make_library(max_bytes=60, **service()), "s3://data/d")
+    assert large.error_type == "DATA_INVALID"
+    assert "TRAINYARD_FETCH_MAX_BYTES" in large.message
+    with pytest.raises(TooLargeHere, match="TRAINYARD_PREFLIGHT_FETCH_BYTES"):
+        find_data(make_library(fetch_bytes=60, **service()), DataWish(location="s3://data/d"))
+
+
+def test_unchanged_object_is_used_again_and_a_changed_one_is_not(bucket, service, make_library, objects):
+    put(bucket, "a.jsonl", body=b"one ")
+    library = make_library(**service())
+    wish = DataWish(location="s3://data/a.jsonl")
+    first, again = find(library, [], [wish, wish])[1]
+    put(bucket, "a.jsonl", body=b"two ")
+    changed = find_data(library, wish)
+
+    assert first.path.samefile(again.path)
+    assert first.sha256 == again.sha256 != changed.sha256
+    assert changed.path.read_bytes() == b"two a.jsonl"
+    assert len(objects()) == 2
+
+
+def test_unreachable_service_may_be_tried_again(bucket, service, make_library):
+    refused = refusal(make_library(**service(endpoint="http://127.0.0.1:1")), "s3://data/a.jsonl")
+
+    assert refused.error_type == "STORAGE_ERROR"
+    assert "secret" not in refused.message
+
+
+def test_names_that_climb_out_are_refused(bucket, service, make_library):
+    put(bucket, "d/sub/../../x.jsonl")
+
+    refused = refusal(make_library(**service()), "s3://data/d", custom=True)
+
+    assert refused.error_type == "INVALID_CONFIG"
+    assert "rename" in refused.message

@@ -1,0 +1,46 @@
+"""What was fetched lies in the hidden data directory; the sandbox shows it, and only for reading."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fetching.web_server import file
+from workers.resolving import DataWish, find
+from workers.sandbox import Bubblewrap, View, bubblewrap_works
+
+LINES = b'{"text": "hello"}\n'
+PROBE = """
+import os, sys
+print(open(sys.argv[1]).read(), open(sys.argv[2]).read(), os.listdir(sys.argv[3]), sep="|", end="")
+try:
+    os.chmod(sys.argv[1], 0o666)
+    open(sys.argv[1], "a")
+except OSError as error:
+    print("|" + type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(not bubblewrap_works(), reason="bwrap can't make a sandbox on this machine")
+def test_fetched_files_and_links_are_seen_in_the_sandbox(web, make_library, mine, tmp_path):
+    web.answers["/a.jsonl"] = file(LINES)
+    for name in ("one.txt", "two.txt"):
+        (mine / name).write_text(name)
+    data_dir, run_dir = tmp_path / "data", tmp_path / "data/run/job"
+    run_dir.mkdir(parents=True)
+    wishes = [DataWish(location=web.url("/a.jsonl")), DataWish(location="*.txt", custom=True)]
+    fetched, linked = find(make_library(), [], wishes)[1]
+    view = View(run_dir=run_dir, data_dir=data_dir, readable=(*fetched.visible, *linked.visible))
+    command = [
+        sys.executable,
+        "-c",
+        PROBE,
+        str(fetched.path),
+        str(linked.path / "two.txt"),
+        str(data_dir / "cache/data"),
+    ]
+
+    said = subprocess.run(Bubblewrap().enclose(command, view), capture_output=True, text=True, check=False)
+
+    assert said.stdout.split("|") == [LINES.decode(), "two.txt", "['uses']", "OSError\n"], said.stderr
+    assert fetched.path.read_bytes() == LINES

@@ -1,0 +1,106 @@
+"""An HTTP server for tests whose every answer is a function of the request; it remembers what it was asked."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+Answer = Callable[["Handler"], None]
+
+
+@dataclass
+class Seen:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+@dataclass
+class WebServer:
+    """``server.answers["/path"] = file(b"…")``; everything else is 404."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.closing = threading.Event()
+        self._server = _Listener(("127.0.0.1", 0), Handler)
+        self._server.owner = self
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def asked(self, path: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.path.partition("?")[0] == path]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Listener(ThreadingHTTPServer):
+    owner: WebServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is what some tests are about."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Listener
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        seen = Seen(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+        self.server.owner.seen.append(seen)
+        self.server.owner.answers.get(self.path.partition("?")[0], status(404))(self)
+
+    do_POST = do_GET  # noqa: N815 – the name is http.server's
+
+    def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
+        """Underscores in names of headers stand for dashes."""
+        self.head(code, Content_Length=str(len(body)), **headers)
+        self.wfile.write(body)
+
+    def head(self, code: int, **headers: str) -> None:
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def status(code: int, **headers: str) -> Answer:
+    return lambda handler: handler.answer(code, b"", **headers)
+
+
+def redirect(to: str, code: int = 302) -> Answer:
+    return status(code, Location=to)
+
+
+def file(body: bytes, **headers: str) -> Answer:
+    """A file with whatever headers; conditions are understood when it has an ETag."""
+
+    def answer(handler: Handler) -> None:
+        etag = headers.get("ETag")
+        if etag is not None and handler.headers.get("If-None-Match") == etag:
+            handler.answer(304, ETag=etag)
+        else:
+            handler.answer(200, body, **headers)
+
+    return answer

@@ -1,0 +1,174 @@
+"""POST /v1/data/validate as seen by callers, with a stand-in for the coordinator that looks."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.api.context import EXTENSION
+from app.domain.errors import Unavailable
+from app.models import Inspection
+from app.security.permissions import Role
+from app.services import admission, data_validation, inspections, keys
+from app.services.admission import Looking
+from app.services.data_validation import Patience
+from app.services.inspection_line import InspectionLine
+from app.services.inspections import Work
+from tests.apps import Api
+from tests.factories import make_document
+from tests.walks import make_job
+
+PATH = "/v1/data/validate"
+FOUND: dict[str, Any] = {
+    "errors": [], "warnings": ["long records"], "left_out": [], "lengths": {"max": 7}, "truncated_share": 0.25,
+    "sources": [{"index": 0, "columns": ["text"], "records_read": 3, "complete": True, "lengths": {"max": 7}}],
+    "seconds": {"inspected": 1.0},
+}  # fmt: skip
+
+
+@contextmanager
+def coordinator(api: Api, report: dict[str, Any] = FOUND) -> Iterator[list[Work]]:
+    """Answers every question with the same report; collects what it was asked."""
+    seen: list[Work] = []
+    over = threading.Event()
+
+    def serve() -> None:
+        line = InspectionLine(api.db, "here:boot:1:1")
+        while not over.wait(0.02):
+            for each in line.free([]):
+                work = inspections.claim(api.db, each, line.me)
+                if work is not None:
+                    seen.append(work)
+                    admission.conclude(api.db, work, work.report or report)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def question(api: Api, name: str = "train.jsonl", **changes: Any) -> dict[str, Any]:
+    (api.inputs / name).write_text("{}\n")
+    return {"data_config": {"sources": [{"path": str(api.inputs / name)}]}, **changes}
+
+
+def test_the_answer_has_what_was_found(api: Api):
+    with coordinator(api) as seen:
+        report = api.data(api.post(PATH, question(api)))
+
+    assert (report["valid"], report["warnings"], report["lengths"]) == (True, ["long records"], {"max": 7})
+    assert report["sources"][0]["columns"] == ["text"]
+    assert "seconds" not in report
+    (work,) = seen
+    assert work.spec["training_config"]["base_model"] == {"model_id": "none"}
+    assert work.spec["training_config"]["training_type"] == "SFT"
+
+
+def test_the_same_again_is_known_and_a_changed_file_is_not(api: Api):
+    asked = question(api)
+    with coordinator(api) as seen:
+        answers = [api.data(api.post(PATH, asked)) for _ in range(2)]
+        (api.inputs / "train.jsonl").write_text("[]\n")
+        api.post(PATH, asked)
+
+    assert answers[0] == answers[1]
+    assert len(seen) == 2
+
+
+def test_a_repeated_request_is_answered_once(api: Api):
+    with coordinator(api):
+        first, again = (api.post(PATH, question(api), headers={"Idempotency-Key": "k"}) for _ in range(2))
+        other = api.post(PATH, question(api, "b.jsonl"), headers={"Idempotency-Key": "k"})
+
+    assert api.data(first) == api.data(again)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert api.problem(other, 409)["code"] == "IDEMPOTENCY_CONFLICT"
+
+
+def test_whoever_gave_up_waiting_finds_the_answer_later(api: Api):
+    document = make_document(
+        training_config={"base_model": {"model_id": str(api.inputs)}},
+        data_config={"sources": [{"path": "s3://bucket/train.jsonl"}]},
+        labels={}, output_config={"checkpoint": {"save_steps": 1}}, scheduling_config={"queue": "default"},
+    )  # fmt: skip
+    ask = patient(api, document)
+
+    with pytest.raises(Unavailable):
+        ask(0.1)
+    with coordinator(api) as seen:
+        assert ask(5.0)["valid"]
+        assert len(seen) == 1
+        with api.db.read() as session:
+            assert [row.told for row in session.scalars(select(Inspection))] == [True]
+        ask(5.0)
+        assert len(seen) == 2  # what lies behind a URI may have changed
+
+
+def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, Any]]:
+    """The service asked as the view asks it, but for so many seconds only."""
+    plane = api.app.extensions[EXTENSION].plane
+    caller = keys.authenticate(api.db, api.key)
+
+    def ask(seconds: float) -> dict[str, Any]:
+        patience = Patience(looking=Looking(rows=10, waiting=10), seconds=seconds)
+        return data_validation.validate(plane, caller, document, patience)
+
+    return ask
+
+
+def test_rules_of_submit_hold_and_name_the_field(sqlite_api: Api):
+    wrong = {
+        "data_config.sources.0.path": question(sqlite_api) | {"data_config": {"sources": [{"path": "/etc/passwd"}]}},
+        "training_config.hyperparameters.speed": question(
+            sqlite_api, training_config={"hyperparameters": {"speed": "1"}}
+        ),
+        "data_config.validation_split": question(sqlite_api) | {
+            "data_config": {"sources": [{"path": str(sqlite_api.inputs)}], "validation_split": 1.0}
+        },
+    }  # fmt: skip
+
+    reports = {field: sqlite_api.data(sqlite_api.post(PATH, asked)) for field, asked in wrong.items()}
+
+    assert [(r["valid"], r["errors"][0]["error_type"]) for r in reports.values()] == [(False, "INVALID_CONFIG")] * 3
+    assert [report["errors"][0]["field"] for report in reports.values()] == list(wrong)
+
+
+def test_results_of_another_project_are_not_there(sqlite_api: Api):
+    job_id = make_job(sqlite_api.db)
+    stolen = f"{sqlite_api.folder}/data/files/jobs/{job_id}/artifacts/records.jsonl"
+    key = sqlite_api.make_key(Role.ADMIN, "other")
+
+    report = sqlite_api.data(sqlite_api.post(PATH, {"data_config": {"sources": [{"path": stolen}]}}, key=key))
+
+    assert report["errors"][0]["field"] == "data_config.sources.0.path"
+    assert "the project other has no job with such results" in report["errors"][0]["message"]
+
+
+def test_who_may_ask_and_in_what_shape(sqlite_api: Api):
+    viewer = sqlite_api.make_key(Role.VIEWER)
+    asked = question(sqlite_api)
+
+    assert sqlite_api.post(PATH, asked, key=viewer).status_code == 403
+    assert sqlite_api.post(f"{PATH}?project=other", asked, key=sqlite_api.make_key(Role.USER)).status_code == 404
+    assert sqlite_api.problem(sqlite_api.post(PATH, {}), 422)["details"][0]["field"] == "data_config"
+    assert sqlite_api.post(PATH, {**asked, "name": "x"}).status_code == 422
+
+
+def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api):
+    asked = {"data_config": {"sources": [{"path": "scaidrive://share/train.jsonl"}]}}
+    with coordinator(sqlite_api) as seen:
+        answer = sqlite_api.post(PATH, asked, headers={"X-ScaiDrive-Token": "opensesame"})
+
+    assert sqlite_api.data(answer)["valid"]
+    (work,) = seen
+    assert "opensesame" not in f"{work.spec}{work.sealed_secrets}"
+    assert work.sealed_secrets
+    with sqlite_api.db.read() as session:
+        (row,) = session.scalars(select(Inspection)).all()
+        assert (row.sealed_secrets, row.document) == ("", None)

@@ -1,0 +1,54 @@
+"""What may be submitted and why jobs fail, as programs read it."""
+
+from app.domain.errors import ERROR_TYPES
+from app.domain.hyperparameters import TABLES
+from app.domain.retry import TRANSIENT
+from app.schemas.training_config import TRAINING_TYPES
+from tests.apps import Api
+
+
+def test_every_training_there_is_stands_in_the_table(sqlite_api: Api) -> None:
+    rows = sqlite_api.get("/v1/training-types")["training_types"]
+
+    pairs = [(row["framework"], row["training_type"]) for row in rows]
+    assert pairs == [*TABLES, *(("CUSTOM", name) for name in TRAINING_TYPES)]
+    by_pair = dict(zip(pairs, rows, strict=True))
+    lora, script = by_pair["HF_TRAINER", "LORA"], by_pair["CUSTOM", "SFT"]
+    assert lora["export_formats"] == ["safetensors", "merged", "adapter"]
+    assert by_pair["HF_TRAINER", "SFT"]["export_formats"] == ["safetensors"]
+    assert by_pair["HF_TRAINER", "CONTINUED_PRETRAIN"]["record_shapes"] == ['{"text"}']
+    assert (script["any_hyperparameter"], script["hyperparameters"]) == (True, [])
+    assert not lora["any_hyperparameter"]
+    rank = next(row for row in lora["hyperparameters"] if row["name"] == "lora_r")
+    assert {"type": "int", "default": 16, "minimum": 1, "choices": []}.items() <= rank.items()
+
+
+def test_every_hyperparameter_says_all_there_is_to_know(sqlite_api: Api) -> None:
+    rows = sqlite_api.get("/v1/training-types")["training_types"]
+
+    parameters = [parameter for row in rows for parameter in row["hyperparameters"]]
+    assert {tuple(sorted(parameter)) for parameter in parameters} == {
+        ("choices", "default", "maximum", "meaning", "minimum", "name", "only_with", "type")
+    }
+    assert [parameter["name"] for parameter in parameters if not parameter["meaning"]] == []
+    assert {parameter["type"] for parameter in parameters if parameter["choices"]} == {"choice"}
+
+
+def test_every_default_may_be_submitted(sqlite_api: Api) -> None:
+    for row in sqlite_api.get("/v1/training-types")["training_types"]:
+        if row["framework"] != "CUSTOM":
+            given = {each["name"]: str(each["default"]).lower() for each in row["hyperparameters"]}
+            changes = {"training_type": row["training_type"], "hyperparameters": given}
+            assert sqlite_api.submit(training_config=changes)
+
+
+def test_every_error_type_stands_in_the_table(sqlite_api: Api) -> None:
+    rows = sqlite_api.get("/v1/error-types")["error_types"]
+
+    assert {row["name"]: row["meaning"] for row in rows} == ERROR_TYPES
+    assert {row["name"] for row in rows if row["retried"]} == TRANSIENT
+
+
+def test_both_bases_have_the_tables(sqlite_api: Api) -> None:
+    for table in ("training-types", "error-types"):
+        assert sqlite_api.get(f"/v1/modules/scaimind/{table}") == sqlite_api.get(f"/v1/{table}")

@@ -1,0 +1,261 @@
+"""Jobs that wait for a look at their model and data, on both databases, without any process that looks."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.domain.events import EventType
+from app.domain.job_state import JobState
+from app.domain.locations import ReadingRules
+from app.extensions import Database
+from app.models import Inspection, Job, JobEvent
+from app.models.base import utc_now
+from app.services import admission, controls, inspections
+from app.services.admission import Looking
+from app.services.inspection_line import InspectionLine
+from app.services.inspections import Work
+from tests.factories import make_document
+from tests.walks import job_of, make_job
+
+LOOKING = Looking(rows=100, waiting=3)
+PASSED: dict[str, Any] = {"warnings": [], "sources": [{"index": 0, "records_read": 1}]}
+BROKEN: dict[str, Any] = {"errors": [{"error_type": "DATA_INVALID", "message": "train.jsonl line 7 is not JSON"}]}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> ReadingRules:
+    root = tmp_path / "inputs"
+    (root / "model").mkdir(parents=True)
+    (root / "model" / "config.json").write_text("{}")
+    (root / "train.jsonl").write_text("{}\n")
+    (tmp_path / "files").mkdir()
+    return ReadingRules(roots=(str(tmp_path / "files"), str(root)), real_path=os.path.realpath)
+
+
+@pytest.fixture
+def line(database: Database) -> InspectionLine:
+    return InspectionLine(database, "here:boot:1:1", is_dead=lambda _holder: False)
+
+
+def document(rules: ReadingRules, **changes: Any) -> dict[str, Any]:
+    made = make_document(
+        training_config={"base_model": {"model_id": f"{rules.roots[1]}/model"}},
+        data_config={"sources": [{"path": f"{rules.roots[1]}/train.jsonl", "format": "jsonl"}]},
+    )
+    made["data_config"].update(changes)
+    return made
+
+
+def submit(db: Database, rules: ReadingRules, looking: Looking = LOOKING, **changes: Any) -> str:
+    job_id = make_job(db, document=document(rules, **changes))
+    admission.admit(db, job_id, rules, looking=looking)
+    return job_id
+
+
+def claim(db: Database, line: InspectionLine, now: float = 0.0) -> Work:
+    (seen,) = line.free([], now)[:1]
+    work = inspections.claim(db, seen, line.me)
+    assert work is not None
+    return work
+
+
+def preflight(db: Database, job_id: str) -> JobEvent:
+    with db.read() as session:
+        (event,) = session.scalars(
+            select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.type == EventType.PREFLIGHT)
+        ).all()
+        return event
+
+
+def test_a_job_waits_for_the_look_and_is_queued_when_nothing_was_found(database, rules, line):
+    job_id = submit(database, rules)
+    waiting = job_of(database, job_id)
+    assert (waiting.state, waiting.pending_reason) == (JobState.PENDING, admission.LOOKING)
+
+    work = claim(database, line)
+    assert admission.conclude(database, work, PASSED, actor="c1")
+
+    job, event = job_of(database, job_id), preflight(database, job_id)
+    assert (job.state, job.pending_reason) == (JobState.QUEUED, "")
+    assert (event.reason, event.actor, event.data["sources"]) == ("passed", "c1", PASSED["sources"])
+
+
+def test_what_was_found_fails_the_job_with_its_cause(database, rules, line):
+    job_id = submit(database, rules)
+
+    admission.conclude(database, claim(database, line), BROKEN)
+
+    job = job_of(database, job_id)
+    assert (job.state, job.error_type, job.error_message) == (
+        JobState.FAILED, "DATA_INVALID", "train.jsonl line 7 is not JSON",
+    )  # fmt: skip
+    assert preflight(database, job_id).reason == "failed"
+
+
+def test_the_same_again_costs_nothing_and_a_changed_file_is_looked_at(database, rules, line):
+    submit(database, rules)
+    admission.conclude(database, claim(database, line), PASSED)
+
+    again = submit(database, rules)
+    assert job_of(database, again).state is JobState.QUEUED
+    assert preflight(database, again).data["remembered"] is True
+
+    Path(rules.roots[1], "train.jsonl").write_text("[]\n")
+    assert job_of(database, submit(database, rules)).state is JobState.PENDING
+    assert job_of(database, submit(database, rules, batch_size=3)).state is JobState.PENDING
+
+
+def test_what_was_left_out_is_looked_at_again(database, rules, line):
+    first = submit(database, rules)
+    admission.conclude(database, claim(database, line), {"left_out": ["it took too long"]})
+
+    assert job_of(database, first).state is JobState.QUEUED
+    assert "left to the node: it took too long" in preflight(database, first).message
+    assert job_of(database, submit(database, rules)).state is JobState.PENDING
+
+
+def test_admitting_twice_asks_once(database, rules, line):
+    job_id = submit(database, rules)
+
+    assert not admission.admit(database, job_id, rules, looking=LOOKING)
+    assert admission.admit_waiting(database, rules, looking=LOOKING) == 0
+    assert len(inspections.open_ones(database)) == 1
+
+
+def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rules):
+    custom = make_job(database, document=document(rules), framework="CUSTOM")
+    unseen = make_job(database)  # below /srv, which is no root
+    unable = make_job(database, document=document(rules))
+
+    admission.admit(database, custom, rules, looking=LOOKING)
+    admission.admit(database, unseen, rules, looking=LOOKING)
+    admission.admit(database, unable, rules, looking=Looking(rows=1, waiting=1, unable="no torch here"))
+
+    assert {job_of(database, each).state for each in (custom, unseen, unable)} == {JobState.QUEUED}
+    assert "does not see the base model /srv/models/tiny" in preflight(database, unseen).message
+    assert preflight(database, unable).message == "left to the node: no torch here"
+    with database.read() as session:
+        assert (
+            session.scalar(select(JobEvent.id).where(JobEvent.job_id == custom, JobEvent.type == "job.preflight"))
+            is None
+        )
+
+
+def test_a_long_line_of_different_looks_is_not_made_longer(database, rules):
+    jobs = [submit(database, rules, seed=seed) for seed in range(5)]
+    same = submit(database, rules, seed=0)  # costs nobody more
+
+    assert [job_of(database, each).state for each in jobs] == [JobState.PENDING] * 3 + [JobState.QUEUED] * 2
+    assert job_of(database, same).state is JobState.PENDING
+    assert "3 other jobs wait" in preflight(database, jobs[4]).message
+
+
+def test_of_equal_looks_one_is_enough(database, rules, line):
+    first, second = submit(database, rules), submit(database, rules)
+
+    work = claim(database, line)
+    assert line.free([work.id], 0.1) == []
+    admission.conclude(database, work, PASSED)
+    known = claim(database, line)
+
+    assert known.report is not None
+    assert known.report["remembered"] is True
+    admission.conclude(database, known, known.report)
+    assert {job_of(database, each).state for each in (first, second)} == {JobState.QUEUED}
+
+
+def test_only_one_of_two_gets_it_and_only_the_holder_concludes(database, rules, line):
+    job_id = submit(database, rules)
+    (seen,) = line.free([], 0.0)
+
+    mine = inspections.claim(database, seen, "here:boot:1:1")
+    assert mine is not None
+    assert inspections.claim(database, seen, "there:boot:2:2") is None
+    (again,) = inspections.open_ones(database)
+    theirs = inspections.claim(database, again, "there:boot:2:2")
+    assert theirs is not None
+
+    assert not inspections.renew(database, mine)
+    assert not admission.conclude(database, mine, BROKEN)
+    assert job_of(database, job_id).state is JobState.PENDING
+    assert admission.conclude(database, theirs, PASSED)
+
+
+def test_what_stands_still_is_taken_and_what_goes_on_is_not(database, rules, line):
+    submit(database, rules)
+    other = InspectionLine(database, "there:boot:2:2", is_dead=lambda _holder: False)
+    work = claim(database, line)
+
+    for second in range(20):
+        assert inspections.renew(database, work)
+        assert other.free([], float(second)) == []
+    taken_at = next(second for second in range(20, 60) if other.free([], float(second)))
+
+    assert 29 <= taken_at <= 31
+
+
+def test_what_the_dead_and_the_restarted_left_is_taken_at_once(database, rules, line):
+    submit(database, rules)
+    work = claim(database, line)
+
+    assert [each.id for each in InspectionLine(database, "x", is_dead=lambda _: True).free([], 0.0)] == [work.id]
+    assert [each.id for each in line.free([], 0.1)] == [work.id]  # not among those that this process works on
+    assert line.free([work.id], 0.2) == []
+
+
+def test_what_kills_whoever_looks_is_left_to_the_node(database, rules, line):
+    submit(database, rules)
+
+    works = [claim(database, line) for _ in range(4)]
+
+    assert [work.report is None for work in works] == [True, True, True, False]
+    assert "given up after 3 tries" in str(works[3].report)
+
+
+def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules, line):
+    running, waiting = submit(database, rules), submit(database, rules, seed=5)
+    work = claim(database, line)
+
+    with database.write() as session:
+        for job_id in (running, waiting):
+            controls.wish_cancel(session, job_id, actor="somebody")
+
+    assert not inspections.renew(database, work)
+    assert admission.conclude(database, work, BROKEN)
+    assert job_of(database, running).state is JobState.CANCELLED
+    assert inspections.claim(database, line.free([], 0.0)[0], line.me) is None
+    assert inspections.open_ones(database) == []
+
+
+def test_old_results_are_forgotten(database, rules, line):
+    submit(database, rules)
+    admission.conclude(database, claim(database, line), PASSED)
+    submit(database, rules, seed=1)
+    admission.conclude(database, claim(database, line), BROKEN)
+
+    def remaining(age: timedelta) -> int:
+        with database.write() as session:
+            for row in session.scalars(select(Inspection)):
+                row.finished_at = utc_now() - age
+        inspections.drop_old(database)
+        with database.read() as session:
+            return len(session.scalars(select(Inspection)).all())
+
+    assert [remaining(age) for age in (timedelta(minutes=5), timedelta(hours=1), timedelta(days=8))] == [2, 1, 0]
+
+
+def test_a_deleted_job_takes_its_look_with_it(database, rules, line):
+    job_id = submit(database, rules)
+    work = claim(database, line)
+
+    with database.write() as session:
+        for event in session.scalars(select(JobEvent).where(JobEvent.job_id == job_id)):
+            session.delete(event)
+        session.delete(session.get_one(Job, job_id))
+
+    assert not admission.conclude(database, work, PASSED)
+    assert inspections.open_ones(database) == []

@@ -1,0 +1,162 @@
+"""Which checkpoint a job starts from, and a retried attempt goes on from: named, newest, best."""
+
+import re
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import Attempt, Checkpoint, Job, JobEvent
+from app.models.base import utc_now
+from app.security.permissions import Role
+from app.services import attempts, checkpoints
+from app.services.attempts import Outcome, Work
+from tests.apps import Api
+from tests.factories import make_checkpoint, make_document
+from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+
+FIELD = "training_config.resume_from_checkpoint"
+
+
+def from_best(**settings: Any) -> dict[str, Any]:
+    return make_document(output_config={"checkpoint": {"resume_from_best": True, **settings}})
+
+
+def fail(db: Database, work: Work, end_step: int) -> None:
+    outcome = Outcome(kind="failed", cause="RANK_KILLED", end_step=end_step)
+    assert attempts.finish(db, work, outcome, NO_WAIT) is JobState.QUEUED
+
+
+def steps(work: Work) -> list[int]:
+    return [candidate.step for candidate in work.resume]
+
+
+def parent_with_checkpoints(api: Api, *, best: int | None = 10) -> tuple[str, dict[int, str]]:
+    """A submitted job with checkpoints at steps 10 and 20; their ids by step."""
+    parent = api.submit()
+    with api.db.write() as session:
+        job = session.get_one(Job, parent)
+        made = {step: make_checkpoint(session, job, step=step, is_best=step == best).id for step in (10, 20)}
+        job.latest_checkpoint_id = made[20]
+        job.best_checkpoint_id = made[best] if best is not None else None
+    return parent, made
+
+
+def refusal(api: Api, wanted: str, *, key: str | None = None, **changes: Any) -> str:
+    document = make_document(training_config={"resume_from_checkpoint": wanted}, **changes)
+    problem = api.problem(api.post("/v1/jobs", document, key=key), 400)
+    assert problem["details"][0]["field"] == FIELD
+    return str(problem["message"])
+
+
+@pytest.mark.parametrize(("which", "step"), [("", 20), (":latest", 20), (":best", 10)])
+def test_a_job_is_resumed_from_what_is_its_newest_or_best_now(api: Api, which: str, step: int):
+    parent, made = parent_with_checkpoints(api)
+
+    child = api.submit(training_config={"resume_from_checkpoint": parent + which})
+
+    assert job_of(api.db, child).resume_checkpoint_id == made[step]
+    assert job_of(api.db, child).spec["training_config"]["resume_from_checkpoint"] == parent + which
+
+
+def test_what_a_job_does_not_have_is_refused_with_the_way_out(api: Api):
+    parent, _ = parent_with_checkpoints(api, best=None)
+    empty = api.submit()
+
+    assert f"say {parent}:latest" in refusal(api, f"{parent}:best")
+    assert "has no checkpoint" in refusal(api, empty)
+    assert "has no checkpoint" in refusal(api, f"{empty}:best")
+
+
+def test_the_same_rules_hold_as_for_a_named_checkpoint(api: Api):
+    parent, _ = parent_with_checkpoints(api)
+    stranger = api.make_key(Role.USER, "other")
+
+    assert refusal(api, f"{parent}:best", key=stranger) == f"the project other has no job {parent}"
+    assert "data_config" in refusal(api, f"{parent}:best", data_config={"batch_size": 2})
+
+
+def test_a_checkpoint_that_was_just_retired_is_not_resumed_from(api: Api):
+    parent, made = parent_with_checkpoints(api)
+    with api.db.write() as session:
+        session.get_one(Checkpoint, made[20]).deleted_at = utc_now()
+
+    assert "has no checkpoint" in refusal(api, parent)
+
+
+@pytest.mark.parametrize(("document", "order"), [(from_best(), [1, 3, 2]), (make_document(), [3, 2, 1])])
+def test_retry_goes_on_from_the_newest_unless_the_best_is_wished(database: Database, document, order):
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED, document=document)
+    work = start_attempt(database, job_id)
+    for step, loss in ((1, 0.5), (2, 0.9), (3, 0.8)):
+        save(database, work, step, eval_loss=loss)
+    fail(database, work, 3)
+
+    assert steps(start_attempt(database, job_id)) == order
+
+
+def test_history_says_that_the_best_was_chosen(database: Database):
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED, document=from_best())
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING, start_step=0)
+    save(database, work, 1, eval_loss=0.5)
+    save(database, work, 2, eval_loss=0.9)
+    fail(database, work, 2)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING, start_step=1)
+
+    with database.read() as session:
+        said = session.scalars(
+            select(JobEvent.message).where(JobEvent.job_id == job_id, JobEvent.type == "attempt.started")
+        ).all()
+    assert [bool(re.search("from step 1, its best checkpoint$", message)) for message in said] == [False, True]
+
+
+def test_what_follows_the_best_is_newer_than_what_was_left_behind(database: Database):
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED, document=from_best(save_total_limit=2))
+    work = start_attempt(database, job_id)
+    save(database, work, 10, eval_loss=0.5)
+    save(database, work, 20, eval_loss=0.9)
+    fail(database, work, 20)
+    work = start_attempt(database, job_id)
+    attempts.enter_phase(database, work, JobState.TRAINING, start_step=10)
+
+    recorded = save(database, work, 15, eval_loss=0.7)
+    fail(database, work, 17)
+
+    assert [uri for _, uri in recorded.prune] == [f"jobs/{job_id}/checkpoints/20"]
+    assert job_of(database, job_id).latest_checkpoint_id == recorded.checkpoint_id
+    with database.read() as session:
+        assert [c.step for c in checkpoints.list_for(session, job_id)] == [10, 15]
+        assert session.get_one(Attempt, (job_id, 2)).lost_steps == 2
+
+
+def test_attempt_that_never_trained_has_lost_nothing(database: Database):
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    work = start_attempt(database, job_id)
+    save(database, work, 10)
+    fail(database, work, 10)
+
+    fail(database, start_attempt(database, job_id), 0)
+
+    with database.read() as session:
+        assert session.get_one(Attempt, (job_id, 2)).lost_steps == 0
+
+
+def test_the_highest_is_best_and_kept_where_greater_is_better(database: Database):
+    make_node(database)
+    settings = {"save_total_limit": 2, "metric_for_best_model": "accuracy", "greater_is_better": True}
+    job_id = make_job(database, state=JobState.QUEUED, document=make_document(output_config={"checkpoint": settings}))
+    work = start_attempt(database, job_id)
+
+    for step, accuracy in ((1, 0.7), (2, 0.9), (3, 0.1), (4, 0.2)):
+        save(database, work, step, eval_accuracy=accuracy)
+
+    with database.read() as session:
+        assert [(c.step, c.is_best) for c in checkpoints.list_for(session, job_id)] == [(2, True), (4, False)]

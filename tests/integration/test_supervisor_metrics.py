@@ -1,0 +1,61 @@
+"""What a job's supervisor adds to its metrics, and keeps of them for TensorBoard, whatever becomes of the job."""
+
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from app.domain.job_state import JobState
+from app.models import Artifact, Metric
+from app.services import artifacts
+from tests.supervising import rows, training, try_again
+
+
+def curve(folder: Path, name: str) -> list[int]:
+    """The steps that TensorBoard shows of a metric."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return [event.step for event in accumulator.Scalars(name)]
+
+
+def test_event_files_outlive_failures_and_go_on_after_a_resume(world):
+    job_id = world.start(training(steps=6, save_at=(3,), fail_at_end=True))
+    assert world.wait_for_end(job_id).state is JobState.FAILED
+    folder = world.storage.local_path(f"jobs/{job_id}/tensorboard")
+    assert curve(folder, "loss") == [1, 2, 3, 4, 5, 6]
+    (first,) = rows(world, Artifact)
+
+    job = try_again(world, job_id)
+
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert curve(folder, "loss") == [1, 2, 3, 4, 5, 6]
+    recorded = {a.path: a for a in rows(world, Artifact) if a.path.startswith("tensorboard/")}
+    assert len(recorded) == 2
+    assert recorded[first.path].sha256 == first.sha256
+    for path, artifact in recorded.items():
+        with artifacts.opened(world.storage, artifact) as stream:
+            assert len(stream.read()) == artifact.size_bytes, path
+    assert job.report is not None
+    assert not any(path in job.report["weight_files"] for path in recorded)
+
+
+def test_processor_and_memory_of_any_script_are_metrics_at_its_current_step(world):
+    script = """
+import time
+from trainyard import hooks
+run = hooks.init()
+run.progress(7, 10)
+run.log_metrics({"cpu_percent": -1.0}, step=7)  # its own of that name
+kept = bytearray(b"x" * (64 << 20))
+time.sleep(2.5)
+raise SystemExit(1)
+"""
+    job_id = world.start(script)
+
+    job = world.wait_for_end(job_id)
+
+    assert job.state is JobState.FAILED
+    (memory,) = rows(world, Metric, name="memory_mb")
+    assert memory.step == 7
+    assert memory.value is not None
+    assert 64 < memory.value < 1024
+    assert job.latest_metrics == {"cpu_percent": -1.0, "memory_mb": memory.value}
+    assert curve(world.storage.local_path(f"jobs/{job_id}/tensorboard"), "memory_mb") == [7]

@@ -1,0 +1,105 @@
+"""A finished model, and the places that it may be wished to."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from config.settings import load_settings
+from tests.hub import Hub, running_hub
+from tests.places import BUCKET, KEY, S3, SECRET
+from tests.shares import Share, running_share
+from workers.fetching.filesystems import filesystem
+from workers.publishing.orders import File, Order
+
+JOB = "job-01980000-0000-7000-8000-000000000001"
+FILES = {
+    "model.safetensors": bytes(range(256)) * 100,
+    "config.json": b'{"model_type": "tiny"}',
+    "README.md": b"---\nlicense: mit\n---\n# tiny\n",
+    "sub/tokenizer.json": b"{}",
+    "empty.txt": b"",
+}
+
+
+def make_order(directory: Path, files: dict[str, bytes] | None = None, *, job_id: str = JOB) -> Order:
+    """A model on the disk, and the order to publish it."""
+    contents = FILES if files is None else files
+    for path, data in contents.items():
+        directory.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
+        directory.joinpath(path).write_bytes(data)
+    return Order(
+        job_id=job_id,
+        job_name="tiny",
+        source=directory,
+        files=tuple(
+            File(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for path, data in sorted(contents.items())
+        ),
+        weight_files=("model.safetensors",),
+    )
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    return make_order(tmp_path / "model")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that child processes find by their environment; nobody is logged in."""
+    with running_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.setenv("HF_TOKEN_PATH", "/nonexistent/token")
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield hub
+
+
+@pytest.fixture
+def share() -> Iterator[Share]:
+    with running_share() as share:
+        yield share
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3", endpoint_url=url, aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1"
+    )
+    client.create_bucket(Bucket=BUCKET)
+    yield S3(url, client)
+    client.close()
+    server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bucket_files(s3_server: S3) -> Iterator[Any]:
+    """The file system that a node would use; one for all, because its threads last as long as the process."""
+    settings = load_settings(
+        {
+            "TRAINYARD_FETCH_S3_ENDPOINT": s3_server.url,
+            "TRAINYARD_FETCH_S3_KEY": KEY,
+            "TRAINYARD_FETCH_S3_SECRET": SECRET,
+        }
+    )
+    files = filesystem("s3", settings.fetch)
+    files.ls("")
+    yield files
+    files.close_session(files.loop, files.s3)
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3:
+    """The session's bucket, emptied."""
+    for key in s3_server.files(""):
+        s3_server.client.delete_object(Bucket=BUCKET, Key=key)
+    return s3_server

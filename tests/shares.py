@@ -1,0 +1,89 @@
+"""A drive service behind HTTP for tests: files are PUT and read back by whoever has the user's token."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+TOKEN = "token-of-the-user"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: "Share"
+
+    def do_GET(self) -> None:
+        path = unquote(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.seen.append((self.command, path))
+        status = self.server.broken.pop(0) if self.server.broken else 0
+        if status:
+            self._reply(status)
+        elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self._reply(401)
+        elif self.command == "PUT":
+            self._put(path, body)
+        elif self.command == "DELETE":
+            self._reply(204 if self.server.files.pop(path, None) is not None else 404)
+        elif path in self.server.files:
+            self._reply(200, self.server.files[path])
+        else:
+            self._reply(404)
+
+    do_HEAD = do_PUT = do_DELETE = do_GET  # noqa: N815 – the base class looks them up by these names
+
+    def _put(self, path: str, body: bytes) -> None:
+        if self.headers.get("If-None-Match") == "*" and path in self.server.files:
+            self._reply(412)
+            return
+        self.server.files[path] = self.server.spoil(path, body)
+        self._reply(201)
+
+    def _reply(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
+        pass
+
+
+class Share(ThreadingHTTPServer):
+    """``files`` by path; ``broken`` are the statuses of the next answers, 0 for a good one."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, bytes] = {}
+        self.seen: list[tuple[str, str]] = []
+        self.broken: list[int] = []
+        self.spoiled: set[str] = set()  # paths of which the next upload loses its last byte
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/shares"
+
+    def spoil(self, path: str, body: bytes) -> bytes:
+        if path not in self.spoiled:
+            return body
+        self.spoiled.discard(path)
+        return body[:-1]
+
+    def below(self, directory: str) -> dict[str, bytes]:
+        """What lies in a directory, by relative path."""
+        prefix = f"/shares/{directory}/"
+        return {path.removeprefix(prefix): data for path, data in self.files.items() if path.startswith(prefix)}
+
+
+@contextmanager
+def running_share() -> Iterator[Share]:
+    """A service that answers while the block runs."""
+    with Share() as share:
+        thread = threading.Thread(target=share.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield share
+        finally:
+            share.shutdown()
+            thread.join()

@@ -1,0 +1,107 @@
+"""Runs of built-in trainers that share one group of processes, and what came out of each (see `exact_runs`)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.hyperparameters import parse
+from tests.trainers.supervision import ROOT, free_port, wait_for_all
+
+# Files and the splits of them.
+_PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))
+_DATA = {"CONTINUED_PRETRAIN": (("text.jsonl", "text.jsonl"), ("train[:60]", "validation[60:72]"))}
+
+
+@dataclass
+class Outcome:
+    """How one run went; `error` is "TYPE: message" of one that failed."""
+
+    result: dict[str, Any]
+    error: str | None
+    values: dict[str, dict[str, float]]
+    phases: list[str]
+    checkpoints: list[str]
+
+    def series(self, name: str) -> dict[int, float]:
+        """One metric by step."""
+        return {int(step): value for step, value in self.values.get(name, {}).items()}
+
+    @property
+    def output(self) -> Path:
+        return Path(self.result["output"])
+
+
+def plan_of(
+    run_dir: Path,
+    assets: Path,
+    training_type: str,
+    hyperparameters: Mapping[str, str],
+    *,
+    world_size: int = 1,
+    **changes: Any,
+) -> dict[str, Any]:
+    """A small run: some 8 steps of 8 records make an epoch, which ends in an evaluation."""
+    files, splits = _DATA.get(training_type, _PAIRS)
+    data = {
+        "batch_size": 4 // world_size,
+        "gradient_accumulation_steps": 2,
+        "max_seq_length": 48,
+        "sources": [{"split": split} for split in splits],
+        **changes.pop("data_config", {}),
+    }
+    given = {"learning_rate": "5e-3", **hyperparameters}
+    spec = {
+        "run_dir": str(run_dir),
+        "framework": "HF_TRAINER",
+        "training_type": training_type,
+        "training_config": {"evaluation": {"strategy": "epoch"}},
+        "output_config": {"checkpoint": {"save_steps": 100}},
+        "hyperparameters": parse("HF_TRAINER", training_type, given),
+        "model_path": str(assets / "model"),
+        "data_paths": [str(assets / name) for name in files],
+        "device_type": "cpu",
+        "world_size": world_size,
+        "threads_per_rank": 1,
+        **changes,
+        "data_config": data,
+    }
+    return {"spec": spec}
+
+
+def runs(
+    directory: Path, plans: Mapping[str, Any], *, world_size: int = 1, timeout_seconds: float = 240
+) -> dict[str, Outcome]:
+    """Make the runs in their order; what each gave, by name."""
+    path = directory / "plan.json"
+    path.write_text(json.dumps(plans))
+    port = free_port()
+    processes = [_start(path, rank, world_size, port) for rank in range(world_size)]
+    exit_codes = wait_for_all(processes, timeout_seconds)
+    logs = "\n".join((directory / f"rank-{rank}.log").read_text()[-4000:] for rank in range(world_size))
+    assert exit_codes == [0] * world_size, logs
+    found = json.loads(path.with_suffix(".outcomes").read_text())
+    return {name: Outcome(**{"result": {}, **outcome}) for name, outcome in found.items()}
+
+
+def _start(path: Path, rank: int, world_size: int, port: int) -> "subprocess.Popen[bytes]":
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    command = [sys.executable, "-m", "tests.trainers.exact_runs", str(path)]
+    with (path.parent / f"rank-{rank}.log").open("wb") as log:
+        return subprocess.Popen(command, env=environment, cwd=path.parent, stdout=log, stderr=subprocess.STDOUT)

@@ -1,0 +1,68 @@
+"""A run that is stopped at random steps and goes on gives the same bits as one that is not, whatever the method."""
+
+import hashlib
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainers.in_process import Outcome, plan_of, runs
+
+STEPS = 14  # an epoch has 8, the last one half full
+
+# What each method runs with: training type, hyperparameters, changes of the document.
+METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "sft": ("SFT", {"group_by_length": "true"}, {}),
+    "lora": (
+        "LORA",
+        {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"},
+        {"training_config": {"base_model": {"dtype": "bfloat16"}, "evaluation": {"strategy": "epoch"}}},
+    ),
+    "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
+    "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),
+}
+SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])
+def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
+    """For each method the whole run, and a chain of runs that ends at three random steps and then at the last."""
+    seed = int(os.environ.get("TRAINYARD_TEST_SEED") or random.randrange(1_000_000))
+    draw = random.Random(seed)
+    directory = tmp_path_factory.mktemp("exact")
+    plans: dict[str, Any] = {}
+    for method, (training_type, hyperparameters, changes) in METHODS.items():
+        stops = sorted(draw.sample(range(1, STEPS), 3))
+        print(f"seed {seed}, {request.param} ranks: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
+        values = {"max_steps": str(STEPS), "warmup_steps": "3", **hyperparameters}
+        before = None
+        for name in ("whole", *stops, "end"):
+            run = f"{method}-{name}"
+            plans[run] = plan_of(directory / run, assets, training_type, values, world_size=request.param, **changes)
+            if name != "whole":
+                plans[run] |= {"stop_at": name if name in stops else None, "resume_from": before}
+                before = run
+    return runs(directory, plans, world_size=request.param)
+
+
+@pytest.mark.timeout(300)  # the first one waits for all the runs
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
+    whole = outcomes[f"{method}-whole"]
+    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-") and outcome is not whole]
+
+    assert [part.result["stopped"] for part in parts] == ["pause", "pause", "pause", None]
+    assert list(whole.series("loss")) == list(range(1, STEPS + 1))
+    for name in SERIES:
+        assert {step: value for part in parts for step, value in part.series(name).items()} == whole.series(name), name
+    assert weights(parts[-1]) == weights(whole)
+    assert parts[-1].result["tokens"] == whole.result["tokens"] > 0
+    assert parts[-1].result["final_metrics"]["train_loss"] == whole.result["final_metrics"]["train_loss"]
+
+
+def weights(outcome: Outcome) -> str:
+    directory = Path(outcome.result["output"])
+    files = b"".join((directory / name).read_bytes() for name in outcome.result["weight_files"])
+    return hashlib.sha256(files).hexdigest()

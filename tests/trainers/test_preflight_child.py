@@ -1,0 +1,183 @@
+"""The child process of a coordinator that looks at one job: what it finds, fetches, limits and leaves out."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.extensions import Database, make_engine
+from app.models import Job
+from app.services import admission, inspections
+from app.services.inspection_line import InspectionLine
+from config.settings import Settings, load_settings
+from tests.factories import make_document
+from tests.fetching.web_server import WebServer, file
+from tests.hub import running_hub
+from tests.walks import make_job
+from workers import preflight
+from workers.spawning import settings_environment
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def make_settings(tmp_path: Path, assets: Path, sqlite_url: str) -> Callable[..., Settings]:
+    def make(**variables: str) -> Settings:
+        data = tmp_path / "data"
+        (data / "files").mkdir(parents=True, exist_ok=True)
+        return load_settings(
+            {
+                "TRAINYARD_DATA_DIR": str(data),
+                "TRAINYARD_DATABASE_URL": sqlite_url,
+                "TRAINYARD_STORAGE_ROOTS": f"{assets}:{tmp_path}",
+                "TRAINYARD_FETCH_ALLOW": "127.0.0.1",
+                **variables,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def db(sqlite_url: str) -> Iterator[Database]:
+    bound = Database().bind(make_engine(sqlite_url))
+    yield bound
+    bound.close()
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+
+
+def question(assets: Path, *paths: str, **base_model: Any) -> dict[str, Any]:
+    spec = make_document(
+        training_config={"base_model": {"model_id": str(assets / "model"), **base_model}},
+        data_config={"sources": [{"path": path} for path in paths], "max_seq_length": 64},
+    )
+    return {"project": "default", "job_id": "job-1", "spec": spec, "sealed_secrets": ""}
+
+
+def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_path):
+    settings = make_settings()
+    command = [sys.executable, "-m", "workers.preflight", "--die-with", str(os.getpid())]
+    environment = {**os.environ, **settings_environment(settings), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+
+    done = subprocess.run(
+        command, input=json.dumps(question(assets, "chat.jsonl", "train.jsonl")), env=environment, cwd="/",
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+
+    report = json.loads(done.stdout)
+    assert (report["errors"], report["left_out"]) == ([], [])
+    assert [source["records_read"] for source in report["sources"]] == [60, 60]
+    assert report["seconds"]["inspected"] > 0
+    assert list((tmp_path / "data" / "run" / "preflight").iterdir()) == []
+
+
+def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, assets, web):
+    settings = make_settings()
+    web.answers["/train.jsonl"] = file((assets / "train.jsonl").read_bytes())
+    asked = question(assets, web.url("/train.jsonl"))
+    job_id = make_job(db, document=asked["spec"])
+    with db.write() as session:
+        job = session.get_one(Job, job_id)
+        inspections.demand(session, job, "")
+    line = InspectionLine(db, "here:boot:1:1")
+    work = inspections.claim(db, line.free([], 0.0)[0], line.me)
+    assert work is not None
+
+    first = preflight.look(settings, db, asked)
+    admission.conclude(db, work, first)
+    again = preflight.look(settings, db, asked)
+    web.answers["/train.jsonl"] = file((assets / "chat.jsonl").read_bytes())
+    changed = preflight.look(settings, db, asked)
+
+    assert first["sources"][0]["records_read"] == 60
+    assert len(first["fingerprint"]) == 64
+    assert again["remembered"] is True
+    assert "remembered" not in changed
+    assert changed["sources"][0]["columns"] == ["messages"]
+
+
+def test_what_is_not_there_is_an_error_and_what_is_large_is_left_to_the_node(make_settings, db, assets, web):
+    web.answers["/large.jsonl"] = file((assets / "train.jsonl").read_bytes())
+
+    missing = preflight.look(make_settings(), db, question(assets, web.url("/gone.jsonl")))
+    large = preflight.look(
+        make_settings(TRAINYARD_PREFLIGHT_FETCH_BYTES="100"), db, question(assets, web.url("/large.jsonl"))
+    )
+
+    assert missing["errors"][0]["error_type"] == "DATA_NOT_FOUND"
+    assert "gone.jsonl" in missing["errors"][0]["message"]
+    assert "TRAINYARD_PREFLIGHT_FETCH_BYTES" in large["left_out"][0]
+    assert "errors" not in large
+
+
+def test_of_a_model_on_a_hub_no_weights_are_fetched(make_settings, db, assets, monkeypatch):
+    weights = (assets / "model" / "model.safetensors").stat().st_size
+    with running_hub() as hub:
+        hub.add("acme/tiny", assets / "model")
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        settings = make_settings(TRAINYARD_PREFLIGHT_FETCH_BYTES=str(weights))
+
+        report = preflight.look(settings, db, question(assets, "train.jsonl", model_id="acme/tiny"))
+
+    assert (report["errors"], report["left_out"]) == ([], [])
+    assert report["model"]["model_type"] == "llama"
+    assert report["fingerprint"]
+
+
+def test_places_this_machine_is_not_set_up_for_are_left_to_the_node(make_settings, db, assets):
+    asked = question(assets, "ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi")
+
+    report = preflight.look(make_settings(), db, asked)
+    told = preflight.look(make_settings(), db, {**asked, "job_id": None})
+
+    assert "errors" not in report
+    assert "ipfs" in report["left_out"][0]
+    assert told["errors"][0]["error_type"] == "INVALID_CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TRAINYARD_PREFLIGHT_TIMEOUT_SECONDS", "0.1", "took longer than"),
+        ("TRAINYARD_PREFLIGHT_MEMORY_MB", "64", "the look at model and data"),
+    ],
+)
+def test_what_takes_too_much_is_left_to_the_node(make_settings, db, assets, variable, value, said):
+    report = preflight.look(make_settings(**{variable: value}), db, question(assets, "train.jsonl"))
+
+    assert not report.get("errors")
+    assert said in report["left_out"][0]
+
+
+def test_foreign_results_are_not_looked_at(make_settings, db, assets, tmp_path):
+    owner = make_job(db)
+    stolen = tmp_path / "data" / "files" / "jobs" / owner / "records.jsonl"
+    stolen.parent.mkdir(parents=True)
+    stolen.write_text((assets / "train.jsonl").read_text())
+
+    report = preflight.look(make_settings(), db, {**question(assets, str(stolen)), "project": "other"})
+
+    assert report["errors"][0]["error_type"] == "DATA_NOT_FOUND"
+    assert "can't be used" in report["errors"][0]["message"]
+
+
+def test_a_script_reads_its_data_as_it_likes(make_settings, db, assets, tmp_path):
+    (tmp_path / "run.py").write_text("")
+    asked = question(assets, str(assets))
+    asked["spec"]["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": str(tmp_path / "run.py")}
+
+    report = preflight.look(make_settings(), db, asked)
+
+    assert "errors" not in report
+    assert "sources" not in report

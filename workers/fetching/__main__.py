@@ -1,0 +1,9 @@
+"""The child process that fetches: a list of data sources and models, each into a directory of links to the cache."""
+
+import sys
+
+from workers.fetching.answering import serve
+from workers.fetching.work import work
+
+if __name__ == "__main__":
+    sys.exit(serve(work))

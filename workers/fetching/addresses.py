@@ -1,0 +1,48 @@
+"""Which addresses a download may connect to: what is checked is the very address that the socket is made for."""
+
+import errno
+import socket
+from collections.abc import Collection
+from typing import Any
+
+from app.domain.hosts import address_of, is_allowed, is_public
+
+AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
+
+
+class PrivateAddress(OSError):
+    """Raised instead of connecting to a loopback, link-local or private address."""
+
+
+class Gate:
+    """Makes sockets for aiohttp; ``host`` and ``port`` are whom the request that comes next goes to.
+
+    ``trusted`` are what the operator configured, as ``host:port``.
+    """
+
+    def __init__(self, allow: tuple[str, ...], trusted: Collection[str] = ()) -> None:
+        self._allow = allow
+        self._trusted = trusted
+        self.host, self.port = "", 0
+        self.refused = False
+
+    def socket(self, info: AddressInfo) -> socket.socket:
+        """Raises PrivateAddress; a name may have other addresses, which are tried then."""
+        family, kind, protocol, _, address = info
+        if not (self.is_trusted() or _may_connect(self.host, str(address[0]), self._allow)):
+            self.refused = True
+            raise PrivateAddress(errno.EACCES, f"{self.host} leads to a private address")
+        return socket.socket(family, kind, protocol)
+
+    def is_trusted(self) -> bool:
+        """What the operator configured may be private, and a gateway may lead to names below its own.
+
+        Other ports of the same machine are other services.
+        """
+        authority = f"{self.host}:{self.port}"
+        return any(authority == each or authority.endswith(f".{each}") for each in self._trusted)
+
+
+def _may_connect(host: str, text: str, allow: tuple[str, ...]) -> bool:
+    address = address_of(text)
+    return address is not None and (is_public(address) or is_allowed(host, address, allow))

@@ -1,0 +1,90 @@
+"""What every fetcher is given, and what they all do: a file goes into the cache once, and gets its name beside it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from config.fetching import FetchSettings
+from workers.fetching.answering import Heart
+from workers.fetching.cache import Cache, Entry
+from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.listing import Found
+from workers.fetching.uris import shown
+
+AT_ONCE = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    settings: FetchSettings
+    cache: Cache
+    heart: Heart
+    secrets: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A file to be fetched: ``key`` tells it from all others, and ``download`` writes it into a new file."""
+
+    key: str
+    name: str
+    found: Found
+    download: Callable[[Path], None]
+
+
+def fetch_all(context: Context, item: Item, remotes: Iterable[Remote]) -> list[FetchedFile]:
+    """Several at once, in their order. Raises FetchFailed."""
+    wanted = list(remotes)
+    refuse_larger(item, sum(remote.found.size for remote in wanted))
+    if item.kind == "data" and any(remote.found.size == 0 for remote in wanted):
+        empty = next(remote for remote in wanted if remote.found.size == 0)
+        raise Unusable(f"{empty.name} is empty")
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        return [each.result() for each in [pool.submit(_fetch, context, item, remote) for remote in wanted]]
+    finally:
+        # After a failure nobody waits for the others: they end with this process.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def refuse_larger(item: Item, size: int) -> None:
+    """Raises TooLarge."""
+    if size > item.max_bytes:
+        raise TooLarge(f"its {size} bytes are more than {item.max_bytes} ({item.limit_name})")
+
+
+def target_of(item: Item, name: str) -> Path:
+    """Where a file gets its name. Raises Refused for a name that would lie elsewhere."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or any(part in ("..", ".") or len(part.encode()) > 255 for part in parts):
+        raise Refused(f"{name[:200]!r} can't be the name of a file here; rename it")
+    return Path(item.target, *parts)
+
+
+def fetched(item: Item, name: str, sha256: str) -> FetchedFile:
+    path = target_of(item, name)
+    return FetchedFile(path=str(path), name=name, size_bytes=path.stat().st_size, sha256=sha256)
+
+
+def _fetch(context: Context, item: Item, remote: Remote) -> FetchedFile:
+    cache, found, target = context.cache, remote.found, target_of(item, remote.name)
+    if found.sha256 and cache.link(found.sha256, target) is not None:
+        return fetched(item, remote.name, found.sha256)
+    with cache.alone(remote.key):
+        known = cache.entry(remote.key)
+        is_same = known is not None and found.version != "" and known.version == found.version
+        if known is not None and is_same and cache.link(known.sha256, target) is not None:
+            return fetched(item, remote.name, known.sha256)
+        with cache.scratch(found.size) as directory:
+            part = directory / "data"
+            remote.download(part)
+            if part.stat().st_size != found.size:
+                raise Trouble(
+                    f"{remote.name}: {part.stat().st_size} bytes of {found.size} arrived; is it being changed?"
+                )
+            sha256 = cache.adopt(part, target, expected=found.sha256)
+        entry = Entry(location=shown(item.location), version=found.version, sha256=sha256, size=found.size)
+        cache.remember(remote.key, entry)
+    return fetched(item, remote.name, sha256)

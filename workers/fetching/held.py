@@ -1,0 +1,93 @@
+"""Directories that belong to a living process: its lock on them ends with it, however it ends, and then they may go."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+LOCK = ".lock"
+POLL_SECONDS = 0.1
+
+
+class Held:
+    """A new directory ``parent/<label>-<random>``, kept as long as this object is open. Its lock lies beside it."""
+
+    def __init__(self, parent: Path, label: str) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            self.path = parent / f"{label}-{secrets.token_hex(6)}"
+            lock = _try_lock(_lock_of(self.path))
+            if lock is not None:  # else a sweep was quicker than we
+                break
+        self._lock = lock
+        self.path.mkdir()
+
+    def close(self) -> None:
+        """Delete the directory; safe to call twice."""
+        if self._lock >= 0:
+            _delete(self.path)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def sweep(parent: Path) -> int:
+    """Delete the directories whose holders are gone; returns how many there were."""
+    swept = 0
+    for lock in parent.glob(f"*{LOCK}"):
+        descriptor = _try_lock(lock)
+        if descriptor is not None:
+            _delete(lock.with_suffix(""))
+            os.close(descriptor)
+            swept += 1
+    return swept
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Only one process at a time; ``waiting`` is called again and again meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while (descriptor := _try_lock(path)) is None:
+        waiting()
+        time.sleep(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock_of(directory: Path) -> Path:
+    return directory.with_name(directory.name + LOCK)
+
+
+def _delete(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    _lock_of(directory).unlink(missing_ok=True)
+
+
+def _try_lock(path: Path) -> int | None:
+    """The descriptor that holds the lock; None while somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its last holder deletes the file: a lock on what has no name any more keeps nobody away.
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None

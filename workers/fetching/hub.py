@@ -1,0 +1,192 @@
+"""Models and data sets from a hub, by huggingface_hub: listed at one commit, each file checked by the hub's digests."""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download, hf_hub_url
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile
+
+from workers.fetching.cache import stored_bytes
+from workers.fetching.context import Context, Remote, fetch_all
+from workers.fetching.failures import NotThere, Trouble
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.listing import Found, Wanted, expand, is_skipped, of_split, one_format
+from workers.fetching.uris import HubPlace, hub_place, shown
+
+PASSING = frozenset({408, 429})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Commit:
+    """A repository's files at one commit."""
+
+    commit: str
+    files: list[Found]
+
+
+def fetch(context: Context, item: Item) -> list[FetchedFile]:
+    """Raises FetchFailed."""
+    where = _where(item)
+    token = context.secrets.get("output_config.hub_token") or None
+    repository = _Repository(context, where, token)
+    listed = repository.listed(keep=item.kind == "model")
+    chosen = _chosen(context, item, where, listed.files)
+    return fetch_all(context, item, repository.remotes(chosen, listed.commit))
+
+
+def _where(item: Item) -> HubPlace:
+    if item.hub_id:
+        return HubPlace(kind="model", repository=item.location, revision=item.revision, path="")
+    where = hub_place(item.location)
+    return HubPlace(
+        kind=where.kind, repository=where.repository, revision=where.revision or item.revision, path=where.path
+    )
+
+
+def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
+    wanted = Wanted(max_files=context.settings.max_files, tree=True, skip=item.skip)
+    tree = _Tree(files)
+    if where.path and tree.kind(where.path) != "directory":
+        return expand(tree, where.path, wanted)
+    below = [each for each in expand(tree, where.path, wanted) if not is_skipped(each[0], (".*",))]
+    return below if item.tree else one_format(of_split(below, item.split), item.format)
+
+
+class _Repository:
+    def __init__(self, context: Context, where: HubPlace, token: str | None) -> None:
+        self._context = context
+        self._where = where
+        self._token = token
+        self._hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        self._name = where.repository + (f" at revision {where.revision}" if where.revision else "")
+
+    def listed(self, *, keep: bool) -> _Commit:
+        """``keep``: what was listed last will do while the hub can't be reached."""
+        reader = hashlib.sha256((self._token or "").encode()).hexdigest()[:16]
+        key = f"hub-listing {self._hub} {self._where.kind} {self._name} {reader}"
+        try:
+            found = self._list()
+        except Trouble:
+            text = self._context.cache.noted(key) if keep else None
+            if text is None:
+                raise
+            known = json.loads(text)
+            return _Commit(commit=known["commit"], files=[Found(**each) for each in known["files"]])
+        self._context.cache.note(key, json.dumps(asdict(found)))
+        return found
+
+    def _list(self) -> _Commit:
+        api, kind, repository = HfApi(token=self._token), self._where.kind, self._where.repository
+        try:
+            info = api.repo_info(repository, revision=self._where.revision, repo_type=kind)
+            listed = api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=kind)
+            files = [_found(each) for each in listed if isinstance(each, RepoFile)]
+            if getattr(info, "gated", None) and files:
+                self._refuse_without_access(api, info.sha, files)
+        except Exception as error:
+            raise self._failure(error) from error
+        return _Commit(commit=info.sha or "", files=files)
+
+    def _refuse_without_access(self, api: HfApi, commit: str | None, files: list[Found]) -> None:
+        """Everybody may list what is gated; what another project has fetched into the cache is not for everybody."""
+        largest = max(files, key=lambda found: found.size)  # a description may be open to all
+        url = hf_hub_url(
+            self._where.repository, largest.path, repo_type=self._where.kind, revision=commit, endpoint=api.endpoint
+        )
+        api.get_hf_file_metadata(url=url, token=self._token)
+
+    def remotes(self, chosen: list[tuple[str, Found]], commit: str) -> Iterator[Remote]:
+        for name, found in chosen:
+            yield Remote(
+                key=f"{self._hub} {self._where.kind} {self._where.repository} {found.path}", name=name, found=found,
+                download=functools.partial(self._download, found, commit),
+            )  # fmt: skip
+
+    def _download(self, found: Found, commit: str, part: Path) -> None:
+        scratch = part.with_name("hub")
+        try:
+            with self._context.heart.watching(lambda: stored_bytes(scratch)):
+                path = hf_hub_download(
+                    self._where.repository, found.path, revision=commit, repo_type=self._where.kind,
+                    token=self._token, local_dir=scratch,
+                )  # fmt: skip
+        except Exception as error:
+            raise self._failure(error) from error
+        Path(path).replace(part)
+        if not found.sha256 and _git_digest(part) != found.version:
+            raise Trouble(f"{found.path}: {self._hub} sends other bytes than it lists")
+
+    def _failure(self, error: Exception) -> Exception:
+        """What an error of the hub's client means; bugs stay what they are."""
+        name, hub, status = self._name, self._hub, getattr(getattr(error, "response", None), "status_code", 0)
+        if isinstance(error, GatedRepoError):
+            return NotThere(f"{hub} demands an accepted licence and a token for {name}")
+        if isinstance(error, RevisionNotFoundError):
+            return NotThere(f"{self._where.repository} has no revision {self._where.revision} at {hub}")
+        if isinstance(error, (RepositoryNotFoundError, EntryNotFoundError)):
+            return NotThere(
+                f"{name} is not at {hub}, or only for others; for a private one give output_config.hub_token"
+            )
+        if isinstance(error, HfHubHTTPError) and 400 <= status < 500 and status not in PASSING:
+            return NotThere(
+                f"{hub} does not let us read {name} ({status}); for a private one give output_config.hub_token"
+            )
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, HfHubHTTPError):
+            return error  # the disk
+        if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
+            # The network may be back in a moment: a cause that another attempt can cure.
+            return Trouble(shown(f"{hub} failed for {name}: {error}")[:800])
+        return error
+
+
+class _Tree:
+    """A lister over a repository's list of files."""
+
+    def __init__(self, files: Iterable[Found]) -> None:
+        self._files = {found.path: found for found in files}
+        self._below: dict[str, dict[str, Found]] = {"": {}}
+        for path, found in self._files.items():
+            self._add(path, found)
+
+    def kind(self, path: str) -> str:
+        return "directory" if path in self._below else "file"
+
+    def info(self, path: str) -> Found | None:
+        return Found(path=path, kind="directory") if path in self._below else self._files.get(path)
+
+    def children(self, path: str) -> Iterable[Found]:
+        return self._below.get(path, {}).values()
+
+    def _add(self, path: str, found: Found) -> None:
+        parent, _, _ = path.rpartition("/")
+        if parent not in self._below:
+            self._below[parent] = {}
+            self._add(parent, Found(path=parent, kind="directory"))
+        self._below[parent][path] = found
+
+
+def _found(file: RepoFile) -> Found:
+    return Found(
+        path=file.path, size=file.size, version=file.blob_id, sha256=file.lfs.sha256 if file.lfs is not None else ""
+    )
+
+
+def _git_digest(path: Path) -> str:
+    """As git names a file's content."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""What is asked of the child process that fetches, and what it answers; both as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from config.fetching import FetchSettings
+
+# The same weights in the forms of other frameworks.
+NOT_NEEDED = (
+    "*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx/*", "original/*", ".git/*", ".cache/*",
+)  # fmt: skip
+# What a look at a model and its tokenizer does without.
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """``kind`` is data or model; a ``tree`` is all that lies below a directory. ``target`` gets the links."""
+
+    kind: str
+    location: str
+    target: str
+    max_bytes: int
+    limit_name: str  # the setting that ``max_bytes`` comes from
+    tree: bool = False
+    format: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    hub_id: bool = False  # ``location`` is a model's id on the hub
+    without_weights: bool = False
+
+    @property
+    def skip(self) -> tuple[str, ...]:
+        """Names of what need not be fetched."""
+        if self.kind != "model":
+            return ()
+        return (*NOT_NEEDED, *WEIGHTS) if self.without_weights else NOT_NEEDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchedFile:
+    path: str
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+def settings_to_json(settings: FetchSettings) -> dict[str, Any]:
+    return {**asdict(settings), "pvc_dir": str(settings.pvc_dir or "")}
+
+
+def settings_from_json(document: Mapping[str, Any]) -> FetchSettings:
+    values: dict[str, Any] = {each.name: document[each.name] for each in fields(FetchSettings)}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    pvc_dir = Path(values["pvc_dir"]) if values["pvc_dir"] else None
+    return FetchSettings(**{**values, **lists, "pvc_dir": pvc_dir})

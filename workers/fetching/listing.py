@@ -1,0 +1,178 @@
+"""From a file, a directory or a glob to the files that it names, whatever kind of storage they lie in."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from app.domain.formats import format_of
+from app.domain.splits import TEST, TRAIN, parse_split
+from workers.fetching.failures import NotThere, Refused, Unusable
+
+_MAGIC = re.compile(r"[*?\[]")
+# What the hub's users call the parts that are for validating.
+_VALIDATION = frozenset({"val", "dev", "eval", "evaluation"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """``version`` changes with the content, as far as the storage can tell; ``sha256`` if it tells it."""
+
+    path: str
+    kind: str = "file"  # or directory, special (a pipe, a device), forbidden (a link to where jobs may not read)
+    size: int = 0
+    version: str = ""
+    sha256: str = ""
+
+
+class Lister(Protocol):
+    """A storage that can be looked into."""
+
+    def info(self, path: str) -> Found | None:
+        """None when there is nothing; for object stores a prefix with something below it is a directory."""
+        ...
+
+    def children(self, path: str) -> Iterable[Found]:
+        """What lies directly in a directory; ``path`` has no slash at its end."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which files of a directory are meant: all below it for a tree, else those of one format."""
+
+    max_files: int
+    tree: bool = False
+    format: str | None = None
+    skip: Collection[str] = ()  # patterns of paths in a tree
+
+
+def is_glob(path: str) -> bool:
+    return _MAGIC.search(path) is not None
+
+
+def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]:
+    """(name, file), sorted by name. Raises NotThere, Refused, Unusable."""
+    path = path if path == "/" else path.rstrip("/")
+    found = lister.info(path)
+    if found is not None and found.kind == "directory":
+        return _checked(_of_directory(lister, path, wanted), wanted)
+    if found is not None:
+        return [(path.rpartition("/")[2], _regular(found))]
+    if not is_glob(path):
+        raise NotThere("it does not exist")
+    base = _before_magic(path)
+    matches = [(_relative(each.path, base), _regular(each)) for each in _matching(lister, path, base)]
+    if not matches:
+        raise NotThere("no file matches it")
+    return _checked(sorted(matches, key=_name), wanted)
+
+
+def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tuple[str, Found]]:
+    """Those whose name or folder tells that they are of the split; all when none does."""
+    name = parse_split(split).name
+    return [file for file in files if _tells(file[0], name)] or list(files)
+
+
+def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[tuple[str, Found]]:
+    """The files of a format; without one, all of the only format there is. Raises NotThere, Refused."""
+    told = [(format_of(name), (name, found)) for name, found in files]
+    formats = sorted({each for each, _ in told if each is not None})
+    if wanted is None and len(formats) > 1:
+        raise Refused(f"it holds files of several formats ({', '.join(formats)}); say which by format")
+    chosen = [file for each, file in told if each is not None and each == (wanted or each)]
+    if not chosen:
+        kind = f"{wanted} file" if wanted else "file of a known format"
+        raise NotThere(f"it holds no {kind}; files are told by their suffix, or name them by a glob")
+    return chosen
+
+
+def _of_directory(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]:
+    if wanted.tree:
+        return sorted(_tree(lister, path, wanted), key=_name)
+    files = [
+        (_relative(each.path, path), each)
+        for each in lister.children(path)
+        if each.kind in ("file", "forbidden") and not _relative(each.path, path).startswith(".")
+    ]
+    return sorted(((name, _regular(each)) for name, each in one_format(files, wanted.format)), key=_name)
+
+
+def _tree(lister: Lister, path: str, wanted: Wanted) -> Iterator[tuple[str, Found]]:
+    seen, waiting = 0, [path]
+    while waiting:
+        for each in lister.children(waiting.pop()):
+            name = _relative(each.path, path)
+            if each.kind == "directory":
+                waiting.append(each.path)
+            elif not is_skipped(name, wanted.skip):
+                seen += 1
+                if seen > wanted.max_files:
+                    return  # enough to be refused
+                yield name, _regular(each)
+
+
+def is_skipped(name: str, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _matching(lister: Lister, pattern: str, base: str) -> Iterator[Found]:
+    """Level by level, so that nothing is listed that cannot match."""
+    level = [Found(path=base, kind="directory")]
+    segments = pattern[len(base) :].strip("/").split("/")
+    for depth, segment in enumerate(segments):
+        kinds = {"directory"} if depth < len(segments) - 1 else {"file", "special", "forbidden"}
+        level = [
+            each
+            for directory in level
+            for each in lister.children(directory.path)
+            if each.kind in kinds and fnmatchcase(_name_in(each.path), segment) and not _is_hidden(each.path, segment)
+        ]
+    yield from level
+
+
+def _is_hidden(path: str, segment: str) -> bool:
+    return _name_in(path).startswith(".") and not segment.startswith(".")
+
+
+def _before_magic(path: str) -> str:
+    """The directory in which a glob begins."""
+    plain = path[: _MAGIC.search(path).start()] if is_glob(path) else path  # type: ignore[union-attr]
+    return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _checked(files: list[tuple[str, Found]], wanted: Wanted) -> list[tuple[str, Found]]:
+    if len(files) > wanted.max_files:
+        raise Refused(
+            f"it names more than {wanted.max_files} files; join some of them, or have the administrator raise "
+            "TRAINYARD_FETCH_MAX_FILES"
+        )
+    return files
+
+
+def _regular(found: Found) -> Found:
+    if found.kind == "forbidden":
+        raise NotThere(f"{_name_in(found.path)} is a link to a place that jobs may not read")
+    if found.kind != "file":
+        raise Unusable("it is not a regular file")
+    return found
+
+
+def _tells(path: str, split: str) -> bool:
+    words = re.split(r"[^a-z0-9]+", path.lower())
+    if split in (TRAIN, TEST):
+        return any(word.startswith(split) for word in words)
+    return any(word.startswith("valid") or word in _VALIDATION for word in words)
+
+
+def _relative(path: str, base: str) -> str:
+    return path[len(base) :].lstrip("/")
+
+
+def _name_in(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _name(file: tuple[str, Found]) -> str:
+    return file[0]

@@ -1,0 +1,62 @@
+"""Files on this machine's disks, used in place: listed like any other storage, and checked before they are opened."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from workers.fetching.failures import NotThere, Refused
+from workers.fetching.listing import Found
+from workers.fetching.uris import claim
+
+
+class LocalFiles:
+    """A lister that follows links only to what ``allowed`` says of the path they really lead to."""
+
+    def __init__(self, allowed: Callable[[str], bool]) -> None:
+        self._allowed = allowed
+
+    def info(self, path: str) -> Found | None:
+        try:
+            status = Path(path).stat()
+        except OSError:
+            return None
+        if not self._allowed(os.path.realpath(path)):
+            return Found(path=path, kind="forbidden")
+        return Found(path=path, kind=_kind(status.st_mode), size=status.st_size)
+
+    def children(self, path: str) -> Iterable[Found]:
+        try:
+            entries = sorted(entry.path for entry in os.scandir(path))
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise NotThere(f"{path} can't be read: {error.strerror}") from error
+        for each in entries:
+            found = self.info(each)
+            if found is not None:  # else a link that leads nowhere
+                yield found
+
+
+def claimed(location: str, pvc_dir: Path | None) -> tuple[str, str]:
+    """(path, directory of the claim) of a pvc:// URI, links followed. Raises Refused, NotThere."""
+    if pvc_dir is None:
+        raise Refused("this node knows no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
+    where = claim(location)
+    base = os.path.realpath(pvc_dir / where.container)
+    if not Path(base).is_dir():
+        raise NotThere(f"this node has no volume claim {where.container}")
+    path = os.path.realpath(Path(base, where.path))
+    if not within(path, base):
+        raise Refused(f"it leaves the volume claim {where.container}")
+    return path, base
+
+
+def within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "file" if stat.S_ISREG(mode) else "special"

@@ -1,0 +1,65 @@
+"""Fetches from object stores: single objects, all below a prefix, or what a glob matches."""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fsspec.callbacks import Callback
+
+from workers.fetching.context import Context, Remote, fetch_all
+from workers.fetching.failures import Trouble
+from workers.fetching.filesystems import ERRORS, Objects, checked_path, filesystem, service
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.listing import Found, Wanted, expand
+from workers.fetching.uris import scheme_of
+
+
+def fetch(context: Context, item: Item) -> list[FetchedFile]:
+    """Raises FetchFailed."""
+    scheme = scheme_of(item.location)
+    path = checked_path(item.location, context.settings)
+    files = filesystem(scheme, context.settings)
+    store = _Store(context, files, Objects(files, scheme))
+    wanted = Wanted(
+        max_files=context.settings.max_files, tree=item.tree, format=item.format,
+        skip=item.skip,
+    )  # fmt: skip
+    origin = service(scheme, context.settings).endpoint
+    return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), f"{scheme}://{origin}"))
+
+
+class _Store:
+    def __init__(self, context: Context, files: Any, lister: Objects) -> None:
+        self._context = context
+        self._files = files
+        self.lister = lister
+
+    def remotes(self, chosen: list[tuple[str, Found]], origin: str) -> Iterator[Remote]:
+        for name, found in chosen:
+            yield Remote(
+                key=f"{origin}/{found.path}", name=name, found=found,
+                download=functools.partial(self._download, found),
+            )  # fmt: skip
+
+    def _download(self, found: Found, part: Path) -> None:
+        try:
+            self._files.get_file(found.path, str(part), callback=_Arriving(self._context))
+        except ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None and error.filename == str(part):
+                raise
+            raise self.lister.failure(error) from error
+        after = self.lister.info(found.path)
+        if after is None or after.version != found.version:
+            raise Trouble(f"{found.path} was changed while it was read")
+
+
+class _Arriving(Callback):  # type: ignore[misc]
+    """Tells what arrives."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._heart = context.heart
+
+    def relative_update(self, inc: int = 1) -> None:
+        self._heart.arrived(inc)

@@ -1,0 +1,114 @@
+"""Takes apart the URIs of data and models, and shows them without what is secret in them."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from workers.fetching.failures import Refused
+
+WEB = frozenset({"http", "https"})
+BUCKETS = frozenset({"s3", "oci", "obs"})
+SHARES = frozenset({"scaidrive", "scaiatlas"})
+SCHEMES = WEB | BUCKETS | SHARES | {"file", "pvc", "ipfs", "hf"}
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_QUERY = re.compile(r"((?:https?|scaidrive|scaiatlas|ipfs)://[^\s?#'\"<>]*)[?#][^\s'\"<>]*", re.IGNORECASE)
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_CID = re.compile(r"[A-Za-z0-9]{10,128}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """``container`` is the bucket, claim, share, host or content id; ``path`` lies in it, without a leading slash."""
+
+    scheme: str
+    container: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubPlace:
+    """``path`` is empty for the whole repository; it may be a file, a directory or a glob."""
+
+    kind: str  # model or dataset
+    repository: str
+    revision: str | None
+    path: str
+
+
+def scheme_of(location: str) -> str:
+    """``file`` for a bare path, too."""
+    found = _SCHEME.match(location)
+    return found[1].lower() if found is not None else "file"
+
+
+def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """Without user names and passwords, queries (they may be signatures), and the given secrets."""
+    for secret in secrets:
+        if len(secret) > 3:
+            text = text.replace(secret, "***")
+    return _QUERY.sub(r"\1?…", _CREDENTIALS.sub("…@", text))
+
+
+def place(location: str) -> Place:
+    """``scheme://container/path``. Raises Refused for another form."""
+    scheme, separator, rest = location.partition("://")
+    container, _, path = rest.partition("/")
+    if not separator or not container:
+        raise Refused(f"the form is {scheme}://name/path")
+    return Place(scheme=scheme.lower(), container=container, path=path)
+
+
+def claim(location: str) -> Place:
+    """A place in a volume claim."""
+    found = place(location)
+    if not _CLAIM.fullmatch(found.container) or ".." in found.container:
+        raise Refused(f"{found.container} is no name of a volume claim; the form is pvc://claim/path")
+    return found
+
+
+def content(location: str) -> Place:
+    """A content id of IPFS and a path below it."""
+    found = place(location)
+    path = found.path.partition("?")[0].partition("#")[0]
+    if not _CID.fullmatch(found.container):
+        raise Refused(f"{found.container[:80]} is no content id; the form is ipfs://cid/path")
+    return Place(scheme="ipfs", container=found.container, path=path)
+
+
+def hub_place(location: str) -> HubPlace:
+    """``hf://datasets/owner/name[@revision][/path]`` or, for models, ``hf://owner/name[@revision][/path]``."""
+    rest = location.partition("://")[2]
+    is_dataset = rest.startswith("datasets/")
+    head, marker, tail = rest.removeprefix("datasets/").partition("@")
+    revision: str | None = None
+    if marker and head.count("/") == 1:
+        revision, path = _revision(tail)
+    else:
+        head, path = _two_parts(rest.removeprefix("datasets/"))
+    names = head.split("/")
+    if len(names) != 2 or not all(_HUB_NAME.fullmatch(name) for name in names):
+        raise Refused(
+            "the form is hf://datasets/owner/name[@revision][/path], or hf://owner/name[@revision] for models"
+        )
+    return HubPlace(kind="dataset" if is_dataset else "model", repository=head, revision=revision, path=path.strip("/"))
+
+
+def base_name(location: str) -> str:
+    """What the last part of a URI's path is called; ``data`` when there is none."""
+    path = urlsplit(location).path if scheme_of(location) in WEB else location.partition("://")[2]
+    return unquote(path).rstrip("/").rpartition("/")[2] or "data"
+
+
+def _revision(tail: str) -> tuple[str, str]:
+    """(revision, path); the hub's own references, such as refs/pr/1, have slashes in them."""
+    parts = tail.split("/")
+    length = 3 if parts[0] == "refs" else 1
+    return unquote("/".join(parts[:length])), "/".join(parts[length:])
+
+
+def _two_parts(text: str) -> tuple[str, str]:
+    parts = text.split("/", 2)
+    return "/".join(parts[:2]), parts[2] if len(parts) > 2 else ""

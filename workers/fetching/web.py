@@ -1,0 +1,254 @@
+"""Downloads over HTTP under a policy: bytes, time, redirects, and where they may lead.
+
+Each request is conditional on what is known: an unchanged file costs one answer without a body.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+from yarl import URL
+
+from app.domain.errors import BadSpec
+from app.domain.hosts import refuse_private_host
+from config.fetching import FetchSettings
+from workers.fetching.addresses import Gate
+from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble, Unusable
+
+TRIES = 3
+RETRY_SECONDS = 0.5
+CONNECT_SECONDS = 30.0
+SETTLED = timedelta(seconds=2)
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+PRIVATE = (
+    "it leads to a loopback, link-local or private address; use a public host, or have the administrator list this one "
+    "in TRAINYARD_FETCH_ALLOW"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """``url`` with ``headers`` for its own origin only. ``trusted`` ones, as ``host:port``, may be private.
+
+    ``personal``: what lies there may depend on who asks, so that a time says nothing about what another one got.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    max_bytes: int
+    known: str = ""  # the version that is here already
+    trusted: tuple[str, ...] = ()
+    personal: bool = False
+    refusal: str = "the server does not let us read it"  # what a 401 or 403 means
+    max_bytes_name: str = "TRAINYARD_FETCH_MAX_BYTES"
+
+    def knowing(self, version: str) -> "Wish":
+        """The same, if it is not this version that is here already."""
+        return replace(self, known=version)
+
+
+class NotModified(Exception):
+    """What is here is what the server has."""
+
+
+class _Broken(Exception):
+    """The answer ended early, or the connection did: what has arrived may be gone on with."""
+
+
+class Download:
+    """One file on its way. ``before_bytes`` is told the size that is to come, as far as it is known."""
+
+    def __init__(
+        self, settings: FetchSettings, wish: Wish,
+        *, before_bytes: Callable[[int], None], on_bytes: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._wish = wish
+        self._before_bytes = before_bytes
+        self._on_bytes = on_bytes
+        self._gate = Gate(settings.allow, wish.trusted)
+        self._arrived = 0
+        self._validator = ""  # a strong one: a file may be gone on with in its middle
+
+    def to(self, path: Path) -> str:
+        """Write the file; the version that the server calls it, empty when it tells none.
+
+        Raises NotModified, FetchFailed.
+        """
+        with path.open("wb") as file:
+            return asyncio.run(self._fetch(file))
+
+    async def _fetch(self, file: BinaryIO) -> str:
+        timeout = aiohttp.ClientTimeout(
+            total=self._settings.max_seconds, sock_connect=CONNECT_SECONDS, sock_read=self._settings.stalled_seconds
+        )
+        connector = aiohttp.TCPConnector(socket_factory=self._gate.socket, force_close=True)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            for attempt in range(TRIES):
+                try:
+                    return await self._try(session, file)
+                except _Broken as error:
+                    trouble = str(error)
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        raise Trouble(trouble)
+
+    async def _try(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
+        """Raises _Broken for what another try may cure."""
+        self._gate.refused = False
+        try:
+            return await self._follow(session, file)
+        except aiohttp.ClientPayloadError as error:
+            raise _Broken(f"the answer is incomplete, {self._arrived} bytes of it arrived") from error
+        except TimeoutError as error:
+            raise _Broken(f"nothing arrives from {self._gate.host}") from error
+        except aiohttp.ClientConnectionError as error:
+            if self._gate.refused:
+                raise Refused(PRIVATE) from error
+            raise _Broken(f"{self._gate.host} can't be reached: {_cause(error)}") from error
+        except aiohttp.InvalidURL as error:
+            raise Refused("it is no valid URL, or redirects to one that isn't") from error
+        except aiohttp.ClientError as error:
+            raise Trouble(f"{self._gate.host} does not speak HTTP as it should: {type(error).__name__}") from error
+
+    async def _follow(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
+        """Go where redirects lead, each of them checked."""
+        url = _url(self._wish.url)
+        origin = url.origin()
+        for _ in range(self._settings.max_redirects + 1):
+            self._check(url)
+            headers = self._headers() | (dict(self._wish.headers) if url.origin() == origin else {})
+            async with session.get(url, headers=headers, allow_redirects=False) as answer:
+                if answer.status not in REDIRECTS or "Location" not in answer.headers:
+                    return await self._receive(answer, file)
+                following = _without_user(url.join(_url(answer.headers["Location"])))
+            if url.scheme == "https" and following.scheme != "https":
+                raise Refused(
+                    f"{url.host} redirects from https to {following.scheme}, which would be readable on the way"
+                )
+            url = following
+        raise Refused(
+            f"it is redirected more than {self._settings.max_redirects} times (TRAINYARD_FETCH_MAX_REDIRECTS)"
+        )
+
+    def _check(self, url: URL) -> None:
+        if url.scheme not in ("http", "https") or not url.host:
+            raise Refused(f"it redirects to {url.scheme or 'nothing'}://, which is not followed")
+        self._gate.host, self._gate.port = url.host, url.port or 0
+        if not self._gate.is_trusted():
+            try:
+                refuse_private_host(f"{url.scheme}://{url.authority}/", self._settings.allow, field="")
+            except BadSpec as error:
+                raise Refused(PRIVATE) from error
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "trainyard"}
+        if self._arrived:
+            return headers | {"Range": f"bytes={self._arrived}-", "If-Range": self._validator}
+        return headers | _conditions(self._wish.known)
+
+    async def _receive(self, answer: aiohttp.ClientResponse, file: BinaryIO) -> str:
+        if answer.status == 304 and self._wish.known and not self._arrived:
+            raise NotModified
+        self._check_status(answer)
+        version = _version(answer, personal=self._wish.personal)
+        if version and version == self._wish.known and not self._arrived:
+            raise NotModified  # a server that does not understand conditions
+        if answer.status != 206:
+            self._arrived = 0
+            file.seek(0)
+            file.truncate()
+        etag = answer.headers.get("ETag", "")
+        plain = "Content-Encoding" not in answer.headers
+        self._validator = etag if plain and etag.startswith('"') else ""
+        await self._take(answer, file, plain=plain)
+        return version
+
+    def _check_status(self, answer: aiohttp.ClientResponse) -> None:
+        status, host = answer.status, answer.url.host
+        if status == 206 and self._arrived and _starts_at(answer) == self._arrived:
+            return
+        if status in PASSING:
+            raise _Broken(f"{host} answers {status}")
+        if status in (404, 410):
+            raise NotThere(f"{host} has no such file ({status})")
+        if status in (401, 403):
+            raise NotThere(f"{self._wish.refusal} ({host} answers {status})")
+        if status != 200:
+            raise NotThere(f"{host} answers {status} instead of a file")
+
+    async def _take(self, answer: aiohttp.ClientResponse, file: BinaryIO, *, plain: bool) -> None:
+        """The body, which may be longer than it says, or endless."""
+        length = answer.content_length if plain else None
+        if length is not None:
+            self._refuse_larger(self._arrived + length)
+        self._before_bytes(length or 0)
+        try:
+            async for chunk in answer.content.iter_any():
+                self._arrived += len(chunk)
+                self._refuse_larger(self._arrived)
+                self._on_bytes(len(chunk))
+                file.write(chunk)
+        except (aiohttp.ClientError, TimeoutError):
+            if not self._validator:
+                self._arrived = 0
+            raise
+        if self._arrived == 0:
+            raise Unusable("it is empty")
+
+    def _refuse_larger(self, size: int) -> None:
+        if size > self._wish.max_bytes:
+            raise TooLarge(f"it is larger than {self._wish.max_bytes} bytes ({self._wish.max_bytes_name})")
+
+
+def _url(text: str) -> URL:
+    try:
+        # As it is: requoting would spoil signatures.
+        return URL(text, encoded=text.isascii())
+    except ValueError as error:
+        raise Refused("it is no valid URL, or redirects to one that isn't") from error
+
+
+def _without_user(url: URL) -> URL:
+    return url.with_user(None) if url.raw_user is not None or url.raw_password is not None else url
+
+
+def _version(answer: aiohttp.ClientResponse, *, personal: bool) -> str:
+    told = {name: answer.headers.get(name, "") for name in ("ETag", "Last-Modified")}
+    is_old = not personal and _is_settled(told["Last-Modified"], answer.headers.get("Date", ""))
+    return json.dumps(told) if told["ETag"] or is_old else ""
+
+
+def _is_settled(modified: str, now: str) -> bool:
+    """Whether a change since would show: these times count whole seconds."""
+    try:
+        return parsedate_to_datetime(now) - parsedate_to_datetime(modified) > SETTLED
+    except (ValueError, TypeError):
+        return False
+
+
+def _conditions(known: str) -> dict[str, str]:
+    if not known:
+        return {}
+    told = json.loads(known)
+    if told["ETag"]:
+        return {"If-None-Match": told["ETag"]}
+    return {"If-Modified-Since": told["Last-Modified"]}
+
+
+def _starts_at(answer: aiohttp.ClientResponse) -> int | None:
+    found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    return int(found[1]) if found is not None else None
+
+
+def _cause(error: Exception) -> str:
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -1,0 +1,105 @@
+"""Single files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from workers.fetching import tokens
+from workers.fetching.cache import STEP_BYTES, Entry
+from workers.fetching.context import Context, fetched, target_of
+from workers.fetching.failures import Refused
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.uris import SHARES, base_name, content, place, scheme_of, shown
+from workers.fetching.web import Download, NotModified, Wish
+
+
+def fetch(context: Context, item: Item) -> list[FetchedFile]:
+    """Raises FetchFailed."""
+    wish, lasting = _wish(context, item)
+    name = _file_name(item)
+    target, cache = target_of(item, name), context.cache
+    key = f"{item.location} {wish.url}"
+    with cache.alone(key):
+        known = cache.entry(key)
+        # The link comes first: what is linked can't be evicted while the server is asked.
+        if known is not None and cache.link(known.sha256, target) is None:
+            known = None
+        if known is not None and lasting:
+            return [fetched(item, name, known.sha256)]
+        try:
+            sha256 = _download(context, item, wish.knowing(known.version if known is not None else ""), key, target)
+        except NotModified:
+            sha256 = known.sha256 if known is not None else ""
+    return [fetched(item, name, sha256)]
+
+
+def _download(context: Context, item: Item, wish: Wish, key: str, target: Path) -> str:
+    cache, steps = context.cache, _Steps(context)
+    with cache.scratch(0) as directory:
+        part = directory / "data"
+        download = Download(context.settings, wish, before_bytes=steps.announced, on_bytes=steps.arrived)
+        version = download.to(part)
+        size = part.stat().st_size
+        target.unlink(missing_ok=True)
+        sha256 = cache.adopt(part, target)
+    cache.remember(key, Entry(location=shown(item.location), version=version, sha256=sha256, size=size))
+    return sha256
+
+
+class _Steps:
+    """Asks for room in the cache: for all at once when the size is known, else a step ahead."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._room = 0
+
+    def announced(self, size: int) -> None:
+        self._room = size or STEP_BYTES
+        self._context.cache.make_room(self._room if size else 0)
+
+    def arrived(self, count: int) -> None:
+        self._context.heart.arrived(count)
+        self._room -= count
+        if self._room <= 0:
+            self._room = STEP_BYTES
+            self._context.cache.make_room(1)
+
+
+def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
+    """What to ask whom, and whether the answer never changes."""
+    scheme, settings = scheme_of(item.location), context.settings
+    limits: dict[str, Any] = {"max_bytes": item.max_bytes, "max_bytes_name": item.limit_name}
+    if scheme == "ipfs":
+        if not settings.ipfs_gateway:
+            raise Refused("this node knows no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
+        where = content(item.location)
+        url = f"{settings.ipfs_gateway.rstrip('/')}/ipfs/{where.container}/{quote(where.path, safe='/%')}".rstrip("/")
+        return Wish(url=url, headers={}, trusted=_authority(settings.ipfs_gateway), **limits), True
+    if scheme in SHARES:
+        return _share(context, item, scheme, limits), False
+    return Wish(url=item.location, headers={}, **limits), False
+
+
+def _share(context: Context, item: Item, scheme: str, limits: dict[str, Any]) -> Wish:
+    where = place(item.location)
+    base = tokens.share_url(scheme, context.settings)
+    token = tokens.token_for(scheme, context.settings, context.secrets)
+    return Wish(
+        url=f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}",
+        headers={"Authorization": f"Bearer {token}"},
+        trusted=_authority(base),
+        personal=True,
+        refusal=f"{scheme} does not accept the token of the job's user; it may have expired: {tokens.way_out(scheme)}",
+        **limits,
+    )
+
+
+def _authority(url: str) -> tuple[str, ...]:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    return (f"{parts.hostname}:{port}",) if parts.hostname else ()
+
+
+def _file_name(item: Item) -> str:
+    name = unquote(base_name(item.location)).replace("/", "_").replace("\0", "_")
+    return name if name not in (".", "..") and len(name.encode()) <= 255 else "data"

@@ -1,0 +1,59 @@
+"""What the fetching child does: each item by the fetcher of its scheme, within its limits."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from workers.fetching.answering import Heart
+from workers.fetching.cache import Cache
+from workers.fetching.context import Context
+from workers.fetching.failures import FetchFailed
+from workers.fetching.items import FetchedFile, Item, settings_from_json
+from workers.fetching.uris import scheme_of
+
+Fetcher = Callable[[Context, Item], list[FetchedFile]]
+
+# By name: each needs a large library of its own.
+WEB, OBJECTS, HUB = "workers.fetching.web_files", "workers.fetching.objects", "workers.fetching.hub"
+FETCHERS = {
+    "http": WEB, "https": WEB, "ipfs": WEB, "scaidrive": WEB, "scaiatlas": WEB,
+    "s3": OBJECTS, "oci": OBJECTS, "obs": OBJECTS,
+    "hf": HUB,
+}  # fmt: skip
+NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND"}
+
+
+def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
+    """For each item its files, or why there are none; nothing more after the first of those."""
+    settings = settings_from_json(request["fetch"])
+    context = Context(
+        settings=settings,
+        cache=Cache(Path(request["root"]), request["cache_bytes"], on_bytes=heart.arrived),
+        heart=heart,
+        secrets=request["secrets"],
+    )
+    answers: list[dict[str, Any]] = []
+    for document in request["items"]:
+        item = Item(**document)
+        late = f"it was not complete after {settings.max_seconds:g} s (TRAINYARD_FETCH_MAX_SECONDS)"
+        heart.limit(settings.max_seconds, [*answers, {"failure": {"error_type": "STORAGE_ERROR", "message": late}}])
+        try:
+            files = _fetcher(item)(context, item)
+        except FetchFailed as error:
+            return [*answers, {"failure": _failure(item, error)}]
+        answers.append({"files": [asdict(file) for file in files]})
+    return answers
+
+
+def _fetcher(item: Item) -> Fetcher:
+    scheme = "hf" if item.hub_id else scheme_of(item.location)
+    return cast("Fetcher", import_module(FETCHERS[scheme]).fetch)
+
+
+def _failure(item: Item, error: FetchFailed) -> dict[str, Any]:
+    error_type = error.error_type or NOT_THERE[item.kind]
+    if item.kind == "model" and error_type == "DATA_INVALID":
+        error_type = "INVALID_CONFIG"
+    return {"error_type": error_type, "message": error.message, "too_large": error.too_large}

@@ -1,0 +1,85 @@
+"""The process that carries a model out; it runs outside the sandbox, and with the operator's or the user's keys.
+
+It is asked ``{"location" | "repository": …, "order": …, "settings": …, "secrets": …}``, without an order only whether
+that would work, and answers ``{"folder" | "url": …}`` or ``{"message": …, "transient": …}``.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from workers.fetching.answering import Heart, serve
+from workers.fetching.failures import FetchFailed, Trouble
+from workers.fetching.items import settings_from_json
+from workers.fetching.uris import BUCKETS, scheme_of
+from workers.publishing import copying
+from workers.publishing.failures import NotPublished
+from workers.publishing.local import LocalPlace
+from workers.publishing.orders import Order, order_of
+
+READ_STEP = 20  # as bits: our own looks read a little, too
+
+
+class CheckedPlace(copying.Place, Protocol):
+    def check(self) -> None: ...
+
+
+def work(request: dict[str, Any], heart: Heart) -> dict[str, Any]:
+    """One request's answer."""
+    heart.watch(_read_from_files)
+    order = order_of(request["order"]) if request["order"] else None
+    try:
+        answer = _push(request, order) if request.get("repository") else _copy(request, order, heart)
+    except NotPublished as error:
+        return {"message": error.message, "transient": error.transient}
+    except FetchFailed as error:
+        return {"message": error.message, "transient": isinstance(error, Trouble)}
+    return answer
+
+
+def _copy(request: Mapping[str, Any], order: Order | None, heart: Heart) -> dict[str, Any]:
+    place = _place(request)
+    if order is None:
+        place.check()
+        return {}
+    return {"folder": copying.copy(place, order, heart.arrived)}
+
+
+def _push(request: Mapping[str, Any], order: Order | None) -> dict[str, Any]:
+    from workers.publishing import hub  # noqa: PLC0415 – each kind of place needs other large libraries
+
+    repository = hub.Repository(**request["repository"], token=request["secrets"].get("hub_token", ""))
+    if order is None:
+        hub.check(repository)
+        return {}
+    return {"url": hub.push(repository, order)}
+
+
+def _place(request: Mapping[str, Any]) -> CheckedPlace:
+    location, job_id = request["location"], request["job_id"]
+    scheme = scheme_of(location)
+    if scheme == "file":
+        return LocalPlace(location, job_id)
+    settings = settings_from_json(request["settings"])
+    if scheme in BUCKETS:
+        from workers.fetching.filesystems import checked_path, filesystem  # noqa: PLC0415
+        from workers.publishing.objects import ObjectPlace  # noqa: PLC0415
+
+        return ObjectPlace(filesystem(scheme, settings), checked_path(location, settings), job_id)
+    from workers.publishing.web import share  # noqa: PLC0415
+
+    return share(location, settings, request["secrets"])
+
+
+def _read_from_files() -> int:
+    """Libraries that say nothing of their progress read the model all the same; in MiB."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, _, count = line.partition(": ")
+        if name == "rchar":
+            return int(count) >> READ_STEP
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve(work))

@@ -1,0 +1,125 @@
+"""Copies a model into a directory of whatever kind: never over somebody else's files, checked, safe to do again.
+
+The first file is a marker that says whose the directory is; it says that everything is there when everything is.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.orders import File, Order
+
+MARKER = ".trainyard.json"
+MAX_MARKER_BYTES = 16 << 20
+Arrived = Callable[[int], None]  # so many bytes were moved: a sign of life
+
+
+class Place(Protocol):
+    """A directory that may not exist yet. ``folder`` is one in it, or empty; paths are relative to that.
+
+    Raises NotPublished, OSError.
+    """
+
+    def read(self, folder: str, path: str, most: int) -> bytes | None:
+        """A small file; None when there is none."""
+        ...
+
+    def is_free(self, folder: str) -> bool:
+        """Whether it is missing or empty."""
+        ...
+
+    def claim(self, folder: str, path: str, data: bytes) -> None:
+        """Write the first file. Raises Taken if there is one already, where the storage can tell."""
+        ...
+
+    def write(self, folder: str, path: str, data: bytes) -> None:
+        """Write a small file whole or not at all, replacing another."""
+        ...
+
+    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
+        """The same with a file of any size."""
+        ...
+
+    def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
+        """Size and SHA-256 of what lies there; None when there is nothing."""
+        ...
+
+    def remove(self, folder: str, path: str) -> None:
+        """Nothing there is fine."""
+        ...
+
+
+def copy(place: Place, order: Order, arrived: Arrived) -> str:
+    """The folder that the model went to: empty for the directory itself, else the job's id. Raises NotPublished."""
+    if any(file.path == MARKER for file in order.files):
+        raise NotPublished(f"the model holds a file {MARKER}, a name that is used to mark exported models; rename it")
+    for folder in ("", order.job_id):
+        before = _take(place, folder, order)
+        if before is not None:
+            _fill(place, folder, order, before, arrived)
+            return folder
+    raise NotPublished(
+        f"the directory holds files of others, and so does {order.job_id} in it; name an empty directory"
+    )
+
+
+def _take(place: Place, folder: str, order: Order) -> set[str] | None:
+    """The files that an earlier try may have left, if the directory is ours now; None when it is somebody else's."""
+    if (said := place.read(folder, MARKER, MAX_MARKER_BYTES)) is None:
+        if not place.is_free(folder):
+            return None
+        with contextlib.suppress(Taken):
+            place.claim(folder, MARKER, _marker(order, complete=False))
+        # Not every storage can refuse a second claim: the last one stands, and all of them read it.
+        said = place.read(folder, MARKER, MAX_MARKER_BYTES)
+    document = _parsed(said or b"")
+    return _paths(document) if document.get("job_id") == order.job_id else None
+
+
+def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Arrived) -> None:
+    place.write(folder, MARKER, _marker(order, complete=False))
+    for file in order.in_order():
+        if (order.source / file.path).stat().st_size != file.size_bytes:
+            raise NotPublished(f"{file.path} is not as it was stored; the storage may be damaged")
+        wanted = (file.size_bytes, file.sha256)
+        if place.digest(folder, file.path, arrived) == wanted:
+            continue  # an earlier try got that far
+        place.put(folder, file, order.source / file.path, arrived)
+        if place.digest(folder, file.path, arrived) != wanted:
+            raise NotPublished(f"{file.path} is not there as it was sent, by size or SHA-256", transient=True)
+    for path in sorted(before - {file.path for file in order.files}):
+        place.remove(folder, path)
+    place.write(folder, MARKER, _marker(order, complete=True))
+
+
+def _marker(order: Order, *, complete: bool) -> bytes:
+    document = {
+        "created_by": "trainyard",
+        "job_id": order.job_id,
+        "job_name": order.job_name,
+        "complete": complete,
+        "files": [vars(file) for file in order.files],
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def _parsed(said: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(said)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _paths(document: dict[str, Any]) -> set[str]:
+    """What the marker names; only plain names below the directory, for these may be deleted."""
+    files = document.get("files")
+    paths = {file.get("path") for file in files if isinstance(file, dict)} if isinstance(files, list) else set()
+    return {path for path in paths if isinstance(path, str) and _is_plain(path)}
+
+
+def _is_plain(path: str) -> bool:
+    return path != MARKER and all(part not in ("", ".", "..") for part in path.split("/"))

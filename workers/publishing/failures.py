@@ -1,0 +1,14 @@
+"""Why a model did not get where its job wished it; used in child processes."""
+
+
+class NotPublished(Exception):
+    """``transient``: another try may succeed."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.transient = transient
+
+
+class Taken(Exception):
+    """Somebody else was faster and owns the directory now."""

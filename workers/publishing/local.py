@@ -1,0 +1,185 @@
+"""A directory of this machine's disks, into which no link leads: every step is taken from the one before it.
+
+Whoever may write beside the directory could put a link in its place after its path was checked.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from app.storage.failures import LASTING
+from app.storage.keys import TEMPORARY
+from workers.publishing.copying import Arrived
+from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.orders import File
+
+BLOCK_BYTES = 1 << 20
+STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LocalPlace:
+    """``path`` is absolute, every link in it followed already; ``token`` tells our temporary files from others'."""
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path = path
+        self._temporary = f"{TEMPORARY}{token}"
+
+    def check(self) -> None:
+        """Whether files could be written there now, or the directory be made. Raises NotPublished."""
+        with self._saying():
+            existing = self._path
+            while not os.path.lexists(existing):
+                existing = str(Path(existing).parent)
+            with _opened(existing) as directory:
+                os.close(os.open(self._temporary, NEW, 0o600, dir_fd=directory))
+                os.unlink(self._temporary, dir_fd=directory)
+
+    def read(self, folder: str, path: str, most: int) -> bytes | None:
+        with self._saying(), self._file(folder, path) as file:
+            return file.read(most) if file is not None else None
+
+    def is_free(self, folder: str) -> bool:
+        with self._saying():
+            try:
+                with _opened(self._at(folder)) as directory:
+                    names = [entry.name for entry in Path(f"/proc/self/fd/{directory}").iterdir()]
+            except FileNotFoundError:
+                return True
+            return all(name.startswith(self._temporary) for name in names)
+
+    def claim(self, folder: str, path: str, data: bytes) -> None:
+        with self._saying(), _opened(self._at(folder), make=True) as directory:
+            try:
+                descriptor = os.open(path, NEW, 0o644, dir_fd=directory)
+            except FileExistsError:
+                raise Taken from None
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            _sync(directory)
+
+    def write(self, folder: str, path: str, data: bytes) -> None:
+        with self._saying(), self._replacing(folder, path) as target:
+            target.write(data)
+
+    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
+        with self._saying(), source.open("rb") as stream, self._replacing(folder, file.path) as target:
+            while block := stream.read(BLOCK_BYTES):
+                target.write(block)
+                arrived(len(block))
+
+    def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
+        with self._saying(), self._file(folder, path) as file:
+            if file is None:
+                return None
+            digest, size = hashlib.sha256(), 0
+            while block := file.read(BLOCK_BYTES):
+                digest.update(block)
+                size += len(block)
+                arrived(len(block))
+            return size, digest.hexdigest()
+
+    def remove(self, folder: str, path: str) -> None:
+        parent, name = _parent(self._at(folder), path), path.rpartition("/")[2]
+        with self._saying(), contextlib.suppress(FileNotFoundError), _opened(parent) as directory:
+            os.unlink(name, dir_fd=directory)
+
+    def _at(self, folder: str) -> str:
+        return f"{self._path}/{folder}" if folder else self._path
+
+    @contextlib.contextmanager
+    def _file(self, folder: str, path: str) -> Iterator[BinaryIO | None]:
+        """A regular file, open for reading; None for anything else."""
+        try:
+            with _opened(_parent(self._at(folder), path)) as directory:
+                descriptor = os.open(path.rpartition("/")[2], READ, dir_fd=directory)
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                raise
+            yield None
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+    @contextlib.contextmanager
+    def _replacing(self, folder: str, path: str) -> Iterator[BinaryIO]:
+        """A new file that takes the name, with all it holds, when the block ends well."""
+        base = self._at(folder)
+        with _opened(base, make=True) as top, _opened(_parent(base, path), make=True) as directory:
+            with contextlib.suppress(FileNotFoundError):  # a try that was killed
+                os.unlink(self._temporary, dir_fd=top)
+            with os.fdopen(os.open(self._temporary, NEW, 0o644, dir_fd=top), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(self._temporary, path.rpartition("/")[2], src_dir_fd=top, dst_dir_fd=directory)
+            _sync(directory)
+
+    @contextlib.contextmanager
+    def _saying(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NotPublished(f"{self._path}: {_explained(error)}", transient=_may_pass(error)) from error
+
+
+def _explained(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.strerror}; let the user that Trainyard runs as write there, or name another directory"
+    if error.errno in FULL:
+        return f"{error.strerror}; make room there, or name another directory"
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return "a part of the path is a link or a file where a directory was; name a directory"
+    return str(error.strerror)
+
+
+def _may_pass(error: OSError) -> bool:
+    return error.errno not in LASTING | FULL | {errno.ENOTDIR}
+
+
+def _parent(base: str, path: str) -> str:
+    folder = path.rpartition("/")[0]
+    return f"{base}/{folder}" if folder else base
+
+
+@contextlib.contextmanager
+def _opened(path: str, *, make: bool = False) -> Iterator[int]:
+    """The directory, found without following any link; ``make``: with what is missing of its path."""
+    descriptor = os.open("/", STEP)
+    try:
+        for name in filter(None, path.split("/")):
+            before, descriptor = descriptor, _step(descriptor, name, make=make)
+            os.close(before)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _step(directory: int, name: str, *, make: bool) -> int:
+    try:
+        return os.open(name, STEP, dir_fd=directory)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with contextlib.suppress(FileExistsError):  # somebody else is as quick
+        os.mkdir(name, 0o755, dir_fd=directory)
+        _sync(directory)
+    return os.open(name, STEP, dir_fd=directory)
+
+
+def _sync(directory: int) -> None:
+    # A descriptor that only names a directory can't be synced; one that reads it may not be allowed.
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

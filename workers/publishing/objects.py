@@ -1,0 +1,123 @@
+"""A prefix in a bucket of an S3-compatible service: objects appear whole, and are read back to be checked."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from fsspec.callbacks import Callback
+
+from app.storage.failures import LASTING
+from workers.publishing.copying import Arrived
+from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.orders import File
+
+BLOCK_BYTES = 8 << 20
+PARALLEL_PARTS = 2  # of up to 50 MB each, in memory
+PROBE = ".trainyard-probe-"
+
+
+class ObjectPlace:
+    """``root`` is bucket/prefix in an s3fs file system that holds the service's keys."""
+
+    def __init__(self, files: Any, root: str, token: str) -> None:
+        self._fs = files
+        self._root = root.rstrip("/")
+        self._probe = PROBE + token
+
+    def check(self) -> None:
+        """Whether an object can be written there. Raises NotPublished."""
+        with self._saying():
+            self._fs.pipe_file(self._at("", self._probe), b"")
+            with contextlib.suppress(Exception):  # some may write but not delete; an empty object is left
+                self._fs.rm_file(self._at("", self._probe))
+
+    def read(self, folder: str, path: str, most: int) -> bytes | None:
+        with self._saying():
+            try:
+                return bytes(self._fs.cat_file(self._at(folder, path), start=0, end=most))
+            except FileNotFoundError:
+                return None
+
+    def is_free(self, folder: str) -> bool:
+        with self._saying():
+            try:
+                found = self._fs.ls(self._at(folder), detail=False, refresh=True)
+            except FileNotFoundError:
+                return True
+            return all(name.rpartition("/")[2].startswith(PROBE) or name == self._at(folder) + "/" for name in found)
+
+    def claim(self, folder: str, path: str, data: bytes) -> None:
+        with self._saying():
+            try:
+                self._fs.pipe_file(self._at(folder, path), data, mode="create")
+            except FileExistsError:
+                raise Taken from None
+            except OSError as error:
+                if not _does_not_know_conditions(error):
+                    raise
+                self._fs.pipe_file(self._at(folder, path), data)
+
+    def write(self, folder: str, path: str, data: bytes) -> None:
+        with self._saying():
+            self._fs.pipe_file(self._at(folder, path), data)
+
+    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
+        with self._saying():
+            target = self._at(folder, file.path)
+            self._fs.put_file(str(source), target, callback=_Told(arrived), max_concurrency=PARALLEL_PARTS)
+
+    def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
+        key = self._at(folder, path)
+        with self._saying():
+            try:
+                size = int(self._fs.info(key, refresh=True)["size"])
+            except FileNotFoundError:
+                return None
+            digest = hashlib.sha256()
+            for start in range(0, size, BLOCK_BYTES):
+                block = self._fs.cat_file(key, start=start, end=min(size, start + BLOCK_BYTES))
+                digest.update(block)
+                arrived(len(block))
+            return size, digest.hexdigest()
+
+    def remove(self, folder: str, path: str) -> None:
+        with self._saying(), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._at(folder, path))
+
+    def _at(self, *parts: str) -> str:
+        return "/".join((self._root, *filter(None, parts)))
+
+    @contextlib.contextmanager
+    def _saying(self) -> Iterator[None]:
+        try:
+            yield
+        except NoCredentialsError as error:
+            raise NotPublished("the service has no keys; have the administrator configure them") from error
+        except FileNotFoundError as error:
+            bucket = self._root.partition("/")[0]
+            raise NotPublished(f"there is no bucket {bucket}; make it, or name another") from error
+        except PermissionError as error:
+            raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
+        except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
+            lasting = isinstance(error, OSError) and error.errno in LASTING
+            raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
+
+
+class _Told(Callback):  # type: ignore[misc]
+    """Hands s3fs's progress on."""
+
+    def __init__(self, arrived: Arrived) -> None:
+        super().__init__()
+        self._arrived = arrived
+
+    def relative_update(self, inc: int = 1) -> None:
+        self._arrived(inc)
+
+
+def _does_not_know_conditions(error: OSError) -> bool:
+    cause = error.__cause__
+    code = cause.response.get("Error", {}).get("Code", "") if isinstance(cause, ClientError) else ""
+    return code in ("NotImplemented", "InvalidArgument", "501")

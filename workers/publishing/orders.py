@@ -1,0 +1,48 @@
+"""What a child process is told to publish: plain data, for it goes by pipe."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """``path`` is relative to the model's directory."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A finished model: where it lies on this machine, and what it consists of."""
+
+    job_id: str
+    job_name: str
+    source: Path
+    files: tuple[File, ...]
+    weight_files: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; ``order_of`` reads it."""
+        return {**vars(self), "source": str(self.source), "files": [vars(file) for file in self.files]}
+
+    def in_order(self) -> list[File]:
+        """Weights first, and last what makes a reader take the directory for a model."""
+        return sorted(self.files, key=lambda file: (self._rank(file.path), file.path))
+
+    def _rank(self, path: str) -> int:
+        if path in self.weight_files:
+            return 0
+        if path.endswith(".index.json"):
+            return 2
+        return {"config.json": 3, "adapter_config.json": 3, "README.md": 4}.get(path, 1)
+
+
+def order_of(document: Mapping[str, Any]) -> Order:
+    """The order that ``Order.document`` made."""
+    files = tuple(File(**file) for file in document["files"])
+    weights = tuple(document["weight_files"])
+    return Order(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})

@@ -1,0 +1,72 @@
+"""Where a job's model goes, as its document says and this node's rules allow, every link on the way followed."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from app.domain.errors import BadSpec
+from app.domain.locations import local_path, output_directory
+from app.services.reading import reading_rules
+from config.settings import Settings
+from workers.fetching.failures import FetchFailed
+from workers.fetching.local import claimed, within
+from workers.fetching.uris import BUCKETS, place, scheme_of
+from workers.publishing.failures import NotPublished
+
+FIELD = "output_config.output_path"
+OWN = "it lies where the platform keeps its own files; name another place"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """``location`` is what the child is given: an absolute path, or a URI. ``uri`` is what people are shown."""
+
+    location: str
+    uri: str
+
+    def shown(self, folder: str) -> str:
+        """The URI of the directory itself or of a folder in it."""
+        return f"{self.uri}/{folder}" if folder else self.uri
+
+
+def destination(settings: Settings, output_path: str) -> Destination:
+    """Raises NotPublished for a place that no job may write to."""
+    scheme = scheme_of(output_path)
+    try:
+        if scheme == "file":
+            return _local(settings, output_path)
+        if scheme == "pvc":
+            path, _ = claimed(output_path, settings.fetch.pvc_dir)
+            _refuse_own(settings, path)
+            return Destination(location=path, uri=output_path.rstrip("/"))
+        if scheme in BUCKETS:
+            _refuse_own_objects(settings, output_path)
+    except (FetchFailed, BadSpec) as error:
+        raise NotPublished(error.message) from error
+    return Destination(location=output_path.rstrip("/"), uri=output_path.rstrip("/"))
+
+
+def _local(settings: Settings, output_path: str) -> Destination:
+    named = local_path(output_path, field=FIELD) or ""
+    path = output_directory(named, reading_rules(settings), field=FIELD)
+    return Destination(location=path, uri=f"file://{quote(path)}")
+
+
+def _refuse_own(settings: Settings, path: str) -> None:
+    own = [str(settings.data.dir), settings.storage.url.removeprefix("file://")]
+    for each in (os.path.realpath(path) for path in own if Path(path).is_absolute()):
+        if within(path, each) or within(each, path):
+            raise NotPublished(OWN)
+
+
+def _refuse_own_objects(settings: Settings, output_path: str) -> None:
+    """The storage may be a bucket of the same service: there lie the results of every project."""
+    if "://" not in settings.storage.url or scheme_of(settings.storage.url) == "file":
+        return
+    own, wanted = place(settings.storage.url), place(output_path)
+    if own.container != wanted.container:
+        return
+    ours, theirs = own.path.strip("/"), wanted.path.strip("/")
+    if not ours or within(theirs, ours) or within(ours, theirs):
+        raise NotPublished(OWN)

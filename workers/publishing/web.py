@@ -1,0 +1,135 @@
+"""A directory behind HTTP, as a drive service offers it: files are PUT, and read back to be checked."""
+
+import hashlib
+import http.client
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, urlsplit
+
+from config.fetching import FetchSettings
+from workers.fetching.tokens import share_url, token_for
+from workers.fetching.uris import place
+from workers.publishing.copying import MARKER, Arrived
+from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.orders import File
+
+BLOCK_BYTES = 1 << 20
+ANSWER_SECONDS = 120.0
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+# What tells a model; a directory behind HTTP cannot be listed.
+TELLTALE = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
+
+
+def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) -> "WebPlace":
+    """A directory of scaidrive:// or scaiatlas://, as the user who submitted the job. Raises FetchFailed."""
+    where = place(location)
+    base, token = share_url(where.scheme, settings), token_for(where.scheme, settings, secrets)
+    url = f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}"
+    return WebPlace(url, {"Authorization": f"Bearer {token}"})
+
+
+class WebPlace:
+    """``url`` is that of the directory; ``headers`` carry the user's token. Redirects are not followed."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url = urlsplit(url.rstrip("/"))
+        self._headers = {"User-Agent": "trainyard", "Accept-Encoding": "identity", **headers}
+
+    def check(self) -> None:
+        """Whether the service knows the user. Raises NotPublished."""
+        with self._asking("GET", self._at("", MARKER)):
+            return
+
+    def read(self, folder: str, path: str, most: int) -> bytes | None:
+        with self._asking("GET", self._at(folder, path)) as answer:
+            return answer.read(most) if answer.status == http.client.OK else None
+
+    def is_free(self, folder: str) -> bool:
+        for name in TELLTALE:
+            with self._asking("HEAD", self._at(folder, name)) as answer:
+                if answer.status == http.client.OK:
+                    return False
+        return True
+
+    def claim(self, folder: str, path: str, data: bytes) -> None:
+        with self._asking("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
+            if answer.status == http.client.PRECONDITION_FAILED:
+                raise Taken
+            self._accept(answer)
+
+    def write(self, folder: str, path: str, data: bytes) -> None:
+        with self._asking("PUT", self._at(folder, path), data) as answer:
+            self._accept(answer)
+
+    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
+        with source.open("rb") as stream:
+            told = _Told(stream, arrived)
+            length = {"Content-Length": str(file.size_bytes)}
+            with self._asking("PUT", self._at(folder, file.path), told, length) as answer:
+                self._accept(answer)
+
+    def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
+        with self._asking("GET", self._at(folder, path)) as answer:
+            if answer.status != http.client.OK:
+                return None
+            digest, size = hashlib.sha256(), 0
+            while block := answer.read(BLOCK_BYTES):
+                digest.update(block)
+                size += len(block)
+                arrived(len(block))
+            return size, digest.hexdigest()
+
+    def remove(self, folder: str, path: str) -> None:
+        with self._asking("DELETE", self._at(folder, path)):
+            return
+
+    def _at(self, folder: str, path: str) -> str:
+        return f"{self._url.path}/{quote(folder)}/{quote(path)}" if folder else f"{self._url.path}/{quote(path)}"
+
+    def _accept(self, answer: http.client.HTTPResponse) -> None:
+        if not 200 <= answer.status < 300:
+            raise NotPublished(f"the service at {self._url.hostname} answers {answer.status} to an upload")
+
+    def _let_in(self, status: int) -> None:
+        host = self._url.hostname
+        if status in (401, 403):
+            raise NotPublished(
+                f"the service at {host} does not let this user in ({status}); submit with a token that may write there"
+            )
+        if status in PASSING:
+            raise NotPublished(f"the service at {host} answers {status}", transient=True)
+
+    @contextmanager
+    def _asking(
+        self, method: str, path: str, body: "bytes | _Told | None" = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """One request and its answer, refused or failed ones as NotPublished."""
+        host = self._url.hostname or ""
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(host, self._url.port, timeout=ANSWER_SECONDS)
+        try:
+            connection.request(method, path, body=body, headers={**self._headers, **(headers or {})})
+            with closing(connection.getresponse()) as answer:
+                self._let_in(answer.status)
+                yield answer
+        except (OSError, http.client.HTTPException) as error:
+            raise NotPublished(
+                f"the service at {host} failed: {error or type(error).__name__}", transient=True
+            ) from error
+        finally:
+            connection.close()
+
+
+class _Told:
+    """A file that tells how much of it was sent."""
+
+    def __init__(self, stream: BinaryIO, arrived: Arrived) -> None:
+        self._stream = stream
+        self._arrived = arrived
+
+    def read(self, count: int = -1) -> bytes:
+        block = self._stream.read(count)
+        self._arrived(len(block))
+        return block

@@ -1,0 +1,191 @@
+"""The tokenized splits of a job: memory-mapped from files in a cache directory, or streamed."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset, concatenate_datasets
+from transformers import PreTrainedTokenizerBase
+
+from app.domain.data_defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
+from workers.run_context import RunSpec
+from workers.trainers.data import mixing, templates
+from workers.trainers.data.packing import packed
+from workers.trainers.data.records import records
+from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
+from workers.trainers.data.statistics import merged
+from workers.trainers.data.stored import Stored, stored
+from workers.trainers.data.streaming import Stream
+from workers.trainers.data.tokenizer_threads import all_threads
+from workers.trainers.data.tokenizing import Encoded, Tokenizing
+from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
+
+# A change of what is stored must not find what an older version stored.
+_VERSION = 1
+_TELL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Columns input_ids and labels, truncated and ready to collate.
+
+    With packing nothing is truncated here: trl's own packing cuts. `train` is an endless IterableDataset
+    when streaming: it goes round by itself, so that transformers' skipping of seen batches is exact.
+    """
+
+    train: Dataset | IterableDataset
+    validation: Dataset | None
+    test: Dataset | None
+    statistics: dict[str, Any]
+    conversational: bool
+
+
+def load(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> Splits:
+    """The first caller builds what is not yet in `cache_dir`, the others find it there (see `first_rank_first`).
+
+    Sets the tokenizer's chat template when the job gives one, or records of messages need one and it has none.
+    Raises DataNotFound, DataInvalid, InvalidConfig.
+    """
+    return _Loading(spec, tokenizer, cache_dir).splits()
+
+
+class _Loading:
+    """One load: what its steps share."""
+
+    def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> None:
+        self._spec = spec
+        self._data = spec.data_config
+        self._tokenizer = tokenizer
+        self._sources = sources_of(spec)
+        self._tokenizing = Tokenizing(tokenizer, spec)
+        self._directory = cache_dir / _key(spec, self._sources, tokenizer)
+        self._mapping = (self._data.get("preprocess") or {}).get("field_mapping") or {}
+        self._block_length = 0
+        if spec.training_type == "CONTINUED_PRETRAIN":
+            self._block_length = int(self._data.get("max_seq_length") or MAX_SEQ_LENGTH)
+        if not self._of(TRAIN):
+            raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
+
+    def splits(self) -> Splits:
+        streams = bool(self._data.get("streaming"))
+        found = {source: self._stored(source) for source in self._sources if not streams or source.split != TRAIN}
+        train, held_out = (self._stream(), None) if streams else self._train(found)
+        validation = self._whole(VALIDATION, found)
+        splits = {"train": train, "validation": held_out if validation is None else validation}
+        splits["test"] = self._whole(TEST, found)
+        conversational = any(each.conversational for each in found.values()) or (streams and self._streams_messages())
+        if conversational:
+            templates.ensure(self._tokenizer)
+        return Splits(**splits, statistics=self._statistics(found, splits), conversational=conversational)
+
+    def _of(self, split: str) -> list[Source]:
+        return [source for source in self._sources if source.split == split]
+
+    def _stored(self, source: Source) -> Stored:
+        found = stored(self._directory / f"source-{source.index}.arrow", self._encoded(source))
+        if not len(found.dataset):
+            raise DataInvalid(
+                f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length "
+                f"({found.lengths.truncated} of {found.lengths.records} are cut)"
+            )
+        return found
+
+    def _encoded(self, source: Source) -> Iterator[tuple[Encoded, bool]]:
+        found = records(source, self._mapping, self._spec.training_type)
+        told_at = time.monotonic()
+        with all_threads(self._spec):
+            for number, (located, encoded) in enumerate(self._tokenizing.encode_all(found), start=1):
+                yield encoded, located.conversational
+                if time.monotonic() - told_at >= _TELL_SECONDS:
+                    told_at = time.monotonic()
+                    print(f"tokenized {number} records of {source.name}", flush=True)  # noqa: T201  (the job's log)
+
+    def _train(self, found: dict[Source, Stored]) -> tuple[Dataset, Dataset | None]:
+        """What to train on, and what is held out of it for validation."""
+        sources = self._of(TRAIN)
+        parts = [found[source].dataset for source in sources]
+        counts = [len(part) for part in parts]
+        seed = seed_of(self._data)
+        share = 0.0 if self._of(VALIDATION) else float(self._data.get("validation_split") or 0.0)
+        kept, held_out = mixing.held_out(counts, share, seed)
+        weights = [source.weight for source in sources]
+        if any(weights):
+            kept = mixing.mixed(kept, [weight or 1.0 for weight in weights], seed)
+        whole = concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+        train = self._chosen(whole, kept, counts, "train")
+        return train, self._chosen(whole, held_out, counts, "held-out") if any(map(len, held_out)) else None
+
+    def _chosen(self, whole: Dataset, parts: Sequence[mixing.Indices], counts: list[int], name: str) -> Dataset:
+        indices = mixing.joined(parts, counts)
+        if len(indices) == len(whole) and [len(part) for part in parts] == counts:
+            return self._packed(whole, name)
+        if self._block_length and name == "train":
+            # Blocks are cut from records in this order, and no later shuffle would mix their insides.
+            indices = mixing.permuted(indices, seed_of(self._data))
+        return self._packed(whole.select(indices), name)
+
+    def _whole(self, split: str, found: dict[Source, Stored]) -> Dataset | None:
+        parts = [found[source].dataset for source in self._of(split)]
+        if not parts:
+            return None
+        return self._packed(concatenate_datasets(parts) if len(parts) > 1 else parts[0], split)
+
+    def _packed(self, dataset: Dataset, name: str) -> Dataset:
+        if not self._block_length:
+            return dataset
+        return packed(dataset, self._directory / f"{name}-blocks.arrow", self._block_length)
+
+    def _stream(self) -> IterableDataset:
+        buffer = self._data.get("shuffle_buffer")
+        return Stream(
+            sources=tuple(self._of(TRAIN)),
+            mapping=self._mapping,
+            training_type=self._spec.training_type,
+            tokenizing=self._tokenizing,
+            shuffle_buffer=SHUFFLE_BUFFER if buffer is None else int(buffer),
+            seed=seed_of(self._data),
+            lanes=self._spec.world_size * max(1, int(self._data.get("num_workers") or 0)),
+            block_length=self._block_length,
+        ).dataset()
+
+    def _streams_messages(self) -> bool:
+        firsts = (
+            next(records(source, self._mapping, self._spec.training_type, one_pass=True)) for source in self._of(TRAIN)
+        )
+        return any(first.conversational for first in firsts)
+
+    def _statistics(self, found: dict[Source, Stored], splits: dict[str, Any]) -> dict[str, Any]:
+        """`sources` one by one, all of them together, and the `splits`' numbers of records (of blocks, when packed)."""
+        sources = [
+            {"location": source.location, "split": source.split, **each.lengths.to_document()}
+            for source, each in found.items()
+        ]
+        sizes = {name: len(split) for name, split in splits.items() if isinstance(split, Dataset)}
+        return {"sources": sources, "splits": sizes, **merged(each.lengths for each in found.values()).to_document()}
+
+
+def _key(spec: RunSpec, sources: Sequence[Source], tokenizer: PreTrainedTokenizerBase) -> str:
+    """Names what is stored by all that it depends on. Raises DataNotFound."""
+    # Ours may have been set by an earlier load.
+    template = None if tokenizer.chat_template == templates.DEFAULT else tokenizer.chat_template
+    known = {
+        "version": _VERSION,
+        "data_config": spec.data_config,
+        "training_type": spec.training_type,
+        "hyperparameters": spec.hyperparameters,
+        "files": [_status(file) for source in sources for file in source.files],
+        "tokenizer": [tokenizer.name_or_path, len(tokenizer), str(tokenizer.special_tokens_map), str(template)],
+    }
+    return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _status(file: DataFile) -> tuple[str, int, int]:
+    try:
+        status = file.path.stat()
+    except FileNotFoundError as error:
+        raise DataNotFound(f"{file.name} is not there ({file.path})") from error
+    return str(file.path), status.st_size, status.st_mtime_ns

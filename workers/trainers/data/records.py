@@ -1,0 +1,50 @@
+"""Records to learn from: the rows of a source that were asked for, mapped to our names and checked."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from workers.trainers.data.reading import where
+from workers.trainers.data.selection import selected
+from workers.trainers.data.shapes import Record, Shaping
+from workers.trainers.data.sources import Source
+from workers.trainers.failures import DataInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A record with messages, or prompt and completion, or text; and where it stands, for errors."""
+
+    record: Record
+    where: str  # "train.jsonl line 7"
+
+    @property
+    def conversational(self) -> bool:
+        """Whether it is made of messages, which need a chat template."""
+        return "messages" in self.record or isinstance(self.record.get("prompt"), list)
+
+
+def records(
+    source: Source, mapping: Mapping[str, str], training_type: str, *, one_pass: bool = False
+) -> Iterator[Located]:
+    """Slice, filters, sampling, columns, field mapping, checks; in this order. All are of one shape.
+
+    With `one_pass` the files are read once only, see `selection.selected`. Raises DataNotFound, and DataInvalid
+    also when there is no record at all.
+    """
+    shaping = Shaping(mapping, training_type)
+    shape = ""
+    for file, row in selected(source, one_pass=one_pass):
+        place = where(file, source.format, row.number)
+        found, record = shaping.record(row.values, place)
+        if found != (shape or found):
+            raise DataInvalid(f"{place} has {found}, earlier records of this source have {shape}: use one of them")
+        shape = found
+        yield Located(record, place)
+    if not shape:
+        raise _nothing(source)
+
+
+def _nothing(source: Source) -> DataInvalid:
+    parts = {"split": source.rows_slice, "filters": source.filters, "sampling": source.sampling}
+    causes = " and ".join(f"{source.field}.{name}" for name, value in parts.items() if value)
+    return DataInvalid(f"no records in {source.name}" + (f" that {causes} leave over" if causes else ""))

@@ -1,0 +1,149 @@
+"""The three shapes of a record (messages, prompt and completion, text): found, mapped to our names, checked."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.preprocessing import ROLE_PREFIX, mapped_columns
+from workers.trainers.failures import DataInvalid
+
+Record = dict[str, Any]
+Message = dict[str, Any]
+
+MESSAGES, PROMPT_COMPLETION, TEXT = "messages", "prompt and completion", "text"
+_COLUMNS = {MESSAGES: ("messages",), PROMPT_COMPLETION: ("prompt", "completion"), TEXT: ("text",)}
+_SHARE_GPT = "conversations"
+_SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
+_FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
+_NAMES_SHOWN = 50
+
+
+class Shaping:
+    """Turns the values of rows into records by data_config.preprocess.field_mapping."""
+
+    def __init__(self, mapping: Mapping[str, str], training_type: str) -> None:
+        self._columns = mapped_columns(mapping)
+        self._role_key = mapping.get("messages.role")
+        self._content_key = mapping.get("messages.content")
+        self._roles = {
+            target.removeprefix(ROLE_PREFIX): role for target, role in mapping.items() if target.startswith(ROLE_PREFIX)
+        }
+        self._text_only = training_type == "CONTINUED_PRETRAIN"
+
+    def record(self, values: Mapping[str, Any], where: str) -> tuple[str, Record]:
+        """The shape and the record. Raises DataInvalid naming row and field."""
+        shape = self._shape(values, where)
+        record = {name: self._value(values, name, where) for name in _COLUMNS[shape]}
+        if shape == TEXT or (shape == PROMPT_COMPLETION and isinstance(record["prompt"], str)):
+            for name, value in record.items():
+                _check_text(value, f"{where}: {name}")
+            return shape, record
+        for name, value in record.items():
+            record[name] = self._messages(value, f"{where}: {name}", name)
+        return shape, record | _for_template(values, where)
+
+    def _shape(self, values: Mapping[str, Any], where: str) -> str:
+        if self._text_only:
+            if self._columns.get("text", "text") not in values:
+                raise DataInvalid(
+                    f"{where} has no column {self._columns.get('text', 'text')}; CONTINUED_PRETRAIN learns text only; "
+                    f"name its column in preprocess.field_mapping.text; the row has {_names(values)}"
+                )
+            return TEXT
+        for shape, columns in _COLUMNS.items():
+            if any(name in self._columns for name in columns):
+                return shape
+        for shape, columns in _COLUMNS.items():
+            if all(values.get(name) is not None for name in columns):
+                return shape
+            if shape == MESSAGES and values.get(_SHARE_GPT) is not None:
+                return shape
+        raise DataInvalid(
+            f"{where} has neither messages, nor prompt and completion, nor text; name their columns in "
+            f"preprocess.field_mapping; the row has {_names(values)}"
+        )
+
+    def _value(self, values: Mapping[str, Any], name: str, where: str) -> Any:
+        column = self._columns.get(name, name)
+        if name == "messages" and column not in values and "messages" not in self._columns:
+            column = _SHARE_GPT
+        if column not in values:
+            mapped = f" (preprocess.field_mapping.{name})" if name in self._columns else ""
+            raise DataInvalid(f"{where} has no column {column}{mapped}; it has {_names(values)}")
+        return values[column]
+
+    def _messages(self, value: Any, where: str, name: str) -> list[Message]:
+        found = _parsed(value) if isinstance(value, str) else value
+        if not isinstance(found, list) or not found:
+            raise DataInvalid(f"{where} must be a list of messages that is not empty; it is {_shown(value)}")
+        messages = [self._message(message, f"{where} {number}") for number, message in enumerate(found, start=1)]
+        if name != "prompt" and not any(message["role"] == "assistant" for message in messages):
+            roles = ", ".join(sorted({message["role"] for message in messages}))
+            raise DataInvalid(
+                f"{where} have no turn of the assistant to learn; their roles are {roles}: if one of them is the "
+                "assistant under another name, map it in preprocess.field_mapping, for example roles.bot: assistant"
+            )
+        return messages
+
+    def _message(self, message: Any, where: str) -> Message:
+        if not isinstance(message, dict):
+            raise DataInvalid(f"{where} must be an object with role and content; it is {_shown(message)}")
+        is_share_gpt = self._role_key is None and "role" not in message and "from" in message
+        role_key = self._role_key or ("from" if is_share_gpt else "role")
+        content_key = self._content_key or ("value" if is_share_gpt and "content" not in message else "content")
+        role = message.get(role_key)
+        if not isinstance(role, str) or not role:
+            raise DataInvalid(f"{where} needs a role, a text, in {role_key}; it has {_names(message)}")
+        known = _SHARE_GPT_ROLES if is_share_gpt else {}
+        others = {key: each for key, each in message.items() if key not in (role_key, content_key) and each is not None}
+        content = _content(message.get(content_key), f"{where}: {content_key}", needed=not others.get("tool_calls"))
+        return {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
+
+
+def _for_template(values: Mapping[str, Any], where: str) -> Record:
+    found = {}
+    for name, kind in _FOR_TEMPLATES.items():
+        value = values.get(name)
+        value = _parsed(value) if isinstance(value, str) else value
+        if value and not isinstance(value, kind):
+            raise DataInvalid(f"{where}: {name} must be a JSON {'array' if kind is list else 'object'}")
+        if value:
+            found[name] = value
+    return found
+
+
+def _content(value: Any, where: str, *, needed: bool) -> str:
+    """A text; the texts of a list of parts in one; empty for a message that only calls tools."""
+    if isinstance(value, str):
+        return value
+    if value is None and not needed:
+        return ""
+    if isinstance(value, list) and value:
+        texts = [part.get("text") if isinstance(part, dict) else None for part in value]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(str(text) for text in texts)
+    raise DataInvalid(f"{where} must be a text; it is {_shown(value)}")
+
+
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise DataInvalid(f"{where} must be a text that is not empty; it is {_shown(value)}")
+
+
+def _parsed(text: str) -> Any:
+    """Messages in a column of texts, as in CSV, are written as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ("", [], {}):
+        return {type(None): "null"}.get(type(value), f"empty ({type(value).__name__})")
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    names = [str(name) for name in values]
+    return ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "") if names else "no columns"

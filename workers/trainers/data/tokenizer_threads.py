@@ -1,0 +1,23 @@
+"""How many threads the tokenizer uses: all that the job has while data is prepared, one while it trains."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from workers.run_context import RunSpec
+
+_SWITCH, _COUNT = "TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS"
+
+
+@contextmanager
+def all_threads(spec: RunSpec) -> Iterator[None]:
+    """Inside, the tokenizer may use the threads of all ranks: the others wait meanwhile."""
+    before = os.environ.get(_SWITCH)
+    # Read when the first of these threads starts.
+    os.environ.setdefault(_COUNT, str(max(1, spec.threads_per_rank * spec.world_size)))
+    os.environ[_SWITCH] = "true"
+    try:
+        yield
+    finally:
+        # While training they would take the CPU from it, and make forks of loading processes risky.
+        os.environ[_SWITCH] = before or "false"

@@ -1,0 +1,213 @@
+"""From a record to token ids and labels: templates, BOS and EOS, masks, truncation.
+
+With default settings ids and labels are those that trl's SFTTrainer makes of the same record.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import jinja2
+from transformers import PreTrainedTokenizerBase
+
+from app.domain.data_defaults import MAX_SEQ_LENGTH
+from workers.run_context import RunSpec
+from workers.trainers.data import templates
+from workers.trainers.data.records import Located
+from workers.trainers.data.shapes import Record
+from workers.trainers.failures import DataInvalid, InvalidConfig
+
+NOT_LEARNED = -100
+_BATCH = 64
+# What a template or a tokenizer raises for content that it can't take, such as a lone surrogate.
+_REFUSALS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """`labels` are -100 where nothing is learned; `full_length` is the number of tokens before truncation."""
+
+    input_ids: list[int]
+    labels: list[int]
+    full_length: int
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is of any use: truncation may have left the prompt alone."""
+        return any(label != NOT_LEARNED for label in self.labels)
+
+    @property
+    def truncated(self) -> bool:
+        return len(self.input_ids) < self.full_length
+
+
+# Token ids, and for each whether it is learned.
+_Tokens = tuple[list[int], list[bool]]
+_Processed = Mapping[str, Any]
+
+
+class Tokenizing:
+    """Made once per process. Gives the tokenizer the job's chat template, or ours when records of messages need one."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
+        preprocess = spec.data_config.get("preprocess") or {}
+        self._tokenizer = tokenizer
+        self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+        self._truncates = preprocess.get("truncation") is not False
+        self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
+        self._add_bos: bool | None = preprocess.get("add_bos_token")
+        self._add_eos: bool | None = preprocess.get("add_eos_token")
+        self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
+        self._completion_only = bool(spec.hyperparameters.get("completion_only_loss", True))
+        self._is_pretraining = spec.training_type == "CONTINUED_PRETRAIN"
+        # Packing cuts by itself, and would rather cut elsewhere.
+        self._packs = self._is_pretraining or bool(spec.hyperparameters.get("packing"))
+        if self._add_bos and tokenizer.bos_token_id is None:
+            raise InvalidConfig(
+                "preprocess.add_bos_token: the tokenizer has no BOS token; name one in tokenizer_config"
+            )
+        templates.use_own(tokenizer, preprocess.get("chat_template"))
+
+    @cached_property
+    def marks_assistant(self) -> bool:
+        """Whether the assistant's turns alone are learned in messages: it is wanted and the template tells them."""
+        return self._marking is not None
+
+    def encode(self, located: Located) -> Encoded:
+        """Raises DataInvalid naming the row, also for one that is too long if truncation is off."""
+        try:
+            (tokens,) = self._tokens([located.record])
+        except _REFUSALS as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataInvalid(f"{located.where} can't be tokenized: {reason}") from error
+        return self._encoded(located, *tokens)
+
+    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, Encoded]]:
+        """As `encode` for each, many at a time, which the tokenizer spreads over its threads."""
+        rest = iter(located)
+        while batch := list(itertools.islice(rest, _BATCH)):
+            try:
+                tokens = self._tokens([each.record for each in batch])
+            except _REFUSALS:
+                # Which one it was is told one by one.
+                yield from ((each, self.encode(each)) for each in batch)
+                continue
+            for each, (ids, learned) in zip(batch, tokens, strict=True):
+                yield each, self._encoded(each, ids, learned)
+
+    @cached_property
+    def _marking(self) -> str | None:
+        templates.ensure(self._tokenizer)
+        return templates.marking(self._tokenizer) if self._assistant_only else None
+
+    def _tokens(self, batch: Sequence[Record]) -> list[_Tokens]:
+        """Of records of one shape."""
+        if "messages" in batch[0]:
+            return self._chats(batch)
+        if "prompt" in batch[0]:
+            return self._completions(batch)
+        return [(ids, [True] * len(ids)) for ids in self._ids([self._ended(record["text"]) for record in batch])]
+
+    def _chats(self, batch: Sequence[Record]) -> list[_Tokens]:
+        marks = self._marking is not None
+        options = {"return_assistant_tokens_mask": True} if marks else {}
+        found = self._rendered(batch, [record["messages"] for record in batch], self._marking, **options)
+        ids = [list(each["input_ids"]) for each in found]
+        if not marks:
+            return [(each, [True] * len(each)) for each in ids]
+        return [(each, [bool(bit) for bit in all_["assistant_masks"]]) for each, all_ in zip(ids, found, strict=True)]
+
+    def _completions(self, batch: Sequence[Record]) -> list[_Tokens]:
+        """The completion begins where the tokens of the prompt alone and of both differ."""
+        prompts = [record["prompt"] for record in batch]
+        if isinstance(prompts[0], list):
+            templates.ensure(self._tokenizer)
+            both = [record["prompt"] + record["completion"] for record in batch]
+            prompt_ids = [
+                each["input_ids"] for each in self._rendered(batch, prompts, None, add_generation_prompt=True)
+            ]
+            ids = [list(each["input_ids"]) for each in self._rendered(batch, both, None)]
+        else:
+            prompt_ids = self._ids(prompts)
+            ids = self._ids([record["prompt"] + self._ended(record["completion"]) for record in batch])
+        if not self._completion_only:
+            return [(each, [True] * len(each)) for each in ids]
+        begins = [_common_prefix(prompt, each) for prompt, each in zip(prompt_ids, ids, strict=True)]
+        return [(each, [False] * at + [True] * (len(each) - at)) for each, at in zip(ids, begins, strict=True)]
+
+    def _rendered(
+        self, batch: Sequence[Record], messages: list[Any], template: str | None, **options: Any
+    ) -> list[_Processed]:
+        """The template's text of each conversation, as tokens."""
+        if len(batch) > 1 and not any("tools" in record or "chat_template_kwargs" in record for record in batch):
+            processed = self._apply_template(messages, template, **options)
+            return [{name: processed[name][i] for name in processed} for i in range(len(batch))]
+        return [
+            self._apply_template(each, template, tools=record.get("tools"), **_kwargs(record), **options)
+            for record, each in zip(batch, messages, strict=True)
+        ]
+
+    def _apply_template(self, messages: list[Any], template: str | None, **options: Any) -> _Processed:
+        processed = self._tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=True, return_dict=True, **options
+        )
+        return cast("_Processed", processed)
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        # Not verbose: it would warn that a long text does not fit the model, which is cut or refused here.
+        return [
+            list(ids) for ids in self._tokenizer(text=texts, verbose=False, return_attention_mask=False)["input_ids"]
+        ]
+
+    def _ended(self, text: str) -> str:
+        eos = str(self._tokenizer.eos_token or "")
+        return text if self._add_eos is False or text.endswith(eos) else text + eos
+
+    def _encoded(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
+        if not ids:
+            raise DataInvalid(f"{located.where} has no tokens")
+        if "messages" in located.record and not any(learned):
+            raise DataInvalid(
+                f"{located.where}: the chat template marks nothing that the assistant says; correct its generation "
+                "block, or set assistant_only_loss to false"
+            )
+        ids, learned = self._with_ends(ids, learned)
+        labels = [token if learns else NOT_LEARNED for token, learns in zip(ids, learned, strict=True)]
+        return self._cut(ids, labels, located.where)
+
+    def _with_ends(self, ids: list[int], learned: list[bool]) -> _Tokens:
+        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        if self._add_bos and ids[0] != bos:
+            ids, learned = [bos, *ids], [learned[0], *learned]
+        elif self._add_bos is False and bos is not None and ids[0] == bos and len(ids) > 1:
+            ids, learned = ids[1:], learned[1:]
+        if self._add_eos and ids[-1] != eos:
+            ids, learned = [*ids, eos], [*learned, True]
+        elif self._add_eos is False and ids[-1] == eos and len(ids) > 1:
+            ids, learned = ids[:-1], learned[:-1]
+        return ids, learned
+
+    def _cut(self, ids: list[int], labels: list[int], where: str) -> Encoded:
+        length = len(ids)
+        if length <= self._max_length or self._is_pretraining:
+            return Encoded(ids, labels, length)
+        if not self._truncates:
+            raise DataInvalid(
+                f"{where} has {length} tokens, data_config.max_seq_length is {self._max_length}; raise it, or leave "
+                "preprocess.truncation on"
+            )
+        if self._packs:
+            return Encoded(ids, labels, length)
+        kept = slice(-self._max_length, None) if self._keeps_end else slice(self._max_length)
+        return Encoded(ids[kept], labels[kept], length)
+
+
+def _kwargs(record: Record) -> dict[str, Any]:
+    return dict(record.get("chat_template_kwargs") or {})
+
+
+def _common_prefix(some: list[int], others: list[int]) -> int:
+    pairs = zip(some, others, strict=False)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(some), len(others)))

@@ -1,0 +1,42 @@
+"""Batches of tokenized records, padded as the job says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from app.domain.data_defaults import MAX_SEQ_LENGTH
+from workers.run_context import RunSpec
+
+
+def max_seq_length(spec: RunSpec) -> int:
+    """Tokens of the longest record that is learned whole."""
+    return int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+
+
+def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
+    """Pads to the longest record of a batch, or to max_seq_length, on the side of the tokenizer."""
+    preprocess = spec.data_config.get("preprocess") or {}
+    return Padding(
+        pad_token_id=tokenizer.pad_token_id,
+        # No record is longer, so the next multiple is that length itself.
+        pad_to_multiple_of=max_seq_length(spec) if preprocess.get("padding") == "max_length" else None,
+        left=tokenizer.padding_side == "left",
+    )
+
+
+@dataclass
+class Padding(DataCollatorForLanguageModeling):
+    """trl's collator, which by itself pads on the right only."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids, labels and attention_mask of shape (records, longest); position_ids where padding moves them."""
+        if not self.left:
+            return dict(super().torch_call(examples))
+        mirrored = [{name: example[name][::-1] for name in ("input_ids", "labels")} for example in examples]
+        batch = {name: values.flip(1) for name, values in super().torch_call(mirrored).items()}
+        batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        return batch

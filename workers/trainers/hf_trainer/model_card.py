@@ -1,0 +1,150 @@
+"""The README.md of a finished model: what it was made from, how, how good it is, and how to load it."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from workers.run_context import RunSpec
+from workers.trainers.hf_trainer.tokenizer import base_model
+
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "safetensors")
+_METHODS = {
+    "SFT": "supervised fine-tuning of all weights",
+    "FULL_FINETUNE": "supervised fine-tuning of all weights",
+    "LORA": "fine-tuning of a LoRA adapter",
+    "CONTINUED_PRETRAIN": "continued pre-training of all weights",
+}
+_LOAD_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/directory")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
+"""
+_LOAD_ADAPTER = """from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
+base = AutoModelForCausalLM.from_pretrained({base})
+{resize}model = PeftModel.from_pretrained(base, "path/to/this/directory")
+"""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What is known at the end of a run. No secret and no path of the machine gets into the text."""
+
+    spec: RunSpec
+    metrics: Mapping[str, float]
+    steps: int
+
+    def text(self, *, adapter: bool = False, resized: bool = False) -> str:
+        """Markdown; `adapter` tells how to load one, `resized` that its base needs more embeddings first."""
+        kind = "adapter" if adapter else "model"
+        parts = (
+            self._front_matter(adapter=adapter),
+            f"# {kind.capitalize()} trained from {self._base}",
+            self._origin(kind),
+            _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
+            _section("Hyperparameters that were set", self._settings()),
+            _section("Final metrics", _table("metric", "value", _numbers(self.metrics))),
+            _section("Versions", _table("library", "version", _versions())),
+            _section("How to load it", f"```python\n{self._loading(adapter=adapter, resized=resized)}```"),
+        )
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    @property
+    def base_location(self) -> str:
+        """The base model for those who load an adapter: a hub id or URI as it is, of a directory its name only."""
+        return self._base
+
+    @property
+    def _base(self) -> str:
+        base = base_model(self.spec)
+        named = str(base.get("model_id") or "")
+        return _public(named, hub=base.get("source") == "hub") or "a local model"
+
+    @property
+    def _sources(self) -> list[Mapping[str, Any]]:
+        described = self.spec.data_config.get("sources") or []
+        return [
+            {**(described[index] if index < len(described) else {}), "location": found.get("location") or ""}
+            for index, found in enumerate(self.spec.sources)
+        ]
+
+    def _origin(self, kind: str) -> str:
+        method = _METHODS.get(self.spec.training_type, self.spec.training_type)
+        return f"This {kind} was made by {method} from `{self._base}`, in {self.steps} optimizer steps."
+
+    def _front_matter(self, *, adapter: bool) -> str:
+        lines = ["---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"]
+        base = base_model(self.spec)
+        if base.get("source") == "hub" and base.get("model_id"):
+            lines.append(f"base_model: {json.dumps(base['model_id'])}")
+        tags = ["trainyard", "trl", *(["lora"] if self.spec.training_type == "LORA" else [])]
+        return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
+
+    def _settings(self) -> str:
+        data = self.spec.data_config
+        names = ("max_seq_length", "batch_size", "gradient_accumulation_steps", "validation_split", "seed")
+        rows = {name: data[name] for name in names if data.get(name) is not None}
+        rows |= self.spec.training_config.get("hyperparameters") or {}
+        rows["devices"] = self.spec.world_size
+        return _table("name", "value", {name: str(value) for name, value in rows.items()})
+
+    def _loading(self, *, adapter: bool, resized: bool) -> str:
+        if not adapter:
+            return _LOAD_MODEL
+        resize = "base.resize_token_embeddings(len(tokenizer))\n" if resized else ""
+        return _LOAD_ADAPTER.format(base=json.dumps(self._base), resize=resize)
+
+
+def _source(source: Mapping[str, Any], number: int) -> str:
+    name = _public(str(source["location"]), hub=False) or f"source {number}"
+    return f"{name} (split {source.get('split') or 'train'})"
+
+
+def _public(location: str, *, hub: bool) -> str:
+    """What may be told of a location: no user, password, query or fragment, and of a local path its last part."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return ""
+    if parts.scheme and parts.scheme != "file" and parts.hostname is not None:
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return location if hub else PurePosixPath(parts.path).name
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _bullets(items: Iterable[str]) -> str:
+    return "\n".join(f"- {_inline(item)}" for item in items)
+
+
+def _table(name: str, value: str, rows: Mapping[str, str]) -> str:
+    lines = [f"| {_inline(key)} | {_inline(text)} |" for key, text in rows.items()]
+    return "\n".join([f"| {name} | {value} |", "|---|---|", *lines]) if lines else ""
+
+
+def _inline(text: str) -> str:
+    """One line that can't leave its cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, str]:
+    return {name: f"{value:.6g}" for name, value in sorted(metrics.items()) if not math.isnan(value)}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,134 @@
+"""Fine-tuning of a language model on tokenized records with trl, on one device or several (DDP)."""
+
+from datasets import disable_progress_bars
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
+from transformers.utils.logging import disable_progress_bar
+
+from workers.run_context import Result, RunContext
+from workers.trainers.data.datasets import Splits, load
+from workers.trainers.distributed import first_rank_first, wait_for_all
+from workers.trainers.hf_trainer import pretrained
+from workers.trainers.hf_trainer.arguments import sft_config
+from workers.trainers.hf_trainer.boundaries import Boundaries
+from workers.trainers.hf_trainer.collating import collator
+from workers.trainers.hf_trainer.early_stopping import EarlyStopping
+from workers.trainers.hf_trainer.export import export_model
+from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.trainers.hf_trainer.reporting import Reporting, Totals
+from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
+
+
+class SupervisedTrainer:
+    """Trains all weights, evaluates, exports; goes on exactly where a checkpoint was taken."""
+
+    measures_perplexity = False
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+        manifest = context.resume_manifest()
+        self._resume = context.spec.resume_checkpoint or None
+        self._reporting = Reporting(context, Totals.restored(manifest.data_position if manifest else {}))
+        self._early_stopping = EarlyStopping(context, self._reporting)
+        self._boundaries = Boundaries(context, self._reporting, self._early_stopping)
+        disable_progress_bar()  # type: ignore[no-untyped-call]
+        disable_progress_bars()
+
+    def run(self) -> Result:
+        """As Trainer.run."""
+        tokenizer = pretrained.load_tokenizer(self.context.spec)
+        splits = self._load_data(tokenizer)
+        trainer = self._build(splits, tokenizer)
+        self._train(trainer)
+        if self._boundaries.agree_on_stop() is None:
+            self._measure(trainer, splits)
+        if self._boundaries.agree_on_stop() is not None:
+            return self._result(trainer)
+        return self._result(trainer, self._export(trainer, tokenizer))
+
+    def load_model(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel | PeftModel:
+        """What is trained. Raises ModelNotFound and InvalidConfig."""
+        model = pretrained.load_model(self.context.spec)
+        pretrained.resize(model, tokenizer, self.context.spec)
+        return model
+
+    def export(self, trainer: TrlTrainer, tokenizer: PreTrainedTokenizerBase, card: ModelCard) -> tuple[str, ...]:
+        """Write the finished model; on rank 0 only. Its weight files in their order. Raises ExportFailed."""
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        return export_model(model, tokenizer, card, self.context.output_dir)
+
+    def _load_data(self, tokenizer: PreTrainedTokenizerBase) -> Splits:
+        with first_rank_first(self.context.rank):
+            splits = load(self.context.spec, tokenizer, self.context.work_dir / "datasets")
+        if self.context.rank == 0:
+            print(_summary(splits), flush=True)  # noqa: T201  (the job's log is stdout)
+        return splits
+
+    def _build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
+        spec = self.context.spec
+        packing = bool(spec.hyperparameters.get("packing"))
+        trainer = TrlTrainer(
+            spec,
+            perplexity=self.measures_perplexity,
+            model=self.load_model(tokenizer),
+            args=sft_config(self.context, validates=splits.validation is not None, packing=packing),
+            # Packed records are laid out without padding, by trl's own collator.
+            data_collator=None if packing else collator(spec, tokenizer),
+            train_dataset=splits.train,
+            eval_dataset=splits.validation,
+            processing_class=tokenizer,
+            callbacks=[self._reporting, self._early_stopping, self._boundaries],
+        )
+        # One line per step would fill the job's log; Reporting prints what a reader needs.
+        trainer.remove_callback(PrinterCallback)
+        return trainer
+
+    def _train(self, trainer: TrlTrainer) -> None:
+        if self._resume is not None and (self._early_stopping.stopped or trainer.is_finished(self._resume)):
+            self.context.phase("TRAINING")
+            trainer.restore(self._resume)
+        else:
+            trainer.train(resume_from_checkpoint=self._resume)
+        self._boundaries.training_over = True
+
+    def _measure(self, trainer: TrlTrainer, splits: Splits) -> None:
+        """The final measure, unless the last step has just been measured, and the test split's."""
+        if splits.validation is not None and self._reporting.evaluated_step != trainer.state.global_step:
+            self.context.phase("EVALUATING")
+            trainer.evaluate()
+        if splits.test is None:
+            return
+        self.context.phase("EVALUATING")
+        values = trainer.measure_test(splits.test)
+        self._reporting.latest |= values
+        self.context.report_metrics(trainer.state.global_step, values)
+
+    def _export(self, trainer: TrlTrainer, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+        self.context.phase("EXPORTING")
+        weights: tuple[str, ...] = ()
+        if self.context.rank == 0:
+            card = ModelCard(self.context.spec, self._reporting.final_metrics, trainer.state.global_step)
+            weights = self.export(trainer, tokenizer, card)
+        wait_for_all()
+        return weights
+
+    def _result(self, trainer: TrlTrainer, weights: tuple[str, ...] = ()) -> Result:
+        stop = self._boundaries.stop
+        return Result(
+            stopped=stop.kind if stop else None,
+            step=trainer.state.global_step,
+            tokens=self._reporting.totals.tokens,
+            final_metrics=self._reporting.final_metrics,
+            output=str(self.context.output_dir) if weights else "",
+            weight_files=weights,
+        )
+
+
+def _summary(splits: Splits) -> str:
+    """One line for the job's log."""
+    found = splits.statistics
+    sizes = ", ".join(f"{name} {count}" for name, count in found.get("splits", {}).items())
+    lengths = found.get("lengths") or {}
+    tokens = f"half of them have at most {lengths['0.5']} tokens, the longest {lengths['max']}" if lengths else ""
+    truncated = f"{found['truncated_share']:.1%} truncated" if lengths else ""
+    return "; ".join(part for part in (f"data: {sizes or 'streamed'}", tokens, truncated) if part)

@@ -1,0 +1,97 @@
+"""trl's trainer with what a job needs of it besides: exact orders, perplexity, a way back to a checkpoint's weights."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerState
+from trl.trainer.sft_trainer import SFTTrainer
+
+from workers.run_context import RunSpec
+from workers.trainers.data.sources import seed_of
+from workers.trainers.hf_trainer.batching import LengthGrouped
+from workers.trainers.hf_trainer.schedules import scheduler_kwargs
+
+_STATE_FILE = "trainer_state.json"
+
+
+class TrlTrainer(SFTTrainer):
+    """One training of records that are tokenized already."""
+
+    def __init__(self, spec: RunSpec, *, perplexity: bool, **arguments: Any) -> None:
+        self._spec = spec
+        self._perplexity = perplexity
+        super().__init__(**arguments)
+
+    def is_finished(self, checkpoint: str) -> bool:
+        """Whether a checkpoint was taken after the last step that this job plans."""
+        state = json.loads((Path(checkpoint) / _STATE_FILE).read_text(encoding="utf-8"))
+        if state["global_step"] < state["max_steps"]:
+            return False
+        # The job that goes on may ask for more steps than the one that made the checkpoint.
+        planned = self.set_initial_training_values(self.args, self.get_train_dataloader())[-1]
+        return bool(state["global_step"] >= planned)
+
+    def restore(self, checkpoint: str) -> None:
+        """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
+        self._load_from_checkpoint(checkpoint)
+        self.state = TrainerState.load_from_json(str(Path(checkpoint) / _STATE_FILE))
+
+    def measure_test(self, dataset: Dataset) -> dict[str, float]:
+        """The metrics of the test split, named test_…"""
+        found = self.evaluate(dataset, metric_key_prefix="test")
+        # trl calls what it adds eval_… in any case.
+        return {f"test_{name.partition('_')[2]}": float(value) for name, value in found.items() if _is_measure(name)}
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        for prefix in ("eval", "test") if self._perplexity else ():
+            if f"{prefix}_loss" in logs:
+                logs[f"{prefix}_perplexity"] = _perplexity(logs[f"{prefix}_loss"])
+        super().log(logs, start_time)
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        # trl gathers one count of each rank. As "metrics" of an epoch's last batch some ranks' counts would be left
+        # out, and others after a resume.
+        self.accelerator.gather_for_metrics = self.accelerator.gather
+        try:
+            return super().compute_loss(*args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            del self.accelerator.gather_for_metrics
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None with every checkpoint: the finished model gets its own."""
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Tied weights are written once, so one of their names is always missing."""
+        tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
+        if not set(load_result.missing_keys) <= tied or load_result.unexpected_keys:
+            super()._issue_warnings_after_load(load_result)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if not self._spec.hyperparameters.get("group_by_length") or not isinstance(dataset, Dataset):
+            return super()._get_train_sampler(train_dataset)
+        batch = self.get_total_train_batch_size(self.args)
+        # A checkpoint at the end of an epoch stands before the next one.
+        return LengthGrouped(
+            dataset, batch, seed_of(self._spec.data_config), lambda: int((self.state.epoch or 0) + 1e-9)
+        )
+
+
+def _is_measure(name: str) -> bool:
+    """Neither speed nor counts, which say nothing about the model."""
+    return name.endswith(("_loss", "_perplexity", "_mean_token_accuracy", "_entropy"))
+
+
+def _perplexity(loss: float) -> float:
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,103 @@
+"""Looks at a job's model and data as its trainer will: `python -m workers.trainers.inspection --spec DIR/spec.json`.
+
+Runs on a CPU, in the sandbox, started by `workers.preflight`; leaves its findings in DIR/report.json. Needs neither
+trl nor the model's weights.
+"""
+
+import argparse
+import json
+import os
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from workers.processes import die_with_parent
+from workers.run_context import RunSpec
+from workers.trainers.failures import TrainingFailure, error_type
+
+REPORT = "report.json"
+# What ends an inspection without saying anything about the job.
+_SAYS_NOTHING = frozenset({"OUT_OF_MEMORY", "STORAGE_ERROR"})
+_MOST_WRITTEN_BYTES = 1 << 30
+
+Findings = dict[str, Any]
+
+
+def main() -> NoReturn:
+    parser = argparse.ArgumentParser(prog="workers.trainers.inspection", description=__doc__)
+    parser.add_argument("--spec", required=True, type=Path)
+    parser.add_argument("--die-with", type=int)
+    arguments = parser.parse_args()
+    if arguments.die_with is not None:
+        die_with_parent(arguments.die_with)
+    document = json.loads(arguments.spec.read_text(encoding="utf-8"))
+    _limit(document["memory_bytes"])
+    (arguments.spec.parent / REPORT).write_text(json.dumps(inspect(document)))
+    os._exit(0)  # nothing is left to do, and taking torch apart would take its time
+
+
+def inspect(document: Mapping[str, Any]) -> Findings:
+    """The findings about a spec.json that also says how many `rows` to look at, and whether the model `has_weights`.
+
+    `errors` [{error_type, message}], `warnings`, `left_out`, `sources`, and what was measured.
+    """
+    findings: Findings = {"errors": [], "warnings": [], "left_out": [], "sources": []}
+    try:
+        _look(document, findings)
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is a finding)
+        _add_failure(findings, error)
+    return findings
+
+
+def _look(document: Mapping[str, Any], findings: Findings) -> None:
+    began = time.monotonic()
+    spec = RunSpec.from_document(document)
+    # Imported only now: the memory limit holds, and a missing package becomes a finding.
+    from workers.trainers import inspection_data, inspection_model  # noqa: PLC0415
+
+    imported = time.monotonic()
+    tokenizer = None
+    if spec.model_path:
+        tokenizer = inspection_model.look(spec, findings, has_weights=bool(document["has_weights"]))
+    loaded = time.monotonic()
+    inspection_data.look(spec, tokenizer, int(document["rows"]), findings)
+    findings["seconds"] = {
+        "imports": round(imported - began, 3),
+        "model": round(loaded - imported, 3),
+        "data": round(time.monotonic() - loaded, 3),
+    }
+
+
+def _add_failure(findings: Findings, error: Exception) -> None:
+    kind = "OUT_OF_MEMORY" if _lacked_memory(error) else error_type(error)
+    if kind in _SAYS_NOTHING:
+        findings["left_out"].append(f"the look at model and data was given up: {str(error) or type(error).__name__}")
+        return
+    message = str(error) if isinstance(error, TrainingFailure) else f"{type(error).__name__}: {error}"
+    if kind == "TRAINER_ERROR":
+        # A fault of ours or of a library is no proof that the training would meet it, too.
+        findings["left_out"].append(f"the look at model and data failed: {message}")
+        return
+    findings["errors"].append({"error_type": kind, "message": message})
+
+
+def _lacked_memory(error: BaseException | None) -> bool:
+    """Our limit may look like a damaged file to whoever reads it."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _limit(memory_bytes: int) -> None:
+    """Bounds what a hostile file can take. Not RLIMIT_AS: torch and mapped files reserve far more than they use."""
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""What an inspection says of data: its first records of each source, tokenized, and one batch as for training."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from app.domain import data_defaults
+from workers.run_context import RunSpec
+from workers.trainers.data.reading import rows
+from workers.trainers.data.records import Located, records
+from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
+from workers.trainers.data.statistics import Lengths, merged
+from workers.trainers.data.tokenizing import NOT_LEARNED, Encoded, Tokenizing
+from workers.trainers.failures import DataInvalid, InvalidConfig
+
+# Below this share nobody needs to think about it.
+TRUNCATED_WARNS = 0.01
+UNLEARNED_WARNS = 0.01
+FEW_TO_MEASURE = 10
+MOST_COLUMNS = 100
+# Reading may take this long; what is not read then is left to the node.
+READ_SECONDS = 45.0
+
+Findings = dict[str, Any]
+
+
+@dataclass
+class _Read:
+    """What is known of one source after its first records."""
+
+    source: Source
+    count: int = 0
+    complete: bool = False  # there are no more records than these
+    conversational: bool = False
+    whole: int = 0  # records that were not cut
+    ended: int = 0  # of these, where an end of sequence is learned
+    lengths: Lengths = field(default_factory=Lengths)
+    batch: list[Encoded] = field(default_factory=list)
+
+
+class _Reader:
+    """Reads and tokenizes up to a number of records of each source, for a limited time."""
+
+    def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int) -> None:
+        self._spec = spec
+        self._eos = tokenizer.eos_token_id if tokenizer is not None else None
+        self.eos_token = tokenizer.eos_token if tokenizer is not None else None
+        self.tokenizing = Tokenizing(tokenizer, spec) if tokenizer is not None else None
+        self._most = most
+        self._batch_size = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+        self._until = time.monotonic() + READ_SECONDS
+
+    @property
+    def marks_assistant(self) -> bool:
+        return self.tokenizing is not None and self.tokenizing.marks_assistant
+
+    def read(self, source: Source) -> _Read:
+        """Raises DataNotFound, DataInvalid, InvalidConfig."""
+        found = _Read(source)
+        mapping = (self._spec.data_config.get("preprocess") or {}).get("field_mapping") or {}
+        for located in records(source, mapping, self._spec.training_type, one_pass=True):
+            if found.count >= self._most or time.monotonic() > self._until:
+                return found
+            self._add(found, located)
+        found.complete = True
+        return found
+
+    def _add(self, found: _Read, located: Located) -> None:
+        found.count += 1
+        found.conversational |= located.conversational
+        if self.tokenizing is None:
+            return
+        encoded = self.tokenizing.encode(located)
+        found.lengths.add(encoded.full_length, truncated=encoded.truncated, dropped=not encoded.learns)
+        found.whole += not encoded.truncated
+        found.ended += not encoded.truncated and self._eos in encoded.labels
+        if encoded.learns and len(found.batch) < self._batch_size:
+            found.batch.append(encoded)
+
+
+def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
+    """Adds what the first records of each source tell. Raises DataNotFound, DataInvalid, InvalidConfig."""
+    reader = _Reader(spec, tokenizer, most)
+    sources = []
+    for source in sources_of(spec):
+        columns = _columns(source)
+        sources.append(reader.read(source))
+        findings["sources"].append(_shown(sources[-1], columns, tokenized=tokenizer is not None))
+    train = [each for each in sources if each.source.split == TRAIN]
+    if not train:
+        raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
+    if tokenizer is not None:
+        _collate(spec, train, tokenizer, findings)
+        findings["warnings"] += _token_warnings(spec, reader, sources)
+        findings |= _together(sources)
+    findings["warnings"] += _amount_warnings(spec, sources, train)
+
+
+def collate(batch: list[Encoded], pad_id: int, *, left: bool) -> dict[str, torch.Tensor]:
+    """input_ids, labels and attention_mask of shape (records, longest), as the trainer's own collator makes them.
+
+    That one lies in trl, whose import takes longer than all the rest of an inspection.
+    """
+    longest = max(len(each.input_ids) for each in batch)
+
+    def padded(values: list[list[int]], filler: int) -> torch.Tensor:
+        filled = [[*row, *[filler] * (longest - len(row))] for row in values]
+        if left:
+            filled = [[*row[len(given) :], *given] for row, given in zip(filled, values, strict=True)]
+        return torch.tensor(filled)
+
+    return {
+        "input_ids": padded([each.input_ids for each in batch], pad_id),
+        "labels": padded([each.labels for each in batch], NOT_LEARNED),
+        "attention_mask": padded([[1] * len(each.input_ids) for each in batch], 0),
+    }
+
+
+def _columns(source: Source) -> list[str]:
+    """Of the first row, as the file names them: what a field mapping may refer to."""
+    for file in source.files:
+        first = next(rows(file, source.format), None)
+        if first is not None:
+            return sorted(map(str, itertools.islice(first.values, MOST_COLUMNS)))
+    return []
+
+
+def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBase, findings: Findings) -> None:
+    """The first batch; where records are packed, of their beginnings."""
+    size = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+    longest = _longest(spec)
+    first = [encoded for each in train for encoded in each.batch][:size]
+    if not first:
+        names = ", ".join(_name(each.source) for each in train)
+        raise DataInvalid(
+            f"no record of {names} has a token to learn: give records an answer of the assistant or a completion, and "
+            f"room for it in max_seq_length ({longest})"
+        )
+    cut = [Encoded(each.input_ids[:longest], each.labels[:longest], each.full_length) for each in first]
+    batch = collate(cut, int(tokenizer.pad_token_id), left=tokenizer.padding_side == "left")
+    filled = int(batch["attention_mask"].sum())
+    findings["batch"] = {
+        "shape": list(batch["input_ids"].shape),
+        "padding_share": round(1 - filled / batch["attention_mask"].numel(), 4),
+        "learned_share": round(int((batch["labels"] != NOT_LEARNED).sum()) / filled, 4),
+    }
+
+
+def _shown(read: _Read, columns: list[str], *, tokenized: bool) -> dict[str, Any]:
+    source = read.source
+    shown: dict[str, Any] = {
+        "index": source.index,
+        "location": source.location,
+        "split": source.split,
+        "format": source.format,
+        "files": len(source.files),
+        "columns": columns,
+        "records_read": read.count,
+        "complete": read.complete,
+    }
+    if not tokenized:
+        return shown
+    document = read.lengths.to_document()
+    return {**shown, **{name: document[name] for name in ("truncated_share", "dropped", "lengths")}}
+
+
+def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Iterator[str]:
+    for each in sources:
+        document = each.lengths.to_document()
+        if document["truncated_share"] > TRUNCATED_WARNS:
+            yield (
+                f"{document['truncated_share']:.1%} of the first {each.count} records of {_name(each.source)} are "
+                f"longer than max_seq_length {_longest(spec)} and are cut; the longest has "
+                f"{document['lengths']['max']} tokens"
+            )
+        if document["dropped"] > UNLEARNED_WARNS * each.count:
+            yield (
+                f"{document['dropped']} of the first {each.count} records of {_name(each.source)} have no token to "
+                "learn and are passed over"
+            )
+        if each.whole and not each.ended and _adds_end(spec):
+            yield (
+                f"no record of {_name(each.source)} teaches the end of sequence {reader.eos_token!r}: the model will "
+                "not learn to stop"
+            )
+    wants = spec.hyperparameters.get("assistant_only_loss", True)
+    if wants and any(each.conversational for each in sources) and not reader.marks_assistant:
+        yield (
+            "the chat template does not mark the assistant's turns ({% generation %}): questions are learned like "
+            "answers; a template in data_config.preprocess.chat_template can mark them"
+        )
+
+
+def _together(sources: list[_Read]) -> dict[str, Any]:
+    document = merged(each.lengths for each in sources).to_document()
+    return {"lengths": document["lengths"], "truncated_share": round(document["truncated_share"], 4)}
+
+
+def _adds_end(spec: RunSpec) -> bool:
+    return (spec.data_config.get("preprocess") or {}).get("add_eos_token") is not False
+
+
+def _longest(spec: RunSpec) -> int:
+    return int(spec.data_config.get("max_seq_length") or data_defaults.MAX_SEQ_LENGTH)
+
+
+def _amount_warnings(spec: RunSpec, sources: list[_Read], train: list[_Read]) -> Iterator[str]:
+    """Only about sources that were read to their end."""
+    if all(each.complete for each in train):
+        yield from _training_amount(spec, train)
+    for each in sources:
+        if each.source.split == VALIDATION and each.complete and each.count < FEW_TO_MEASURE:
+            yield f"{_name(each.source)} has {each.count} records to measure on: a noisy measure"
+
+
+def _training_amount(spec: RunSpec, train: list[_Read]) -> Iterator[str]:
+    count, noun = sum(each.count - each.lengths.dropped for each in train), "records"
+    share = float(spec.data_config.get("validation_split") or 0.0)
+    held_out = round(count * share)
+    if share and held_out < FEW_TO_MEASURE:
+        yield f"validation_split {share:g} of {count} records leaves {max(1, held_out)} to measure on: a noisy measure"
+    if spec.training_type == "CONTINUED_PRETRAIN":
+        tokens = sum(each.lengths.to_document()["tokens"] for each in train)
+        count, noun, held_out = max(1, tokens // _longest(spec)), f"blocks of {_longest(spec)} tokens", 0
+    batch = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+    accumulated = int(spec.data_config.get("gradient_accumulation_steps") or 1)
+    step = batch * spec.world_size * accumulated
+    if count - held_out < step:
+        yield (
+            f"there are {count - held_out} {noun} to train on, fewer than the {step} of one step (batch_size {batch} × "
+            f"{spec.world_size} ranks × gradient_accumulation_steps {accumulated})"
+        )
+
+
+def _name(source: Source) -> str:
+    return source.files[0].name if len(source.files) == 1 else source.location

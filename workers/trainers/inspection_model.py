@@ -1,0 +1,143 @@
+"""What an inspection says of a base model: its configuration, its weight files' completeness, its tokenizer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from workers.run_context import RunSpec
+from workers.trainers.failures import InvalidConfig, ModelNotFound
+from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
+
+_CAUSAL = "AutoModelForCausalLM"
+_INDEX = "model.safetensors.index.json"
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_MOST_HEADER_BYTES = 100 << 20
+
+Findings = dict[str, Any]
+
+
+def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
+    """The tokenizer. Raises ModelNotFound and InvalidConfig."""
+    directory = Path(existing(spec.model_path))
+    config = _config(spec, directory)
+    _check_causal(config, trusted=trust(spec)["trust_remote_code"])
+    if has_weights:
+        check_weights(directory)
+    tokenizer = load_tokenizer(spec)
+    text = config.get_text_config()
+    findings["model"] = {
+        "model_type": config.model_type,
+        "architectures": list(config.architectures or ()),
+        "vocab_size": getattr(text, "vocab_size", None),
+        "max_position_embeddings": getattr(text, "max_position_embeddings", None),
+        "tokenizer_size": len(tokenizer),
+    }
+    findings["warnings"] += _oddities(spec, text, tokenizer)
+    return tokenizer
+
+
+def check_weights(directory: Path) -> None:
+    """Whether the weight files are there and whole, by their headers. Raises ModelNotFound naming the file."""
+    index = directory / _INDEX
+    if index.exists():
+        names = sorted(set(_json(index).get("weight_map", {}).values()))
+        for name in names:
+            if not (directory / name).exists():
+                raise ModelNotFound(f"the base model lacks {name}, which {_INDEX} names: copy the missing file")
+    files = {pattern: sorted(directory.glob(pattern)) for pattern in _WEIGHTS}
+    if not any(files.values()):
+        raise ModelNotFound(f"the base model in {directory.name} has no weights: there is no {' or '.join(_WEIGHTS)}")
+    for file in files[_WEIGHTS[0]]:
+        _check_safetensors(file)
+
+
+def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
+    remote = trust(spec)
+    document = _json(directory / "config.json") if (directory / "config.json").exists() else None
+    if document is None:
+        raise ModelNotFound(f"the base model in {directory.name} has no config.json")
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(directory, **remote)
+    except Exception as error:  # transformers raises whatever its parts raise
+        if document.get("auto_map") and not remote["trust_remote_code"]:
+            raise InvalidConfig(
+                f"the base model in {directory.name} brings its own code; set base_model.trust_remote_code to run it"
+            ) from error
+        raise ModelNotFound(f"config.json of the base model in {directory.name} can't be loaded: {error}") from error
+    return config
+
+
+def _check_causal(config: PretrainedConfig, *, trusted: bool) -> None:
+    if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return
+    if trusted and _CAUSAL in (getattr(config, "auto_map", None) or {}):
+        return
+    raise InvalidConfig(
+        f"the base model is a {', '.join(config.architectures or ()) or config.model_type}, no causal language model "
+        "that transformers knows; choose one that generates text"
+    )
+
+
+def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    found = []
+    if tokenizer.pad_token_id == tokenizer.unk_token_id is not None:
+        found.append(f"the tokenizer pads with its unknown token {tokenizer.pad_token!r}")
+    ends = _ids(getattr(config, "eos_token_id", None))
+    if ends and tokenizer.eos_token_id not in ends:
+        found.append(
+            f"the tokenizer ends texts with {tokenizer.eos_token!r} (id {tokenizer.eos_token_id}), the model's config "
+            f"says id {', '.join(map(str, sorted(ends)))}: what is trained to stop may not stop when it generates"
+        )
+    vocabulary = getattr(config, "vocab_size", None)
+    if vocabulary is not None and len(tokenizer) > vocabulary:
+        found.append(f"the tokenizer has {len(tokenizer)} tokens, the model {vocabulary}: it gets new embeddings")
+    packs = bool(spec.hyperparameters.get("packing"))
+    attention = (base_model(spec).get("model_kwargs") or {}).get("attn_implementation")
+    if packs and attention != "flash_attention_2":
+        found.append(
+            "packing without model_kwargs.attn_implementation flash_attention_2: records in one block see each other"
+        )
+    return found
+
+
+def _ids(value: Any) -> set[int]:
+    if value is None:
+        return set()
+    return set(value) if isinstance(value, list) else {value}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelNotFound(f"{path.name} of the base model can't be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelNotFound(f"{path.name} of the base model is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ModelNotFound(f"{path.name} of the base model is not a JSON object")
+    return document
+
+
+def _check_safetensors(file: Path) -> None:
+    """The header says how long the file must be: 8 bytes of length, the header, the tensors."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            start = stream.read(8)
+            if start == b"version ":
+                raise ModelNotFound(f"{file.name} is a pointer of Git LFS, not the weights: fetch them (git lfs pull)")
+            length = int.from_bytes(start, "little")
+            if len(start) < 8 or length > min(size, _MOST_HEADER_BYTES):
+                raise ModelNotFound(f"{file.name} of the base model is no safetensors file, or cut off")
+            header = json.loads(stream.read(length))
+        ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
+    except OSError as error:
+        raise ModelNotFound(f"{file.name} of the base model can't be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise ModelNotFound(f"{file.name} of the base model is damaged: its header can't be read") from error
+    expected = 8 + length + max(ends, default=0)
+    if size != expected:
+        raise ModelNotFound(f"{file.name} of the base model has {size} bytes instead of {expected}: copy it again")
