@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs bench up
+.PHONY: help install demo test test-examples check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -22,6 +22,10 @@ demo: $(STAMP)  ## start everything on this machine, train a small model, show w
 test: $(STAMP)  ## all tests, on real Redis, SQLite and PostgreSQL; make test ARGS="-k leases"
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest $(ARGS)
+
+test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
+	@scripts/install-system-packages
+	@$(RUN)/python -m pytest -m examples tests/e2e/test_examples.py $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import direction
 	@.venv/bin/ruff format --check .

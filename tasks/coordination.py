@@ -46,10 +46,13 @@ class Coordination:
         self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
         self._due: dict[str, float] = {}
         self._planner = Loop("planner", self._plan, poll)
+        # By itself: files are looked at, and a slow disk must not hold up the planner.
+        self._admission = Loop("admission", self._admit, poll)
         self._inspector = Inspector(runtime, name)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops = [
             self._planner,
+            self._admission,
             Loop("reaper", self._reap, max(poll, 0.5)),
             Loop("mirror", self._show, poll),
             Loop("signs of life", self._beat, BEAT_SECONDS),
@@ -85,12 +88,17 @@ class Coordination:
         if not self._seat.hold(now):
             return
         db, settings = self._runtime.database, self._runtime.settings
-        if admission.admit_waiting(db, reading_rules(settings), looking=looking_of(settings)):
-            self._inspector.wake()
         self._ring(scheduling.plan_once(db))
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
             self._ring(scheduling.unannounced(db, older_than_seconds=resend))
+
+    def _admit(self) -> None:
+        settings = self._runtime.settings
+        if not self._seat.is_mine:
+            return
+        if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=looking_of(settings)):
+            self._go_on()
 
     def _ring(self, dispatched: list[Dispatched]) -> None:
         for d in dispatched:

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.services import admission, inspections
 from app.services.admission import Looking
-from app.services.inspection_line import RENEW_SECONDS, InspectionLine
+from app.services.inspection_line import RENEW_SECONDS, AbandonedLine, InspectionLine
 from app.services.inspections import Open, Report, Work
 from config.settings import PreflightSettings, Settings
 from tasks.celery_app import Runtime
@@ -23,6 +23,7 @@ from tasks.loops import Loop
 # After its own time limit the child still says what it found; then nobody waits for it any more.
 PATIENCE_SECONDS = 15.0
 MOST_PROCESSES = 2
+OFF = "TRAINYARD_PREFLIGHT_ENABLED is off"
 NEEDED = ("torch", "transformers", "datasets", "trl")
 
 logger = logging.getLogger(__name__)
@@ -44,11 +45,16 @@ def why_unable() -> str:
 
 
 class Inspector:
-    """Claims waiting inspections and sees them to their end, or till nobody wants to know any more."""
+    """Claims waiting inspections and sees them to their end, or till nobody wants to know any more.
+
+    Where nothing can or shall be looked at, it leaves to the nodes what no other coordinator takes up.
+    """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
         self._runtime = runtime
         self._name = name
+        self._why_not = why_unable() if runtime.settings.preflight.enabled else OFF
+        self._abandoned = AbandonedLine(runtime.database)
         self._line = InspectionLine(runtime.database)
         self._limit = _limit(runtime.settings.preflight)
         self._running: dict[str, threading.Thread] = {}
@@ -57,8 +63,7 @@ class Inspector:
         self._loop = Loop("inspections", self._look, runtime.settings.scheduler.poll_seconds)
 
     def start(self) -> None:
-        if self._runtime.settings.preflight.enabled and not why_unable():
-            self._loop.start()
+        self._loop.start()
 
     def wake(self) -> None:
         self._loop.wake()
@@ -76,9 +81,18 @@ class Inspector:
             thread.join(RENEW_SECONDS)
 
     def _look(self) -> None:
+        if self._why_not:
+            self._leave(self._why_not)
+            return
         free = self._line.free(self._running)
         while free and len(self._running) < self._limit and not self._stopping.is_set():
             self._take(free.pop(0))
+
+    def _leave(self, why: str) -> None:
+        for seen in self._abandoned.left():
+            work = inspections.claim(self._runtime.database, seen, self._abandoned.me)
+            if work is not None:
+                self._conclude(work, work.report or {"left_out": [why]})
 
     def _take(self, seen: Open) -> None:
         work = inspections.claim(self._runtime.database, seen, self._line.me)

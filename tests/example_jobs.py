@@ -1,6 +1,13 @@
-"""Every document of examples/jobs through one real system, and what is known of each job once it has ended."""
+"""Every document of examples/jobs through one real system, and what is known of each job once it has ended.
+
+``python -m tests.example_jobs`` runs each as it is, one after the other, and says how long it takes.
+"""
 
 import json
+import math
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tests.places import running_places
 from tests.system import System, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -88,9 +96,9 @@ def shortened(document: dict[str, Any], steps: int, every: int) -> dict[str, Any
 class Runner:
     """Submits documents as early as they can be, and waits for the end of all of them."""
 
-    def __init__(self, system: System, places: Mapping[str, str]) -> None:
+    def __init__(self, system: System, assets: Path) -> None:
         self._system = system
-        self._places = dict(places)
+        self._assets = assets
         self._ids: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
 
@@ -105,11 +113,10 @@ class Runner:
                 if name not in self.seconds and self._system.job(job_id)["status"] in ENDED:
                     self.seconds[name] = time.monotonic() - started
             time.sleep(0.3)
-            return len(self.seconds) == len(documents)
+            return documents.keys() <= self.seconds.keys()
 
         wait_for(all_ended, seconds=seconds, what="the end of all examples")
-        assets = Path(self._places["ASSETS"])
-        return {name: Ended(self._system, self._system.job(job_id), assets) for name, job_id in self._ids.items()}
+        return {name: Ended(self._system, self._system.job(self._ids[name]), self._assets) for name in documents}
 
     def _submit_those_that_can_be(self, waiting: dict[str, dict[str, Any]]) -> None:
         for name, document in list(waiting.items()):
@@ -118,3 +125,31 @@ class Runner:
                 text = json.dumps(document).replace("@JOB@", self._ids.get(first or "", ""))
                 self._ids[name] = self._system.submit(json.loads(text))
                 del waiting[name]
+
+
+def main() -> None:
+    """Prints name, end and seconds of each document, or of those that are named."""
+    chosen = sys.argv[1:] or [path.stem for path in DOCUMENTS]
+    with tempfile.TemporaryDirectory() as folder:
+        assets = Path(folder) / "demo"
+        subprocess.run([sys.executable, "-m", "examples.build_demo_assets", "--out", str(assets)], cwd=ROOT, check=True)
+        with running_places(assets) as places:
+            system = System(Path(folder) / "system", **places.settings)
+            try:
+                system.start("n1")
+                documents = {path.stem: filled_in(path, places.names) for path in DOCUMENTS}
+                _measure(Runner(system, assets), documents, chosen)
+            finally:
+                system.stop()
+
+
+def _measure(runner: Runner, documents: Mapping[str, dict[str, Any]], chosen: list[str]) -> None:
+    for name in sorted(chosen, key=lambda each: each in GOES_ON_FROM):
+        ended = runner.run({name: documents[name]}, seconds=3600)[name]
+        losses = ended.series.get("loss", [math.nan])
+        took = f"{runner.seconds[name]:.0f} s, loss {losses[0]:.2f} to {losses[-1]:.2f}"
+        print(name, ended.job["status"], took, flush=True)  # noqa: T201 – for the person who asked
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
-"""Real servers that hold the demo's files for jobs to read: a web server, and S3 as moto speaks it."""
+"""Real servers that hold the demo's files for jobs and take their results: web, hub, and S3 as moto speaks it."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,12 @@ from typing import Any
 import boto3
 from moto.server import ThreadedMotoServer
 
+from tests.hub import OWNER, TOKEN, Hub, running_hub
+
 BUCKET = "trainyard-examples"
 KEY = SECRET = "testing"
+REPOSITORY = f"{OWNER}/docstrings"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,48 @@ class S3:
         listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
         keys = [each["Key"] for each in listed]
         return {key.removeprefix(prefix): self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Everywhere that the documents of examples/jobs read from and write to."""
+
+    assets: Path
+    web: Web
+    s3: S3
+    hub: Hub
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the placeholders of the documents stand for."""
+        return {
+            "ASSETS": str(self.assets),
+            "EXAMPLES": str(EXAMPLES),
+            "HTTP": self.web.url,
+            "BUCKET": BUCKET,
+            "REPOSITORY": REPOSITORY,
+        }
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What an installation needs to reach them."""
+        return {
+            "TRAINYARD_STORAGE_ROOTS": f"{self.assets}:{EXAMPLES}",
+            "TRAINYARD_FETCH_ALLOW": "127.0.0.1",
+            "TRAINYARD_FETCH_S3_ENDPOINT": self.s3.url,
+            "TRAINYARD_FETCH_S3_KEY": KEY,
+            "TRAINYARD_FETCH_S3_SECRET": SECRET,
+            "HF_ENDPOINT": self.hub.url,
+            "HF_TOKEN": TOKEN,
+            "HF_HUB_DISABLE_XET": "1",
+        }
+
+
+@contextmanager
+def running_places(assets: Path) -> Iterator[Places]:
+    """All of them, while the block runs."""
+    with running_web(assets) as web, running_s3(assets) as s3, running_hub() as hub:
+        yield Places(assets, web, s3, hub)
 
 
 @contextmanager
@@ -57,6 +104,7 @@ def running_web(directory: Path) -> Iterator[Web]:
 @contextmanager
 def running_s3(assets: Path) -> Iterator[S3]:
     """A bucket with the demo's model below ``model/`` and its Parquet file below ``data/``."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it tells every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

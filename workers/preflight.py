@@ -20,7 +20,7 @@ from typing import IO, Any
 from app.domain import hyperparameters
 from app.domain.hyperparameters import InvalidHyperparameter
 from app.extensions import Database
-from app.services import fingerprints, inspections
+from app.services import admission, fingerprints, inspections
 from app.services.opening import open_database
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
@@ -41,6 +41,7 @@ from workers.sealed import opened_secrets
 LEAVE_SECONDS = 2.0  # of the time limit, for what comes after the inspection
 # What another attempt, or another machine, may do better.
 TRANSIENT = frozenset({"STORAGE_ERROR", "INTERNAL", "OUT_OF_MEMORY"})
+NOT_THERE = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND"})
 
 Question = Mapping[str, Any]
 
@@ -85,7 +86,7 @@ def look(settings: Settings, db: Database, question: Question) -> Report:
             spec["has_weights"] = sources.model is not None and has_weights(sources.model, library)
             report = _inspect(settings, spec, sources, limit - seconds["found"])
     except AttemptFailed as failure:
-        return _failed(failure, question)
+        return _failed(failure, question, library)
     except Late:
         return {"left_out": [f"model and data were not fetched within {limit:g} s"]}
     finally:
@@ -207,12 +208,21 @@ def _environment(view: View) -> dict[str, str]:
     }
 
 
-def _failed(failure: AttemptFailed, question: Question) -> Report:
-    # A place that this machine is not set up for: nodes may be.
-    elsewhere = failure.error_type == "INVALID_CONFIG" and question.get("job_id") and "://" in failure.message
-    if failure.error_type in TRANSIENT or isinstance(failure, TooLargeHere) or elsewhere:
+def _failed(failure: AttemptFailed, question: Question, library: Library) -> Report:
+    here_only = question.get("job_id") and _may_be_elsewhere(failure, library)
+    if failure.error_type in TRANSIENT or isinstance(failure, TooLargeHere) or here_only:
         return {"left_out": [failure.message]}
     return {"errors": [{"error_type": failure.error_type, "message": failure.message}]}
+
+
+def _may_be_elsewhere(failure: AttemptFailed, library: Library) -> bool:
+    """Whether nodes may have what was not found here."""
+    if failure.error_type in NOT_THERE:
+        # Without the nodes' directories this machine may lack their keys for hubs and storages, too; and what looks
+        # like a hub's model may be a directory of theirs.
+        return not admission.sees_roots(library.rules)
+    # A place that this machine is not set up for.
+    return failure.error_type == "INVALID_CONFIG" and "://" in failure.message
 
 
 @contextlib.contextmanager

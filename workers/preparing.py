@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
+from app.domain.masking import source_path
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
@@ -99,7 +100,8 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     custom = framework == hyperparameters.CUSTOM
     script = training["framework"].get("custom_script_path") if custom else None
     found_script = find_script(library, script) if script else None
-    models, data = find(library, model_wishes(base, custom=custom), data_wishes(spec["data_config"], custom=custom))
+    data_wanted = data_wishes(spec["data_config"], library.secrets, custom=custom)
+    models, data = find(library, model_wishes(base, custom=custom), data_wanted)
     without_model = custom and base["model_id"] == NO_MODEL
     return Sources(
         model=None if without_model else models[0],
@@ -117,12 +119,15 @@ def model_wishes(base: Mapping[str, Any], *, custom: bool) -> list[ModelWish]:
     return tokenizer if without_model else [model, *tokenizer]
 
 
-def data_wishes(data_config: Mapping[str, Any], *, custom: bool) -> list[DataWish]:
-    """In the order of data_config.sources."""
+def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataWish]:
+    """In the order of data_config.sources; a signed URL is among the secrets."""
     return [
-        DataWish(location=each["path"], format=each.get("format"), split=each.get("split"), custom=custom)
-        for each in data_config["sources"]
-    ]
+        DataWish(
+            location=secrets.get(source_path(i), each["path"]), format=each.get("format"), split=each.get("split"),
+            custom=custom,
+        )
+        for i, each in enumerate(data_config["sources"])
+    ]  # fmt: skip
 
 
 def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:

@@ -110,6 +110,11 @@ class RunContext:
         """
         return _manifest.read(self.spec.resume_checkpoint) if self.spec.resume_checkpoint else None
 
+    def taken_over(self) -> _manifest.Manifest | None:
+        """The manifest of the checkpoint to go on from if it is another job's: this one has settings of its own."""
+        manifest = self.resume_manifest()
+        return manifest if manifest is not None and manifest.job_id != self.spec.job_id else None
+
     def phase(self, name: str) -> None:
         """TRAINING, CHECKPOINTING (only while training stands still), EVALUATING or EXPORTING."""
         self._session.phase(name)

@@ -9,7 +9,7 @@ from app.api.context import caller, plane
 from app.api.errors import RangeNotSatisfiable
 from app.api.operation import operation
 from app.models import Artifact
-from app.schemas.artifacts import ArtifactsSchema
+from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema
 from app.schemas.attempts import AttemptsSchema
 from app.schemas.checkpoints import CheckpointsSchema
 from app.schemas.reports import ReportSchema
@@ -45,11 +45,11 @@ def get_report(job_id: str) -> Any:
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")
-@operation("List the artifacts of a job", permission=Permission.VIEW, answer=ArtifactsSchema)
-def list_artifacts(job_id: str) -> Any:
+@operation("List the artifacts of a job", permission=Permission.VIEW, query=ArtifactQuerySchema, answer=ArtifactsSchema)
+def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
         jobs.find(session, caller(), job_id)
-        return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id)})
+        return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])})
 
 
 @blueprint.get("/jobs/<job_id>/artifacts/<path:path>")

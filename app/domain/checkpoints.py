@@ -42,12 +42,16 @@ def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
     return candidates[: max(surplus, 0)]
 
 
-def score(metrics: dict[str, float], metric: str, *, greater_is_better: bool) -> float | None:
-    """The score of a checkpoint by one of its metrics; ``loss`` also finds ``eval_loss``. None when it is missing."""
-    value = metrics.get(metric, metrics.get(f"eval_{metric}"))
-    if value is None or math.isnan(value):
-        return None
-    return value if greater_is_better else -value
+def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_better: bool) -> list[float | None]:
+    """Of each checkpoint by its metrics, higher is better; None where it was not measured.
+
+    ``loss`` means ``eval_loss`` as soon as one of them was evaluated: a loss in training compares with none of those.
+    """
+    evaluated = f"eval_{metric}"
+    name = evaluated if any(evaluated in metrics for metrics in measured) else metric
+    values = [metrics.get(name) for metrics in measured]
+    sign = 1 if greater_is_better else -1
+    return [None if value is None or math.isnan(value) else sign * value for value in values]
 
 
 def best_rule(settings: Mapping[str, Any]) -> tuple[str, bool]:

@@ -13,6 +13,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _AUTHORITY = re.compile(r"^[^:]+://([^/?#]*)")
 # Spaces and backslashes are read differently by different URL parsers: what one refuses another would open.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
+_NOT_IN_HOSTS = re.compile(r"[\x00-\x20\x7f\\/?#@]")
 _PORT = re.compile(r":([0-9]{1,5})?$")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # All that the internet's registries give out; what Python calls global has site-local and wrapped addresses, too.
@@ -48,7 +49,7 @@ def address_of(host: str) -> Address | None:
     try:
         # 127.1, 2130706433, 0x7f.1 and 0177.0.0.1 are addresses to every C library.
         return ipaddress.IPv4Address(socket.inet_aton(host))
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):  # no text that C can read, too
         return None
 
 
@@ -81,7 +82,7 @@ def _host(uri: str, *, field: str) -> str:
         rest = colon + port
     _check_port(rest, field=field)
     host = unquote(host).rstrip(".")
-    if not host:
+    if not host or _NOT_IN_HOSTS.search(host):
         raise BadSpec("the URI names no host; the form is scheme://host/path", field=field)
     return host
 

@@ -36,6 +36,12 @@ _LENGTH = (
         0,
     ),
     Hyperparameter("early_stopping_threshold", "float", 0.0, "What an improvement must exceed to count", 0.0),
+    Hyperparameter(
+        "load_best_model_at_end",
+        "bool",
+        False,
+        "Export the weights that were best by metric_for_best_model when they were evaluated, not the last ones",
+    ),
 )
 
 _SCHEDULE = (
@@ -195,6 +201,9 @@ _ADAPTER = (
 def _learning_rate(default: float) -> Hyperparameter:
     return Hyperparameter("learning_rate", "float", default, "Peak learning rate", 0.0, 10.0)
 
+
+# What an optimizer remembers of each weight, and which weights an adapter has and how they count.
+FIXED_ON_RESUME = ("optim", *(item.name for item in _ADAPTER if item.name != "lora_dropout"))
 
 _COMMON = (*_LENGTH, *_SCHEDULE, *_OPTIMIZER, *_COURSE)
 _FULL = (_learning_rate(2e-5), *_COMMON, *_SUPERVISED)

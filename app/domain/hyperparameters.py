@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names
-from app.domain.hyperparameter_tables import PLATEAU, TABLES
+from app.domain.hyperparameter_tables import FIXED_ON_RESUME, PLATEAU, TABLES
 
 __all__ = [
     "CUSTOM",
@@ -56,6 +56,17 @@ def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[st
     return values
 
 
+def fixed_on_resume(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value | frozenset[str]]:
+    """The values that decide what a checkpoint holds: only a job with the same ones can go on from it."""
+    table = TABLES.get((framework, training_type), ())
+    values = {
+        item: item.parse(raw[item.name]) if item.name in raw else item.default
+        for item in table
+        if item.name in FIXED_ON_RESUME
+    }
+    return {item.name: frozenset(names(value)) if item.kind == "names" else value for item, value in values.items()}
+
+
 def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool) -> None:
     """What parsed values ask of the rest of the document. Raises InvalidHyperparameter.
 
@@ -67,6 +78,10 @@ def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool)
         if values.get("early_stopping_patience"):
             raise InvalidHyperparameter(
                 "early_stopping_patience", f"early_stopping_patience needs evaluations: {way_out}, or set it to 0"
+            )
+        if values.get("load_best_model_at_end"):
+            raise InvalidHyperparameter(
+                "load_best_model_at_end", f"load_best_model_at_end needs evaluations: {way_out}, or leave it out"
             )
         if values.get("lr_scheduler_type") == PLATEAU:
             raise InvalidHyperparameter(

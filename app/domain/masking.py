@@ -1,8 +1,8 @@
 """What is secret in a job document, by its name or its form, and how a document is shown without it."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from app.domain.errors import BadSpec
 
@@ -15,7 +15,7 @@ _SECRET_NAME = re.compile(
 # scheme://user:password@host, and scheme://token@host.
 _SECRET_VALUE = re.compile(r"://(?:[^/\s@]+|[^/\s:@]*:\S+)@")
 # What a URL is signed with opens it for everybody who has it: X-Amz-Signature, sig, AWSAccessKeyId, token …
-_SIGNATURE = re.compile(rf"sig|{_SECRET_NAME.pattern}", re.IGNORECASE)
+_SIGNATURE = re.compile(rf"sig|hmac|jwt|{_SECRET_NAME.pattern}", re.IGNORECASE)
 
 
 def is_secret(name: str, value: str = "") -> bool:
@@ -26,7 +26,7 @@ def is_secret(name: str, value: str = "") -> bool:
 
 
 def take_secrets(document: dict[str, Any]) -> dict[str, str]:
-    """Replace the document's secrets by ``***`` in place; what they were, by dotted paths.
+    """Replace the document's secrets by ``***`` in place; what they were, by dotted paths, for a signed URL the whole.
 
     Raises BadSpec for one that was masked before it was submitted.
     """
@@ -41,20 +41,25 @@ def take_secrets(document: dict[str, Any]) -> dict[str, str]:
             secrets[path] = _given(value, path)
             environment[name] = MASK
     for i, source in enumerate(document["data_config"]["sources"]):
+        path = source_path(i)
         for _, equals, value in _query(source["path"]):
             if equals and value == MASK:
-                _given(value, f"data_config.sources.{i}.path")
+                _given(value, path)
+        shown = _unsigned(source["path"])
+        if shown != source["path"]:
+            secrets[path], source["path"] = source["path"], shown
     return secrets
 
 
-def shown_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``data_config`` with the signatures of URLs masked, which the stored one needs to be fetched."""
-    return {**data, "sources": [{**source, "path": _unsigned(source["path"])} for source in data["sources"]]}
+def source_path(index: int) -> str:
+    """The dotted path of a data source's location."""
+    return f"data_config.sources.{index}.path"
 
 
 def _unsigned(location: str) -> str:
+    """With the signatures of a URL masked."""
     parameters = [
-        name + equals + (MASK if value and _SIGNATURE.search(name) else value)
+        name + equals + (MASK if value and _SIGNATURE.search(unquote(name)) else value)
         for name, equals, value in _query(location)
     ]
     return f"{location.partition('?')[0]}?{'&'.join(parameters)}" if parameters else location

@@ -2,6 +2,13 @@
 
 from marshmallow import Schema, fields
 
+from app.schemas.strict_fields import Choice
+from app.services.artifacts import KINDS, MODEL
+
+
+class ArtifactQuerySchema(Schema):
+    kind = Choice(KINDS, load_default=MODEL)
+
 
 class ArtifactSchema(Schema):
     path = fields.String()

@@ -4,9 +4,9 @@ Quick checks are done at once. A built-in trainer's job then waits, still PENDIN
 model and data (``app.services.inspections``), unless the same has passed before or this machine can't tell.
 """
 
+import os.path
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import exists, select
@@ -85,7 +85,10 @@ def admit(
 
 
 def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None = None) -> int:
-    """Admit what no message announced; returns how many."""
+    """Admit what no message announced; returns how many.
+
+    What goes wrong with one job keeps none of the others waiting; the first of these is raised at last.
+    """
     with db.read() as session:
         ids = session.scalars(
             select(Job.id)
@@ -93,7 +96,15 @@ def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None 
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
-    return sum(admit(db, job_id, rules, looking=looking) for job_id in ids)
+    admitted, failures = 0, []
+    for job_id in ids:
+        try:
+            admitted += admit(db, job_id, rules, looking=looking)
+        except Exception as error:  # noqa: BLE001 – each job is on its own; nothing is lost
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return admitted
 
 
 def conclude(db: Database, work: Work, report: Report, *, actor: str = "coordinator") -> bool:
@@ -212,7 +223,7 @@ def _missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> Finding | No
             continue
         # Outside the roots known here nothing can be said: nodes may have other disks than a coordinator.
         possible = [real for real in candidates(path, rules) if readable(real, rules)]
-        if possible and _sees_roots(rules) and not any(fingerprints.exists(real) for real in possible):
+        if possible and sees_roots(rules) and not any(fingerprints.exists(real, rules) for real in possible):
             return Finding(cause=cause, message=f"{noun} {location} does not exist; put it there, or name another")
     return None
 
@@ -224,9 +235,9 @@ def _is_path(location: str) -> bool:
         return False
 
 
-def _sees_roots(rules: ReadingRules) -> bool:
+def sees_roots(rules: ReadingRules) -> bool:
     """Whether this machine has every configured root; the first one is only the platform's own files."""
-    return len(rules.roots) > 1 and all(Path(root).is_dir() for root in rules.roots)
+    return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
 def _impossible_request(db: Database, spec: Mapping[str, Any]) -> Finding | None:

@@ -11,14 +11,19 @@ from app.domain.job_state import HELD
 from app.extensions import Database
 from app.models import Artifact, Job
 from app.services.attempts import NewArtifact
-from app.storage.keys import artifact_key
+from app.storage.keys import artifact_key, is_run_file
 from app.storage.storage import Storage
+
+MODEL, TENSORBOARD, ALL = "model", "tensorboard", "all"
+KINDS = (MODEL, TENSORBOARD, ALL)  # the finished model's files; the run's event files; both
 
 _PIECE = 256 * 1024
 
 
-def listed(session: Session, job_id: str) -> Sequence[Artifact]:
-    return session.scalars(select(Artifact).where(Artifact.job_id == job_id).order_by(Artifact.path)).all()
+def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
+    """Of one of ``KINDS``, by path."""
+    found = session.scalars(select(Artifact).where(Artifact.job_id == job_id).order_by(Artifact.path)).all()
+    return [artifact for artifact in found if kind in (ALL, TENSORBOARD if is_run_file(artifact.path) else MODEL)]
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
-from app.domain.checkpoints import Kept, best, best_rule, score, to_prune
+from app.domain.checkpoints import Kept, best, best_rule, scores, to_prune
 from app.domain.errors import LeaseLost
 from app.domain.events import EventType
 from app.domain.ids import new_id
@@ -150,7 +150,7 @@ def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
 
 
 def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
-    top = best([_kept(job, c) for c in rows])
+    top = best(_kept(job, rows))
     for c in rows:
         c.is_best = top is not None and c.id == top.checkpoint_id
     job.best_checkpoint_id = top.checkpoint_id if top is not None else None
@@ -161,7 +161,7 @@ def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[s
     settings = _checkpoint_settings(job)
     limit = settings.get("save_total_limit") or DEFAULT_SAVE_TOTAL_LIMIT
     pinned = _pinned(session, [c.id for c in rows])
-    kept = [replace(_kept(job, c), pinned=c.id in pinned) for c in rows]
+    kept = [replace(one, pinned=one.checkpoint_id in pinned) for one in _kept(job, rows)]
     gone = {k.checkpoint_id for k in to_prune(kept, limit=limit)}
     if gone:
         session.execute(update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now()))
@@ -190,10 +190,13 @@ def _of_job(job_id: str) -> Select[Checkpoint]:
     )
 
 
-def _kept(job: Job, c: Checkpoint) -> Kept:
+def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
     metric, greater = best_rule(_checkpoint_settings(job))
-    value = score(c.metrics, metric, greater_is_better=greater)
-    return Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=value)
+    found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
+    return [
+        Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
+        for c, score in zip(rows, found, strict=True)
+    ]
 
 
 def _checkpoint_settings(job: Job) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from app.domain.errors import InvalidRequest, Unavailable
+from app.domain.errors import InvalidRequest, NotSupportedYet, Unavailable
 from app.domain.job_spec import JobSpec, from_document
 from app.security.permissions import Caller
 from app.services import admission, inspections, jobs, projects
@@ -40,7 +40,8 @@ def validate(
 ) -> Report:
     """The findings about ``document``, a whole job document; a coordinator looks, the caller waits.
 
-    Raises Unavailable when none has answered in time: the same request later finds the answer.
+    Raises NotSupportedYet where nothing is looked at, and Unavailable when nobody has answered in time: the same
+    request later finds the answer.
     """
     project = project or caller.home_project
     try:
@@ -49,7 +50,10 @@ def validate(
         refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
         return _answer(plane, {"errors": [refused]}, remember)
     if patience.looking is None:
-        raise Unavailable("data is not looked at on this installation: TRAINYARD_PREFLIGHT_ENABLED is off")
+        raise NotSupportedYet(
+            "data is not looked at on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
+            "node checks the same"
+        )
     asked = _question(plane, caller, spec, project, patience.looking)
     with plane.db.read() as session:
         known = inspections.remembered(session, asked.fingerprint)

@@ -1,16 +1,17 @@
 """What decides the result of an inspection, as one number: asked before each, so it must cost next to nothing."""
 
-import glob
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from fnmatch import fnmatchcase
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.locations import ReadingRules, candidates, local_path, readable
+from app.domain.locations import ReadingRules, candidates, job_of_path, local_path, readable
 
+# A look at more entries of directories would hold up all who wait behind it: the API, and whoever admits jobs.
 MOST_FILES = 10_000
 # Of the hyperparameters only these change what becomes of a record or how a model is loaded.
 SHAPING = (
@@ -25,6 +26,10 @@ SHAPING = (
 _WILD = "*?["
 
 
+class _TooMany(Exception):
+    """A pattern or directory that takes more than a glance."""
+
+
 def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: ReadingRules, *extent: object) -> str:
     """64 hex digits for these files as they are now and this document; empty when anything does not lie on this disk.
 
@@ -35,12 +40,12 @@ def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: Readin
         path = seen_here(location, rules)
         if path is None:
             return ""
-        files = list(_files(path))
-        if not files or len(files) > MOST_FILES:
-            return ""
         try:
+            files = _files(path, rules)
             found += [[location, *_facts(file)] for file in files]
-        except OSError:
+        except (OSError, _TooMany):
+            return ""
+        if not files:
             return ""
     return combined(spec, found, *extent)
 
@@ -59,26 +64,63 @@ def seen_here(location: str, rules: ReadingRules) -> str | None:
         return None
     if path is None:
         return None
-    return next((real for real in candidates(path, rules) if readable(real, rules) and exists(real)), None)
+    return next((real for real in candidates(path, rules) if readable(real, rules) and exists(real, rules)), None)
 
 
-def exists(real_path: str) -> bool:
-    """Whether there is such a file or directory, or one that fits the pattern."""
-    return Path(real_path).exists() or (is_pattern(real_path) and next(glob.iglob(real_path), None) is not None)  # noqa: PTH207 – absolute
+def exists(real_path: str, rules: ReadingRules) -> bool:
+    """Whether there is such a file or directory, or one that fits the pattern; yes if that takes long to find out."""
+    if os.path.exists(real_path):  # noqa: PTH110 – Path's own raises for names that are too long or not for us
+        return True
+    try:
+        return _is_pattern(real_path) and bool(_matches(real_path, rules))
+    except _TooMany:
+        return True
 
 
-def is_pattern(path: str) -> bool:
+def _files(path: str, rules: ReadingRules) -> list[str]:
+    """The files that a path names: itself, what lies directly in it, or what fits. Raises OSError, _TooMany."""
+    if os.path.isdir(path):  # noqa: PTH112 – as above
+        with os.scandir(path) as entries:
+            names = [entry.path for entry in itertools.islice(entries, MOST_FILES + 1)]
+        if len(names) > MOST_FILES:
+            raise _TooMany
+        return sorted(names)
+    return [path] if os.path.exists(path) else _matches(path, rules)  # noqa: PTH110
+
+
+def _matches(pattern: str, rules: ReadingRules) -> list[str]:
+    """What fits an absolute pattern and may be read, sorted. Raises _TooMany."""
+    level, looked = ["/"], itertools.count(1)
+    for segment in filter(None, pattern.split("/")):
+        level = [entry for directory in level for entry in _entries(directory, segment, looked)]
+    owner = job_of_path(pattern, rules)
+    real = ((path, rules.real_path(path)) for path in level)
+    # By a pattern nobody comes to the results of jobs: whose they are is checked where one is named.
+    return sorted(path for path, at in real if readable(at, rules) and job_of_path(at, rules) == owner)
+
+
+def _entries(directory: str, segment: str, looked: Iterator[int]) -> Iterator[str]:
+    """The entries of a directory, if it is one, that fit one segment of a pattern."""
+    if not _is_pattern(segment):
+        path = os.path.join(directory, segment)  # noqa: PTH118 – text only
+        if next(looked) > MOST_FILES:
+            raise _TooMany
+        yield from [path] if os.path.lexists(path) else []
+        return
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if next(looked) > MOST_FILES:
+                    raise _TooMany
+                hidden = entry.name.startswith(".") and not segment.startswith(".")
+                if not hidden and fnmatchcase(entry.name, segment):
+                    yield entry.path
+    except OSError:
+        return
+
+
+def _is_pattern(path: str) -> bool:
     return any(sign in path for sign in _WILD)
-
-
-def _files(path: str) -> Iterator[str]:
-    """The files that a path names: itself, what lies directly in it, or what fits."""
-    if Path(path).is_dir():
-        yield from (os.path.join(path, name) for name in sorted(os.listdir(path)))  # noqa: PTH118, PTH208 – text only
-    elif Path(path).exists():
-        yield path
-    else:
-        yield from sorted(glob.iglob(path))  # noqa: PTH207 – the path is absolute
 
 
 def _facts(file: str) -> tuple[Any, ...]:

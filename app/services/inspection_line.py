@@ -11,6 +11,8 @@ from app.services.seats import is_provably_dead, own_identity
 
 RENEW_SECONDS = 2.0
 STANDSTILL_SECONDS = 10.0  # two at work on the same do no harm: only one can write its result down
+ABANDONED_SECONDS = 30.0  # whoever can look takes up what waits at once, or is busy and shows it
+_ANY = "any"  # no id of an inspection
 
 
 class InspectionLine:
@@ -48,6 +50,31 @@ class InspectionLine:
         if seen.holder == self.me:
             return seen.id not in mine  # its result could not be written down
         return _turn(seen) in still or self._is_dead(seen.holder)
+
+
+class AbandonedLine:
+    """The view of a coordinator that does not look itself; called by one thread."""
+
+    def __init__(self, db: Database, me: str = "") -> None:
+        self.me = me or own_identity()
+        self._db = db
+        self._watch = StandstillWatch(limit_seconds=ABANDONED_SECONDS)
+
+    def left(self, now_seconds: float | None = None) -> list[Open]:
+        """What nobody takes up; nothing as long as anybody was seen to look at anything.
+
+        What the database raises goes through.
+        """
+        now = time.monotonic() if now_seconds is None else now_seconds
+        try:
+            seen = inspections.open_ones(self._db)
+        except Exception:
+            self._watch.reset()
+            raise
+        # Between two looks nothing is running for a moment: it counts when anything was last seen to move.
+        moving = sum(each.counter for each in seen if each.state == "running")
+        still = set(self._watch.observe([(_ANY, moving), *((_turn(each), each.counter) for each in seen)], now))
+        return [each for each in seen if _turn(each) in still] if _ANY in still else []
 
 
 def _turn(seen: Open) -> str:

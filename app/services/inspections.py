@@ -208,7 +208,7 @@ def close(session: Session, work: Work, report: Report | None) -> bool:
 
 
 def drop_old(db: Database) -> None:
-    """Forget what is neither news nor worth remembering."""
+    """Forget what is neither news nor worth remembering, and questions that nobody has taken up."""
     now = utc_now()
     with db.write() as session:
         session.execute(
@@ -216,6 +216,11 @@ def drop_old(db: Database) -> None:
                 Inspection.state == "done",
                 (Inspection.finished_at < now - PASSED_KEPT)
                 | ((Inspection.finished_at < now - ANSWER_KEPT) & Inspection.verdict.is_distinct_from(PASSED)),
+            )
+        )
+        session.execute(
+            delete(Inspection).where(
+                Inspection.state == "waiting", Inspection.job_id.is_(None), Inspection.created_at < now - ANSWER_KEPT
             )
         )
 

@@ -9,7 +9,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.job_state import RUNNING
-from app.domain.masking import shown_data
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services import queues
@@ -57,7 +56,6 @@ def details(session: Session, job: Job) -> JobDetails:
 def _current(job: Job) -> dict[str, Any]:
     return {
         **job.spec,
-        "data_config": shown_data(job.spec["data_config"]),
         "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority},
     }
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, NotFound
 from app.domain.events import EventType
 from app.domain.fitting import refuse_unfitting
+from app.domain.hyperparameters import fixed_on_resume
 from app.domain.ids import new_id
 from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, comparable_data, from_document
@@ -129,7 +130,8 @@ def _start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint:
     if different:
         raise BadSpec(
             f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
-            "from a checkpoint of the same model, type and data: make them equal, or start anew without it",
+            "from a checkpoint of the same model, type and data, with the same optim and adapter (lora_…): make them "
+            "equal, or start anew without it",
             field=_RESUME_FIELD,
         )
     return checkpoint
@@ -161,8 +163,14 @@ def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
     return training["training_type"], training["framework"]["type"]
 
 
+def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    training_type, framework = _type(spec)
+    return fixed_on_resume(framework, training_type, spec["training_config"].get("hyperparameters") or {})
+
+
 _SAME_ON_RESUME = (
     ("model", _model),
     ("training type", _type),
     ("data_config", comparable_data),
+    ("optimizer or adapter", _fixed),
 )

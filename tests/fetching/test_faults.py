@@ -161,6 +161,18 @@ def test_full_disk_is_trouble_and_leaves_nothing(web, make_library, tmp_path, ob
     assert parts(tmp_path) == []
 
 
+def test_cache_that_cannot_be_written_is_named(web, make_library, tmp_path):
+    web.answers["/a.jsonl"] = file(LINES)
+    library = make_library()
+    library.holding  # noqa: B018 – made when it is first asked for
+    (tmp_path / "data/cache/data/index").write_text("no directory")
+
+    with pytest.raises(AttemptFailed, match="node's cache failed: ") as refused:
+        find_data(library, DataWish(location=web.url("/a.jsonl")))
+
+    assert refused.value.error_type == "STORAGE_ERROR"
+
+
 def test_time_limit_holds_for_the_whole_source(web, make_library):
     def drip(handler):
         handler.head(200, Content_Length="1000")

@@ -5,6 +5,7 @@ import pytest
 from tests.fetching.web_server import file, status
 from workers.failures import AttemptFailed
 from workers.fetching.ordering import TooLargeHere
+from workers.preparing import find_sources, sources_document
 from workers.resolving import DataWish, find, find_data
 
 LINES = b'{"text": "hello"}\n'
@@ -62,6 +63,20 @@ def test_signatures_stand_in_no_message_and_no_file_name(web, make_library, tmp_
     assert data.path.name == "b.jsonl"
     kept = "".join(path.name + path.read_text() for path in (tmp_path / "data").rglob("*") if path.is_file())
     assert "hunter2" not in kept + "".join(capfd.readouterr())
+
+
+def test_signed_url_is_fetched_from_the_jobs_secrets(web, make_library, mine):
+    web.answers["/a.jsonl"] = file(LINES)
+    (mine / "model").mkdir()
+    (mine / "model" / "config.json").write_text("{}")
+    training = {"base_model": {"model_id": "model"}, "framework": {"type": "HF_TRAINER"}}
+    spec = {"training_config": training, "data_config": {"sources": [{"path": web.url("/a.jsonl?sig=***")}]}}
+    library = make_library(secrets={"data_config.sources.0.path": web.url("/a.jsonl?sig=hunter2")})
+
+    data = find_sources(library, "HF_TRAINER", spec).data
+
+    assert [seen.path for seen in web.seen] == ["/a.jsonl?sig=hunter2"]
+    assert "hunter2" not in str(sources_document(data))
 
 
 def test_private_address_is_refused_with_the_way_out(web, make_library):

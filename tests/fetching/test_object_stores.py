@@ -63,6 +63,15 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
     assert all(file.path.read_bytes().endswith(file.name.rpartition("/")[2].encode()) for file in files)
 
 
+def test_names_that_no_directory_can_hold_are_refused(bucket, service, make_library):
+    put(bucket, "x/a", "x/a/b")
+
+    refused = refusal(make_library(**service()), "s3://data/x", custom=True)
+
+    assert refused.error_type == "INVALID_CONFIG"
+    assert "rename" in refused.message
+
+
 def test_model_directory_is_fetched_with_its_code(bucket, service, make_library):
     put(bucket, "m/config.json", "m/model.safetensors", "m/modeling_own.py", "m/model.onnx", "m/sub/tokenizer.json")
 

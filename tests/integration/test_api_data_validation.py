@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from app.api.context import EXTENSION
-from app.domain.errors import Unavailable
+from app.domain.errors import NotSupportedYet, Unavailable
 from app.models import Inspection
 from app.security.permissions import Role
 from app.services import admission, data_validation, inspections, keys
@@ -92,11 +92,7 @@ def test_a_repeated_request_is_answered_once(api: Api):
 
 
 def test_whoever_gave_up_waiting_finds_the_answer_later(api: Api):
-    document = make_document(
-        training_config={"base_model": {"model_id": str(api.inputs)}},
-        data_config={"sources": [{"path": "s3://bucket/train.jsonl"}]},
-        labels={}, output_config={"checkpoint": {"save_steps": 1}}, scheduling_config={"queue": "default"},
-    )  # fmt: skip
+    document = whole_document(api, "s3://bucket/train.jsonl")
     ask = patient(api, document)
 
     with pytest.raises(Unavailable):
@@ -110,6 +106,15 @@ def test_whoever_gave_up_waiting_finds_the_answer_later(api: Api):
         assert len(seen) == 2  # what lies behind a URI may have changed
 
 
+def whole_document(api: Api, path: str) -> dict[str, Any]:
+    """As the view makes it."""
+    return make_document(
+        training_config={"base_model": {"model_id": str(api.inputs)}},
+        data_config={"sources": [{"path": path}]},
+        labels={}, output_config={"checkpoint": {"save_steps": 1}}, scheduling_config={"queue": "default"},
+    )  # fmt: skip
+
+
 def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, Any]]:
     """The service asked as the view asks it, but for so many seconds only."""
     plane = api.app.extensions[EXTENSION].plane
@@ -120,6 +125,15 @@ def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, A
         return data_validation.validate(plane, caller, document, patience)
 
     return ask
+
+
+def test_where_nothing_is_looked_at_the_answer_says_so(sqlite_api: Api):
+    plane = sqlite_api.app.extensions[EXTENSION].plane
+    caller = keys.authenticate(sqlite_api.db, sqlite_api.key)
+    document = whole_document(sqlite_api, "https://example.org/a.jsonl")
+
+    with pytest.raises(NotSupportedYet, match="TRAINYARD_PREFLIGHT_ENABLED is off"):
+        data_validation.validate(plane, caller, document, Patience(looking=None))
 
 
 def test_rules_of_submit_hold_and_name_the_field(sqlite_api: Api):

@@ -46,6 +46,24 @@ def test_artifacts_are_listed_and_downloaded(sqlite_api: Api):
     head.close()
 
 
+def test_event_files_are_listed_on_demand_and_are_no_part_of_the_model(sqlite_api: Api):
+    job_id = job_with_artifact(sqlite_api)
+    events = "tensorboard/events.out.tfevents.000001.000001"
+    with sqlite_api.db.write() as session:
+        session.add(Artifact(job_id=job_id, path=events, size_bytes=2, sha256="6" * 64))
+    sqlite_api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job_id}/{events}", b"tb")
+
+    listed = {
+        kind: [a["path"] for a in sqlite_api.get(f"/v1/jobs/{job_id}/artifacts{kind}")["artifacts"]]
+        for kind in ("", "?kind=model", "?kind=tensorboard", "?kind=all")
+    }
+
+    model = ["model/a b.safetensors"]
+    assert listed == {"": model, "?kind=model": model, "?kind=tensorboard": [events], "?kind=all": [*model, events]}
+    assert sqlite_api.call("GET", f"/v1/jobs/{job_id}/artifacts/{events}").get_data() == b"tb"
+    assert sqlite_api.call("GET", f"/v1/jobs/{job_id}/artifacts?kind=weights").status_code == 422
+
+
 @pytest.mark.parametrize(
     ("header", "status", "expected"),
     [

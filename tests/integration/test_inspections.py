@@ -11,14 +11,19 @@ from sqlalchemy import select
 from app.domain.events import EventType
 from app.domain.job_state import JobState
 from app.domain.locations import ReadingRules
-from app.extensions import Database
+from app.extensions import Database, make_engine
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
 from app.services import admission, controls, inspections
 from app.services.admission import Looking
-from app.services.inspection_line import InspectionLine
-from app.services.inspections import Work
+from app.services.dispatch import Dispatcher
+from app.services.inspection_line import ABANDONED_SECONDS, AbandonedLine, InspectionLine
+from app.services.inspections import Asked, Work
+from config.settings import load_settings
+from tasks.celery_app import Runtime
+from tasks.inspecting import Inspector
 from tests.factories import make_document
+from tests.system import wait_for
 from tests.walks import job_of, make_job
 
 LOOKING = Looking(rows=100, waiting=3)
@@ -124,6 +129,16 @@ def test_admitting_twice_asks_once(database, rules, line):
     assert not admission.admit(database, job_id, rules, looking=LOOKING)
     assert admission.admit_waiting(database, rules, looking=LOOKING) == 0
     assert len(inspections.open_ones(database)) == 1
+
+
+def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
+    broken, other = make_job(database, document={**document(rules), "data_config": {}}), make_job(database)
+
+    with pytest.raises(KeyError):
+        admission.admit_waiting(database, rules)
+
+    assert job_of(database, broken).state is JobState.PENDING
+    assert job_of(database, other).state is JobState.QUEUED
 
 
 def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rules):
@@ -246,6 +261,57 @@ def test_old_results_are_forgotten(database, rules, line):
             return len(session.scalars(select(Inspection)).all())
 
     assert [remaining(age) for age in (timedelta(minutes=5), timedelta(hours=1), timedelta(days=8))] == [2, 1, 0]
+
+
+def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, line):
+    submit(database, rules)
+    submit(database, rules, seed=1)
+    abandoned = AbandonedLine(database, "unable:boot:3:3")
+    work = claim(database, line)
+
+    for second in range(0, 60, 2):  # one coordinator is busy
+        assert inspections.renew(database, work)
+        assert abandoned.left(float(second)) == []
+    admission.conclude(database, work, PASSED)
+    assert abandoned.left(60.0) == []
+    after = [len(abandoned.left(60 + seconds)) for seconds in (ABANDONED_SECONDS - 1, ABANDONED_SECONDS)]
+
+    assert after == [0, 1]
+
+
+def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, monkeypatch):
+    monkeypatch.setattr("app.services.inspection_line.ABANDONED_SECONDS", 0.2)
+    settings = load_settings(
+        {"TRAINYARD_DATA_DIR": str(tmp_path / "data"), "TRAINYARD_PREFLIGHT_ENABLED": "false",
+         "TRAINYARD_SCHEDULER_POLL_SECONDS": "0.1"}
+    )  # fmt: skip
+    db = Database().bind(make_engine(sqlite_url))
+    job_id = submit(db, rules)
+    inspector = Inspector(Runtime(settings, db, Dispatcher(settings)), "coordinator")
+
+    inspector.start()
+    try:
+        wait_for(lambda: job_of(db, job_id).state is JobState.QUEUED, seconds=10, what="the job is queued")
+    finally:
+        inspector.stop()
+        inspector.join()
+
+    assert preflight(db, job_id).message == "left to the node: TRAINYARD_PREFLIGHT_ENABLED is off"
+    db.close()
+
+
+def test_a_question_that_nobody_takes_up_is_forgotten_and_a_job_is_not(database, rules):
+    job_id = submit(database, rules)
+    asked = Asked(project="default", document={}, sealed_secrets="sealed", request_hash="0" * 64, fingerprint="")
+    inspections.ask(database, asked)
+
+    with database.write() as session:
+        for row in session.scalars(select(Inspection)):
+            row.created_at = utc_now() - timedelta(hours=1)
+    inspections.drop_old(database)
+
+    with database.read() as session:
+        assert session.scalars(select(Inspection.job_id)).all() == [job_id]
 
 
 def test_a_deleted_job_takes_its_look_with_it(database, rules, line):

@@ -1,6 +1,8 @@
 """Which checkpoint a job starts from, and a retried attempt goes on from: named, newest, best."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -33,9 +35,11 @@ def steps(work: Work) -> list[int]:
     return [candidate.step for candidate in work.resume]
 
 
-def parent_with_checkpoints(api: Api, *, best: int | None = 10) -> tuple[str, dict[int, str]]:
+def parent_with_checkpoints(
+    api: Api, *, best: int | None = 10, training_type: str = "SFT"
+) -> tuple[str, dict[int, str]]:
     """A submitted job with checkpoints at steps 10 and 20; their ids by step."""
-    parent = api.submit()
+    parent = api.submit(training_config={"training_type": training_type})
     with api.db.write() as session:
         job = session.get_one(Job, parent)
         made = {step: make_checkpoint(session, job, step=step, is_best=step == best).id for step in (10, 20)}
@@ -44,8 +48,10 @@ def parent_with_checkpoints(api: Api, *, best: int | None = 10) -> tuple[str, di
     return parent, made
 
 
-def refusal(api: Api, wanted: str, *, key: str | None = None, **changes: Any) -> str:
-    document = make_document(training_config={"resume_from_checkpoint": wanted}, **changes)
+def refusal(
+    api: Api, wanted: str, *, key: str | None = None, training: Mapping[str, Any] = MappingProxyType({}), **changes: Any
+) -> str:
+    document = make_document(training_config={"resume_from_checkpoint": wanted, **training}, **changes)
     problem = api.problem(api.post("/v1/jobs", document, key=key), 400)
     assert problem["details"][0]["field"] == FIELD
     return str(problem["message"])
@@ -76,6 +82,26 @@ def test_the_same_rules_hold_as_for_a_named_checkpoint(api: Api):
 
     assert refusal(api, f"{parent}:best", key=stranger) == f"the project other has no job {parent}"
     assert "data_config" in refusal(api, f"{parent}:best", data_config={"batch_size": 2})
+
+
+@pytest.mark.parametrize(
+    ("training_type", "hyperparameters"),
+    [("SFT", {"optim": "sgd"}), ("LORA", {"lora_r": "4"}), ("LORA", {"lora_target_modules": "q_proj"})],
+)
+def test_what_a_checkpoint_holds_must_be_the_same(api: Api, training_type: str, hyperparameters: dict[str, str]):
+    parent, _ = parent_with_checkpoints(api, training_type=training_type)
+    training = {"training_type": training_type, "hyperparameters": hyperparameters}
+
+    assert "another optimizer or adapter" in refusal(api, parent, training=training)
+
+
+def test_what_the_next_job_may_set_anew_is_taken(api: Api):
+    parent, made = parent_with_checkpoints(api)
+    anew = {"learning_rate": "1e-6", "weight_decay": "0.1", "max_steps": "40"}
+
+    child = api.submit(training_config={"resume_from_checkpoint": parent, "hyperparameters": anew})
+
+    assert job_of(api.db, child).resume_checkpoint_id == made[20]
 
 
 def test_a_checkpoint_that_was_just_retired_is_not_resumed_from(api: Api):

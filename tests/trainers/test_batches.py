@@ -1,11 +1,14 @@
-"""How records become batches: padding on either side and to a fixed length, and batches of one length."""
+"""How records become batches: padding on either side and to a fixed length, batches of one length, packed ones."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from datasets import Dataset
+from transformers import AutoModelForCausalLM
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.batching import LengthGrouped
@@ -73,3 +76,20 @@ def test_batches_of_one_length_have_an_order_of_their_epoch_alone():
 
 def _batches(values):
     return [values[start : start + 5] for start in range(0, len(values), 5)]
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_packed_records_do_not_see_each_other(assets, attention):
+    model = AutoModelForCausalLM.from_pretrained(assets / "model", attn_implementation=attention).eval()
+    records = [list(range(5, 17)), list(range(40, 49))]
+    tokens = [token for record in records for token in record]
+    packed = {"input_ids": tokens, "labels": tokens, "seq_lengths": [12, 9]}
+    batch = DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)([packed])
+    batch.pop("labels")
+
+    with torch.no_grad():
+        together = model(**batch, use_cache=False).logits[0].split([12, 9])
+        alone = [model(torch.tensor([record])).logits[0] for record in records]
+
+    for left, right in zip(together, alone, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=0)

@@ -162,6 +162,16 @@ def test_tokens_that_do_not_agree_with_the_model_are_warned_of(inspect, assets, 
     assert any("it gets new embeddings" in warning for warning in found["warnings"])
 
 
+def test_sequences_beyond_the_models_positions_are_warned_of(inspect, assets, tmp_path):
+    long = lines(tmp_path / "long.jsonl", [{"prompt": "a", "completion": "b " * 900}])
+
+    found = inspect(long, max_seq_length=1024)
+
+    assert any("the model was made for 512 positions" in warning for warning in found["warnings"])
+    assert not any("positions" in warning for warning in inspect(long, max_seq_length=512)["warnings"])
+    assert not any("positions" in warning for warning in inspect(assets / "train.jsonl")["warnings"])
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -146,6 +146,23 @@ def test_places_this_machine_is_not_set_up_for_are_left_to_the_node(make_setting
     assert told["errors"][0]["error_type"] == "INVALID_CONFIG"
 
 
+def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(
+    make_settings, db, assets, tmp_path, monkeypatch
+):
+    with running_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        asked = question(assets, "train.jsonl", model_id="models/tiny")
+        roots = f"{assets}:{tmp_path / 'not-mounted'}"
+
+        beside = preflight.look(make_settings(), db, asked)
+        apart = preflight.look(make_settings(TRAINYARD_STORAGE_ROOTS=roots), db, asked)
+
+    assert beside["errors"][0]["error_type"] == "MODEL_NOT_FOUND"
+    assert "models/tiny" in apart["left_out"][0]
+    assert "errors" not in apart
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [

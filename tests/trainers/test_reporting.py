@@ -80,6 +80,19 @@ def test_evaluating_and_saving_are_no_step_time():
     assert run.context.points[1][1]["step_seconds"] < 0.4
 
 
+def test_checkpoint_has_an_evaluation_only_of_its_own_weights():
+    run = Run()
+    run.steps(1)
+    run.reporting.on_log(ARGS, run.state, CONTROL, logs={"eval_loss": 0.5})
+    run.reporting.on_evaluate(ARGS, run.state, CONTROL)
+
+    assert run.reporting.metrics_at(1)["eval_loss"] == 0.5
+
+    run.steps(1, loss=0.9)
+    assert run.reporting.metrics_at(2)["loss"] == 0.9
+    assert "eval_loss" not in run.reporting.metrics_at(2)
+
+
 def test_progress_counts_the_tokens_of_earlier_attempts():
     run = Run(step=50, tokens=1000)
     run.steps(1, num_tokens=64)

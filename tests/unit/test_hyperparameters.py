@@ -143,6 +143,7 @@ def test_what_is_no_list_of_names_is_refused(text):
     ("given", "evaluates", "streaming", "expected"),
     [
         ({"early_stopping_patience": "2"}, False, False, "early_stopping_patience needs evaluations"),
+        ({"load_best_model_at_end": "true"}, False, False, "load_best_model_at_end needs evaluations"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau"}, False, False, "needs evaluations"),
         ({}, True, True, "set max_steps above 0"),
         ({"max_steps": "5", "packing": "true"}, True, True, "packing needs all records at once"),

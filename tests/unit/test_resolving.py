@@ -194,6 +194,7 @@ def test_file_whose_name_looks_like_a_glob_is_that_file(library, mine):
         ("shards", {"format": "csv"}, "DATA_NOT_FOUND", "no csv file"),
         ("mixed", {}, "INVALID_CONFIG", "several formats (csv, jsonl)"),
         ("many/*", {}, "INVALID_CONFIG", "TRAINYARD_FETCH_MAX_FILES"),
+        ("loop" + "/*" * 40, {}, "INVALID_CONFIG", "TRAINYARD_FETCH_MAX_FILES"),
         ("leading-out", {}, "DATA_NOT_FOUND", "link to a place"),
         ("with-empty", {}, "DATA_INVALID", "b.jsonl is empty"),
     ],
@@ -204,6 +205,9 @@ def test_unusable_directory_is_refused(library, shards, tmp_path, location, wish
         (mine / name).parent.mkdir(exist_ok=True)
         (mine / name).write_bytes(LINES)
     (mine / "with-empty/b.jsonl").touch()
+    (mine / "loop").mkdir()
+    for name in ("x", "y"):
+        (mine / "loop" / name).symlink_to(".")
     (mine / "leading-out").mkdir()
     (mine / "leading-out/key.jsonl").symlink_to(tmp_path / "data/secret.key")
     limited = replace(library, fetch=FetchSettings(max_files=3))

@@ -37,6 +37,7 @@ class Remote:
 def fetch_all(context: Context, item: Item, remotes: Iterable[Remote]) -> list[FetchedFile]:
     """Several at once, in their order. Raises FetchFailed."""
     wanted = list(remotes)
+    _refuse_colliding([remote.name for remote in wanted])
     refuse_larger(item, sum(remote.found.size for remote in wanted))
     if item.kind == "data" and any(remote.found.size == 0 for remote in wanted):
         empty = next(remote for remote in wanted if remote.found.size == 0)
@@ -47,6 +48,14 @@ def fetch_all(context: Context, item: Item, remotes: Iterable[Remote]) -> list[F
     finally:
         # After a failure nobody waits for the others: they end with this process.
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _refuse_colliding(names: list[str]) -> None:
+    """Object stores keep what no directory can: ``a`` beside ``a/b``."""
+    files = set(map(PurePosixPath, names))
+    both = next((parent for path in files for parent in path.parents if parent in files), None)
+    if both is not None:
+        raise Refused(f"{str(both)[:200]!r} is a file, and a directory of others; rename one of them")
 
 
 def refuse_larger(item: Item, size: int) -> None:

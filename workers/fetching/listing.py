@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 from app.domain.formats import format_of
 from app.domain.splits import TEST, TRAIN, parse_split
@@ -57,16 +58,16 @@ def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]
     path = path if path == "/" else path.rstrip("/")
     found = lister.info(path)
     if found is not None and found.kind == "directory":
-        return _checked(_of_directory(lister, path, wanted), wanted)
+        return _few_enough(_of_directory(lister, path, wanted), wanted)
     if found is not None:
         return [(path.rpartition("/")[2], _regular(found))]
     if not is_glob(path):
         raise NotThere("it does not exist")
     base = _before_magic(path)
-    matches = [(_relative(each.path, base), _regular(each)) for each in _matching(lister, path, base)]
+    matches = [(_relative(each.path, base), _regular(each)) for each in _matching(lister, path, base, wanted)]
     if not matches:
         raise NotThere("no file matches it")
-    return _checked(sorted(matches, key=_name), wanted)
+    return sorted(matches, key=_name)
 
 
 def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tuple[str, Found]]:
@@ -117,19 +118,20 @@ def is_skipped(name: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matching(lister: Lister, pattern: str, base: str) -> Iterator[Found]:
-    """Level by level, so that nothing is listed that cannot match."""
+def _matching(lister: Lister, pattern: str, base: str, wanted: Wanted) -> list[Found]:
+    """Level by level, so that nothing is listed that cannot match. Raises Refused for a level of too many."""
     level = [Found(path=base, kind="directory")]
     segments = pattern[len(base) :].strip("/").split("/")
     for depth, segment in enumerate(segments):
         kinds = {"directory"} if depth < len(segments) - 1 else {"file", "special", "forbidden"}
-        level = [
+        fitting = (
             each
             for directory in level
             for each in lister.children(directory.path)
             if each.kind in kinds and fnmatchcase(_name_in(each.path), segment) and not _is_hidden(each.path, segment)
-        ]
-    yield from level
+        )
+        level = _few_enough(list(islice(fitting, wanted.max_files + 1)), wanted)
+    return level
 
 
 def _is_hidden(path: str, segment: str) -> bool:
@@ -142,13 +144,13 @@ def _before_magic(path: str) -> str:
     return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
-def _checked(files: list[tuple[str, Found]], wanted: Wanted) -> list[tuple[str, Found]]:
-    if len(files) > wanted.max_files:
+def _few_enough(found: list[Any], wanted: Wanted) -> list[Any]:
+    if len(found) > wanted.max_files:
         raise Refused(
             f"it names more than {wanted.max_files} files; join some of them, or have the administrator raise "
             "TRAINYARD_FETCH_MAX_FILES"
         )
-    return files
+    return found
 
 
 def _regular(found: Found) -> Found:

@@ -1,5 +1,6 @@
 """What the fetching child does: each item by the fetcher of its scheme, within its limits."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
@@ -9,7 +10,7 @@ from typing import Any, cast
 from workers.fetching.answering import Heart
 from workers.fetching.cache import Cache
 from workers.fetching.context import Context
-from workers.fetching.failures import FetchFailed
+from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json
 from workers.fetching.uris import scheme_of
 
@@ -43,6 +44,10 @@ def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
             files = _fetcher(item)(context, item)
         except FetchFailed as error:
             return [*answers, {"failure": _failure(item, error)}]
+        except OSError as error:
+            traceback.print_exc()  # shown without secrets
+            failed = Trouble(f"the disk of the node's cache failed: {error.strerror or type(error).__name__}")
+            return [*answers, {"failure": _failure(item, failed)}]
         answers.append({"files": [asdict(file) for file in files]})
     return answers
 

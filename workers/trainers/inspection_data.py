@@ -17,6 +17,7 @@ from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
 from workers.trainers.data.statistics import Lengths, merged
 from workers.trainers.data.tokenizing import NOT_LEARNED, Encoded, Tokenizing
 from workers.trainers.failures import DataInvalid, InvalidConfig
+from workers.trainers.hf_trainer.tokenizer import base_model
 
 # Below this share nobody needs to think about it.
 TRUNCATED_WARNS = 0.01
@@ -97,6 +98,7 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)
         findings["warnings"] += _token_warnings(spec, reader, sources)
+        findings["warnings"] += _position_warnings(spec, sources, findings)
         findings |= _together(sources)
     findings["warnings"] += _amount_warnings(spec, sources, train)
 
@@ -193,6 +195,20 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
         yield (
             "the chat template does not mark the assistant's turns ({% generation %}): questions are learned like "
             "answers; a template in data_config.preprocess.chat_template can mark them"
+        )
+
+
+def _position_warnings(spec: RunSpec, sources: list[_Read], findings: Findings) -> Iterator[str]:
+    """About sequences that are longer than the model was made for, unless the job stretches its positions."""
+    positions = (findings.get("model") or {}).get("max_position_embeddings")
+    if not positions or (base_model(spec).get("model_kwargs") or {}).get("rope_scaling"):
+        return
+    read = max((max(each.lengths.counts, default=0) for each in sources), default=0)
+    longest = _longest(spec) if spec.training_type == "CONTINUED_PRETRAIN" else min(read, _longest(spec))
+    if longest > positions:
+        yield (
+            f"there are sequences of {longest} tokens, the model was made for {positions} positions: lower "
+            "max_seq_length, or give model_kwargs.rope_scaling"
         )
 
 

@@ -32,7 +32,7 @@ def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedT
         "model_type": config.model_type,
         "architectures": list(config.architectures or ()),
         "vocab_size": getattr(text, "vocab_size", None),
-        "max_position_embeddings": getattr(text, "max_position_embeddings", None),
+        "max_position_embeddings": _positions(spec, text),
         "tokenizer_size": len(tokenizer),
     }
     findings["warnings"] += _oddities(spec, text, tokenizer)
@@ -94,13 +94,19 @@ def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) ->
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary is not None and len(tokenizer) > vocabulary:
         found.append(f"the tokenizer has {len(tokenizer)} tokens, the model {vocabulary}: it gets new embeddings")
-    packs = bool(spec.hyperparameters.get("packing"))
-    attention = (base_model(spec).get("model_kwargs") or {}).get("attn_implementation")
-    if packs and attention != "flash_attention_2":
+    if spec.hyperparameters.get("packing") and trust(spec)["trust_remote_code"] and getattr(config, "auto_map", None):
+        # The models of transformers tell records apart by their position_ids, with every attention.
         found.append(
-            "packing without model_kwargs.attn_implementation flash_attention_2: records in one block see each other"
+            "packing with a model that brings its own code: unless that heeds position_ids, records in one block see "
+            "each other"
         )
     return found
+
+
+def _positions(spec: RunSpec, config: Any) -> int | None:
+    changes = base_model(spec).get("model_kwargs") or {}
+    positions: int | None = changes.get("max_position_embeddings") or getattr(config, "max_position_embeddings", None)
+    return positions
 
 
 def _ids(value: Any) -> set[int]:

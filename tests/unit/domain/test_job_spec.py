@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_spec import comparable_data
-from app.domain.masking import is_secret, shown_data
+from app.domain.masking import is_secret
 from app.domain.not_supported import GAPS
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
@@ -229,15 +229,15 @@ def test_formats_are_told_by_suffixes(path: str, expected: str | None) -> None:
     assert spec_of(document).document["data_config"]["sources"][0].get("format") == expected
 
 
-SIGNED = "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=abc&part=1&sig=d%2Fe"
+SIGNED = "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=abc&part=1&%73ig=d%2Fe&hmac=f"
 
 
-def test_signatures_of_urls_are_kept_and_not_shown() -> None:
-    data = spec_of(changed(("data_config.sources.0.path", SIGNED))).document["data_config"]
+def test_signed_urls_are_secrets_of_the_job() -> None:
+    spec = spec_of(changed(("data_config.sources.0.path", SIGNED)))
 
-    assert data["sources"][0]["path"] == SIGNED
-    shown = shown_data(data)["sources"][0]["path"]
-    assert shown == "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=***&part=1&sig=***"
+    shown = spec.document["data_config"]["sources"][0]["path"]
+    assert shown == "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=***&part=1&%73ig=***&hmac=***"
+    assert dict(spec.secrets) == {"data_config.sources.0.path": SIGNED}
     assert refusal(changed(("data_config.sources.0.path", shown))).field == "data_config.sources.0.path"
 
 
@@ -245,7 +245,10 @@ def test_signatures_of_urls_are_kept_and_not_shown() -> None:
     "path", ["https://example.org/a?part=1&b64=x==&c&d=", "s3://bucket/a?sig=b.jsonl", "/srv/key?token=a"]
 )
 def test_other_places_are_shown_as_they_are(path: str) -> None:
-    assert shown_data({"sources": [{"path": path}]})["sources"][0]["path"] == path
+    spec = spec_of(changed(("data_config.sources.0.path", path)))
+
+    assert spec.document["data_config"]["sources"][0]["path"] == path
+    assert not spec.secrets
 
 
 def test_forwarded_tokens_are_secrets_of_the_job() -> None:

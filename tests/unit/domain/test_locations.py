@@ -221,7 +221,18 @@ def test_private_addresses_are_refused_however_they_are_written(host: str) -> No
 
 
 @pytest.mark.parametrize(
-    "uri", ["http:///x", "http://", "http:/x", "http://a b/", "http://good\\@127.0.0.1/", "http://x\t/"]
+    "uri",
+    [
+        "http:///x",
+        "http://",
+        "http:/x",
+        "http://a b/",
+        "http://good\\@127.0.0.1/",
+        "http://x\t/",
+        "http://%00/x",
+        "http://127.0.0.1%2f.example.org/x",
+        "http://a%40b/x",
+    ],
 )
 def test_malformed_uris_are_refused(uri: str) -> None:
     with pytest.raises(BadSpec):

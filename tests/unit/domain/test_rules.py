@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.checkpoints import Kept, best, score, to_prune
+from app.domain.checkpoints import Kept, best, scores, to_prune
 from app.domain.errors import ERROR_TYPES
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
@@ -157,11 +157,18 @@ def test_retention_deletes_the_oldest_beyond_the_limit() -> None:
 
 
 def test_a_score_is_higher_for_the_better_model() -> None:
-    assert score({"eval_loss": 2.0}, "eval_loss", greater_is_better=False) == -2.0
-    assert score({"eval_loss": 2.0}, "loss", greater_is_better=False) == -2.0
-    assert score({"accuracy": 0.5}, "accuracy", greater_is_better=True) == 0.5
-    assert score({"eval_loss": float("nan")}, "eval_loss", greater_is_better=False) is None
-    assert score({}, "eval_loss", greater_is_better=False) is None
+    measured = [{"eval_loss": 2.0}, {"eval_loss": float("nan")}, {}]
+
+    assert scores(measured, "eval_loss", greater_is_better=False) == [-2.0, None, None]
+    assert scores(measured, "loss", greater_is_better=False) == [-2.0, None, None]
+    assert scores([{"accuracy": 0.5}], "accuracy", greater_is_better=True) == [0.5]
+
+
+def test_a_loss_in_training_is_not_compared_with_one_of_an_evaluation() -> None:
+    training = [{"loss": 1.0}, {"loss": 0.5}]
+
+    assert scores(training, "loss", greater_is_better=False) == [-1.0, -0.5]
+    assert scores([*training, {"loss": 0.1, "eval_loss": 3.0}], "loss", greater_is_better=False) == [None, None, -3.0]
 
 
 # ---- thinning

@@ -127,7 +127,8 @@ def _content(value: Any, where: str, *, needed: bool) -> str:
 
 def _check_text(value: Any, where: str) -> None:
     if not isinstance(value, str) or not value:
-        raise DataInvalid(f"{where} must be a text that is not empty; it is {_shown(value)}")
+        way_out = "; leave such rows out with sources.filters" if value is None or value == "" else ""
+        raise DataInvalid(f"{where} must be a text that is not empty; it is {_shown(value)}{way_out}")
 
 
 def _parsed(text: str) -> Any:

@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from workers.run_context import RunContext, Saved, Stop
 from workers.trainers.distributed import StepBoundary, wait_for_all
+from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.reporting import Reporting
 
@@ -16,15 +17,19 @@ from workers.trainers.hf_trainer.reporting import Reporting
 class Boundaries(TrainerCallback):
     """Follows the wishes that all ranks agreed on; hands each checkpoint of the trainer over.
 
-    Added after `Reporting` and `EarlyStopping`, and after the trainer's own flow has set what is due at this step.
+    Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow has set what is due at
+    this step.
     """
 
-    def __init__(self, context: RunContext, reporting: Reporting, early_stopping: EarlyStopping) -> None:
+    def __init__(
+        self, context: RunContext, reporting: Reporting, early_stopping: EarlyStopping, best: BestWeights
+    ) -> None:
         self.stop: Stop | None = None
         self.training_over = False
         self._context = context
         self._reporting = reporting
         self._early_stopping = early_stopping
+        self._best = best
         self._boundary = StepBoundary(context)
         self._saved_step = -1
 
@@ -104,12 +109,14 @@ class Boundaries(TrainerCallback):
             "epoch": epoch,
             **self._reporting.totals.to_document(),
             "early_stopping": self._early_stopping.to_document(),
+            "best": self._best.to_document(),
         }
         digests = [source.get("sha256") for source in self._context.spec.sources]
         if all(digests):
             # Whoever prepares a run that goes on from here checks that the data is still the same.
             position["sources_sha256"] = digests
-        return Saved(step=state.global_step, epoch=epoch, metrics=self._reporting.latest, data_position=position)
+        metrics = self._reporting.metrics_at(state.global_step)
+        return Saved(step=state.global_step, epoch=epoch, metrics=metrics, data_position=position)
 
 
 def _completes_epoch(state: TrainerState) -> bool:

@@ -7,10 +7,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from app.domain.checkpoints import best_rule, score
+from app.domain.checkpoints import best_rule
 from workers.run_context import RunContext
-from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.reporting import Reporting
+from workers.trainers.hf_trainer.reporting import Reporting, score_of
 
 
 class EarlyStopping(TrainerCallback):
@@ -31,7 +30,7 @@ class EarlyStopping(TrainerCallback):
         self._without_improvement = 0
         manifest = context.resume_manifest()
         # Another job that goes on from this checkpoint has its own patience.
-        if manifest is not None and manifest.job_id == context.spec.job_id:
+        if manifest is not None and context.taken_over() is None:
             self._restore(manifest.data_position.get("early_stopping") or {})
 
     def to_document(self) -> dict[str, Any]:
@@ -55,11 +54,7 @@ class EarlyStopping(TrainerCallback):
             self._say(state.global_step)
 
     def _judge(self) -> None:
-        latest = self._reporting.latest
-        if self._metric not in latest and f"eval_{self._metric}" not in latest:
-            known = ", ".join(sorted(latest))
-            raise InvalidConfig(f"metric_for_best_model {self._metric} is not measured; there are {known}")
-        found = score(latest, self._metric, greater_is_better=self._greater_is_better)
+        found = score_of(self._reporting.latest, self._metric, greater_is_better=self._greater_is_better)
         if found is not None and (self._best is None or found > self._best + self._threshold):
             self._best, self._without_improvement = found, 0
         else:

@@ -10,8 +10,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from app.domain.checkpoints import scores
 from workers.run_context import Progress, RunContext
-from workers.trainers.failures import NonFiniteLoss
+from workers.trainers.failures import InvalidConfig, NonFiniteLoss
 
 _TRAIN_METRICS = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy")
 _EVAL_METRICS = ("eval_loss", "eval_perplexity", "eval_mean_token_accuracy", "eval_entropy")
@@ -58,6 +59,11 @@ class Reporting(TrainerCallback):
         """The latest value of each metric, and the mean loss over the run."""
         mean = self.totals.loss_sum / self.totals.losses if self.totals.losses else math.nan
         return {**self.latest, "train_loss": mean}
+
+    def metrics_at(self, step: int) -> dict[str, float]:
+        """The latest metrics as far as they speak of the weights after `step`: no evaluation of earlier ones."""
+        measured = self.evaluated_step == step
+        return {name: value for name, value in self.latest.items() if measured or not name.startswith("eval_")}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -146,6 +152,14 @@ class Reporting(TrainerCallback):
         now = time.monotonic()
         self._mark += now - self._step_ended
         self._step_ended = now
+
+
+def score_of(latest: Mapping[str, float], metric: str, *, greater_is_better: bool) -> float | None:
+    """The score of an evaluation by metric_for_best_model, higher is better. Raises InvalidConfig."""
+    if metric not in latest and f"eval_{metric}" not in latest:
+        known = ", ".join(sorted(latest))
+        raise InvalidConfig(f"metric_for_best_model {metric} is not measured; there are {known}")
+    return scores([latest], metric, greater_is_better=greater_is_better)[0]
 
 
 def _total_epochs(state: TrainerState) -> float | None:

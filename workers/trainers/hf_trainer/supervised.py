@@ -10,6 +10,7 @@ from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import first_rank_first, wait_for_all
 from workers.trainers.hf_trainer import pretrained
 from workers.trainers.hf_trainer.arguments import sft_config
+from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.boundaries import Boundaries
 from workers.trainers.hf_trainer.collating import collator
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
@@ -30,7 +31,8 @@ class SupervisedTrainer:
         self._resume = context.spec.resume_checkpoint or None
         self._reporting = Reporting(context, Totals.restored(manifest.data_position if manifest else {}))
         self._early_stopping = EarlyStopping(context, self._reporting)
-        self._boundaries = Boundaries(context, self._reporting, self._early_stopping)
+        self._best = BestWeights(context, self._reporting)
+        self._boundaries = Boundaries(context, self._reporting, self._early_stopping, self._best)
         disable_progress_bar()  # type: ignore[no-untyped-call]
         disable_progress_bars()
 
@@ -70,6 +72,7 @@ class SupervisedTrainer:
         trainer = TrlTrainer(
             spec,
             perplexity=self.measures_perplexity,
+            taken_over=self.context.taken_over(),
             model=self.load_model(tokenizer),
             args=sft_config(self.context, validates=splits.validation is not None, packing=packing),
             # Packed records are laid out without padding, by trl's own collator.
@@ -77,7 +80,7 @@ class SupervisedTrainer:
             train_dataset=splits.train,
             eval_dataset=splits.validation,
             processing_class=tokenizer,
-            callbacks=[self._reporting, self._early_stopping, self._boundaries],
+            callbacks=[self._reporting, self._early_stopping, self._best, self._boundaries],
         )
         # One line per step would fill the job's log; Reporting prints what a reader needs.
         trainer.remove_callback(PrinterCallback)
@@ -92,10 +95,11 @@ class SupervisedTrainer:
         self._boundaries.training_over = True
 
     def _measure(self, trainer: TrlTrainer, splits: Splits) -> None:
-        """The final measure, unless the last step has just been measured, and the test split's."""
+        """The final measure, unless the last step has just been measured, and the test split's of what is exported."""
         if splits.validation is not None and self._reporting.evaluated_step != trainer.state.global_step:
             self.context.phase("EVALUATING")
             trainer.evaluate()
+        self._best.take(trainer.accelerator.unwrap_model(trainer.model))
         if splits.test is None:
             return
         self.context.phase("EVALUATING")

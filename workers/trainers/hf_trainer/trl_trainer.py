@@ -3,15 +3,17 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
 from transformers import TrainerState
 from trl.trainer.sft_trainer import SFTTrainer
 
+from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
+from workers.trainers.hf_trainer import taking_over
 from workers.trainers.hf_trainer.batching import LengthGrouped
 from workers.trainers.hf_trainer.schedules import scheduler_kwargs
 
@@ -21,19 +23,22 @@ _STATE_FILE = "trainer_state.json"
 class TrlTrainer(SFTTrainer):
     """One training of records that are tokenized already."""
 
-    def __init__(self, spec: RunSpec, *, perplexity: bool, **arguments: Any) -> None:
+    def __init__(
+        self, spec: RunSpec, *, perplexity: bool, taken_over: Manifest | None = None, **arguments: Any
+    ) -> None:
         self._spec = spec
+        self._taken_over = taken_over
         self._perplexity = perplexity
         super().__init__(**arguments)
 
     def is_finished(self, checkpoint: str) -> bool:
-        """Whether a checkpoint was taken after the last step that this job plans."""
+        """Whether a checkpoint was taken after all the steps that this job plans."""
         state = json.loads((Path(checkpoint) / _STATE_FILE).read_text(encoding="utf-8"))
-        if state["global_step"] < state["max_steps"]:
+        if self._taken_over is None and state["global_step"] < state["max_steps"]:
             return False
-        # The job that goes on may ask for more steps than the one that made the checkpoint.
-        planned = self.set_initial_training_values(self.args, self.get_train_dataloader())[-1]
-        return bool(state["global_step"] >= planned)
+        # The job that goes on may ask for other steps than the one that made the checkpoint.
+        _, per_epoch, *_, planned = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        return self._step_of(state["global_step"], per_epoch) >= int(planned)
 
     def restore(self, checkpoint: str) -> None:
         """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
@@ -67,6 +72,36 @@ class TrlTrainer(SFTTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None with every checkpoint: the finished model gets its own."""
+
+    def _step_of(self, step: int, steps_per_epoch: int) -> int:
+        """Where this job is in its own steps at a checkpoint's step."""
+        manifest = self._taken_over
+        if manifest is None or manifest.world_size == self._spec.world_size or self.args.max_steps > 0:
+            return step
+        return taking_over.step_after(manifest.epoch, steps_per_epoch)
+
+    def _init_training_state(
+        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        place: tuple[int, int] = super()._init_training_state(
+            max_steps, num_update_steps_per_epoch, num_train_epochs, checkpoint, trial
+        )
+        if self._taken_over is None:
+            return place
+        # What was read are the other job's.
+        self.state.compute_steps(self.args, max_steps)  # type: ignore[no-untyped-call]
+        self.state.train_batch_size = self._train_batch_size
+        self.state.global_step = self._step_of(self.state.global_step, num_update_steps_per_epoch)
+        epochs, steps = divmod(self.state.global_step, num_update_steps_per_epoch)
+        return epochs, steps * self.args.gradient_accumulation_steps
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if self._taken_over is None or checkpoint is None:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        optimizer = cast("torch.optim.Optimizer", self.optimizer)
+        taking_over.load_optimizer(optimizer, checkpoint)
+        taking_over.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Tied weights are written once, so one of their names is always missing."""
