@@ -68,7 +68,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
 
 
 def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Installation) -> None:
-    job_id = installation.submit(steps=120, step_seconds=0.03, save_every=1000)
+    job_id = installation.submit(steps=300, step_seconds=0.03, save_every=1000)
     installation.wait_for_step(job_id, 20)
 
     assert installation.up.stop() == 0
@@ -79,7 +79,7 @@ def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Inst
     assert "COMPLETED" in watched.stdout
     assert installation.job(job_id)["attempt"] == 2
     said = installation.steps_said(job_id)
-    assert said == list(range(1, 121)), "every step once: nothing lost, nothing done again"
+    assert said == list(range(1, 301)), "every step once: nothing lost, nothing done again"
 
 
 def test_a_kill_leaves_the_job_running_and_the_next_start_adopts_it(installation: Installation) -> None:

@@ -52,12 +52,13 @@ def test_a_killed_rank_is_started_again_from_the_last_checkpoint(training: tuple
     system.ranks_of(job_id)[0].kill()
 
     said = assert_completed_once(system, job_id)
-    steps = [step for step, _ in said]
-    again = next(i for i in range(1, len(steps)) if steps[i] <= steps[i - 1])
-    assert steps[again] % 10 == 1, "it went on from a checkpoint"
-    attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
-    assert [a["cause"] for a in attempts] == ["RANK_KILLED", None]
-    assert attempts[0]["lost_steps"] < 10
+    first, second = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
+    assert [first["cause"], second["cause"]] == ["RANK_KILLED", None]
+    assert (second["start_step"] % 10, second["end_step"]) == (0, STEPS), "it went on from a checkpoint"
+    assert second["start_step"] >= 10
+    assert first["lost_steps"] < 10
+    trained_again = [step for step, _ in said][second["start_step"] - STEPS :]
+    assert trained_again == list(range(second["start_step"] + 1, STEPS + 1))
 
 
 def test_a_killed_supervisor_takes_its_ranks_along_and_is_replaced(training: tuple[System, str]) -> None:
@@ -123,7 +124,8 @@ def test_the_loss_of_a_machine_moves_the_job_to_another_node(make_system: Callab
         what="training on the other node",
     )
     assert moved[0][1] / 1e9 - lost_at < 20 + 3, "20 s and the script's own start"
-    assert moved[0][0] == 21, "from the last checkpoint"
+    # Where the job had got when its machine was lost is known only roughly: progress may be 2 s old.
+    assert (moved[0][0] % 10, moved[0][0] > 20) == (1, True), "from the last checkpoint"
     assert_completed_once(system, job_id)
     attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
     assert [a["node_names"][0] == home for a in attempts] == [True, False]
