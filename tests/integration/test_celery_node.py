@@ -69,7 +69,7 @@ def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWo
 
     wait_for(lambda: started_attempt(world, job_id), seconds=5, what="started")
     job = wait_until_over(world, job_id)
-    assert (job.error_type, job.attempt) == ("DATA_NOT_FOUND", 1)
+    assert (job.error_type, job.attempt) == ("MODEL_NOT_FOUND", 1)
 
 
 def test_without_a_broker_the_node_looks_by_itself(make_world: MakeWorld) -> None:
