@@ -191,6 +191,8 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> No
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "watch", "job-1"], env=dict(os.environ),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # What was started in the background ignores it, and hands that on to its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 – one call, no lock
     )  # fmt: skip
     deadline = time.monotonic() + 10
     while len(server.seen) < 2:
