@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from app.domain import hyperparameters
 from app.domain.hyperparameters import InvalidHyperparameter
+from app.domain.locations import NO_MODEL
 from app.extensions import Database
 from app.services import admission, fingerprints, inspections
 from app.services.opening import open_database
@@ -34,7 +35,6 @@ from workers.library import Library, Sources
 from workers.preparing import find_sources, library_for, private_places, sources_document
 from workers.preview import Preview, all_here, has_weights, identities
 from workers.processes import die_with_parent, hide_from_same_user
-from workers.resolving import NO_MODEL
 from workers.sandbox import PROCESS, Sandbox, View, choose_sandbox
 from workers.sealed import opened_secrets
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
+from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.extensions import Database
 from app.models import Job
@@ -19,7 +20,7 @@ from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
 from workers.publishing.checking import check_output
-from workers.resolving import NO_MODEL, DataWish, ModelWish, find, find_script
+from workers.resolving import DataWish, ModelWish, find, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data
 from workers.run_directory import RunDirectory, write_atomically
 from workers.sandbox import View, choose_sandbox

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.locations import candidates, is_hub_id, job_of_path, local_path, readable
+from app.domain.locations import candidates, is_hub_id, job_of_path, local_path, readable, within
 from workers.failures import AttemptFailed
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Wanted, expand
-from workers.fetching.local import LocalFiles, claimed, within
+from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.ordering import fetch
 from workers.fetching.uris import scheme_of, shown
 from workers.library import Data, DataFile, Library, Model
 
-NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
 # More files than that are made visible by their directories: each costs the sandbox a mount.
 MOST_MOUNTS = 64
 

@@ -10,12 +10,13 @@ from app.api.envelope import Reply
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.idempotency import Answering
 from app.api.operation import operation
+from app.domain.locations import NO_MODEL
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
 from app.schemas.output_config import OutputConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services import data_validation
-from app.services.admission import NO_MODEL, Looking
+from app.services.admission import Looking
 from app.services.data_validation import Patience
 
 blueprint = Blueprint("data", __name__)

@@ -13,6 +13,7 @@ from app.domain.uris import SCHEMES, Use, check_uri, leads_up, scheme_of
 __all__ = [
     "FILE",
     "KINDS",
+    "NO_MODEL",
     "ReadingRules",
     "candidates",
     "check_model",
@@ -27,9 +28,11 @@ __all__ = [
     "output_directory",
     "readable",
     "refuse_private_host",
+    "within",
 ]
 
 FILE = "file"
+NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -138,18 +141,18 @@ def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
 def readable(real_path: str, rules: ReadingRules) -> bool:
     """Whether jobs may read this absolute path, links already followed."""
     roots = [rules.real_path(root) for root in rules.roots]
-    if not any(_within(real_path, root) for root in roots):
+    if not any(within(real_path, root) for root in roots):
         return False
     results = _results(rules)
-    if any(_within(each, real_path) for each in results):
+    if any(within(each, real_path) for each in results):
         return False  # a directory that holds every project's results
     if not rules.data_dir:
         return True
     own = rules.real_path(rules.data_dir)
-    if _within(own, real_path):
+    if within(own, real_path):
         return False  # a directory that holds keys
-    readable_within = [own + "/files", *(each for each in results if _within(each, own))]
-    return not _within(real_path, own) or any(_within(real_path, each) for each in readable_within)
+    readable_within = [own + "/files", *(each for each in results if within(each, own))]
+    return not within(real_path, own) or any(within(real_path, each) for each in readable_within)
 
 
 def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
@@ -188,11 +191,12 @@ def _check_form(path: str, *, field: str) -> None:
 
 def _writable(real_path: str, rules: ReadingRules) -> bool:
     """Whether results may go to this absolute path, links already followed."""
-    if not any(_within(real_path, rules.real_path(root)) for root in rules.roots):
+    if not any(within(real_path, rules.real_path(root)) for root in rules.roots):
         return False
     own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
-    return not any(_within(real_path, each) or _within(each, real_path) for each in own)
+    return not any(within(real_path, each) or within(each, real_path) for each in own)
 
 
-def _within(path: str, directory: str) -> bool:
+def within(path: str, directory: str) -> bool:
+    """Whether an absolute path is the directory or lies below it; text only, links already followed."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -17,7 +17,7 @@ from app.domain.errors import BadSpec, CannotFit, NotFound
 from app.domain.events import EventType
 from app.domain.fitting import refuse_unfitting
 from app.domain.job_state import JobState
-from app.domain.locations import ReadingRules, candidates, is_hub_id, local_path, readable
+from app.domain.locations import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.resources import request_of
 from app.extensions import Database
 from app.models import Inspection, Job
@@ -25,7 +25,6 @@ from app.services import fingerprints, inspections, lifecycle, nodes
 from app.services.inspections import Report, Work
 
 _BATCH = 200
-NO_MODEL = "none"  # as a model's name: there is none to look at
 LOOKING = "its model and data are being looked at"
 
 

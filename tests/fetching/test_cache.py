@@ -232,6 +232,7 @@ def test_lock_is_not_inherited(tmp_path):
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if the child had it
 
+    assert child.poll() is None, "it lives still"
     os.close(descriptor)
     child.kill()
     child.wait()

@@ -158,6 +158,8 @@ def test_what_the_data_gives_is_fine():
     values = parse(*SFT, {"early_stopping_patience": "2", "max_steps": "5"})
 
     check_data(values, evaluates=True, streaming=True)
+    with pytest.raises(InvalidHyperparameter):
+        check_data(values, evaluates=False, streaming=True)
 
 
 def test_table_describes_itself_as_data():

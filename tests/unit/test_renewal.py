@@ -188,6 +188,7 @@ def test_nudge_renews_now(keep):
     renewal.nudge()
 
     lease.wait_asked(2)
+    assert lease.asked == 2
 
 
 def test_unfenced_renewal_goes_on_without_arming(keep):

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from app.domain.locations import within
 from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
 from workers.fetching.uris import claim
@@ -50,10 +51,6 @@ def claimed(location: str, pvc_dir: Path | None) -> tuple[str, str]:
     if not within(path, base):
         raise Refused(f"it leaves the volume claim {where.container}")
     return path, base
-
-
-def within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _kind(mode: int) -> str:

@@ -4,8 +4,9 @@ The first file is a marker that says whose the directory is; it says that everyt
 """
 
 import contextlib
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,6 +51,16 @@ class Place(Protocol):
     def remove(self, folder: str, path: str) -> None:
         """Nothing there is fine."""
         ...
+
+
+def digest_of(blocks: Iterable[bytes], arrived: Arrived) -> tuple[int, str]:
+    """Size and SHA-256 of what comes block by block."""
+    digest, size = hashlib.sha256(), 0
+    for block in blocks:
+        digest.update(block)
+        size += len(block)
+        arrived(len(block))
+    return size, digest.hexdigest()
 
 
 def copy(place: Place, order: Order, arrived: Arrived) -> str:

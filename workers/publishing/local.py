@@ -5,7 +5,7 @@ Whoever may write beside the directory could put a link in its place after its p
 
 import contextlib
 import errno
-import hashlib
+import functools
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from app.storage.failures import LASTING
 from app.storage.keys import TEMPORARY
-from workers.publishing.copying import Arrived
+from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File
 
@@ -80,12 +80,7 @@ class LocalPlace:
         with self._saying(), self._file(folder, path) as file:
             if file is None:
                 return None
-            digest, size = hashlib.sha256(), 0
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
-                size += len(block)
-                arrived(len(block))
-            return size, digest.hexdigest()
+            return digest_of(iter(functools.partial(file.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
         parent, name = _parent(self._at(folder), path), path.rpartition("/")[2]

@@ -1,7 +1,6 @@
 """A prefix in a bucket of an S3-compatible service: objects appear whole, and are read back to be checked."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
 from app.storage.failures import LASTING
-from workers.publishing.copying import Arrived
+from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File
 
@@ -76,12 +75,9 @@ class ObjectPlace:
                 size = int(self._fs.info(key, refresh=True)["size"])
             except FileNotFoundError:
                 return None
-            digest = hashlib.sha256()
-            for start in range(0, size, BLOCK_BYTES):
-                block = self._fs.cat_file(key, start=start, end=min(size, start + BLOCK_BYTES))
-                digest.update(block)
-                arrived(len(block))
-            return size, digest.hexdigest()
+            starts = range(0, size, BLOCK_BYTES)
+            blocks = (self._fs.cat_file(key, start=at, end=min(size, at + BLOCK_BYTES)) for at in starts)
+            return digest_of(blocks, arrived)
 
     def remove(self, folder: str, path: str) -> None:
         with self._saying(), contextlib.suppress(FileNotFoundError):

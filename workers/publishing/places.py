@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.domain.errors import BadSpec
-from app.domain.locations import local_path, output_directory
+from app.domain.locations import local_path, output_directory, within
 from app.services.reading import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
-from workers.fetching.local import claimed, within
+from workers.fetching.local import claimed
 from workers.fetching.uris import BUCKETS, place, scheme_of
 from workers.publishing.failures import NotPublished
 

@@ -1,6 +1,6 @@
 """A directory behind HTTP, as a drive service offers it: files are PUT, and read back to be checked."""
 
-import hashlib
+import functools
 import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from config.fetching import FetchSettings
 from workers.fetching.tokens import share_url, token_for
 from workers.fetching.uris import place
-from workers.publishing.copying import MARKER, Arrived
+from workers.publishing.copying import MARKER, Arrived, digest_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File
 
@@ -74,12 +74,7 @@ class WebPlace:
         with self._asking("GET", self._at(folder, path)) as answer:
             if answer.status != http.client.OK:
                 return None
-            digest, size = hashlib.sha256(), 0
-            while block := answer.read(BLOCK_BYTES):
-                digest.update(block)
-                size += len(block)
-                arrived(len(block))
-            return size, digest.hexdigest()
+            return digest_of(iter(functools.partial(answer.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
         with self._asking("DELETE", self._at(folder, path)):
