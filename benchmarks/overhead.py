@@ -1,12 +1,13 @@
 """Steps per second inside Trainyard, and of the same trl script alone.
 
-    python -m benchmarks.overhead [--rounds 5] [--only real|tiny] [--cores 1]
+    python -m benchmarks.overhead [--rounds 5] [--only real|tiny] [--cores N] [--threads 1]
 
 By turns, in each round the other side first: a job in a real `trainyard up` (sandbox, metrics of every step,
 checkpoints and logs on), and `benchmarks/plain_sft.py` with the same model, records, SFTConfig and checkpoint cadence,
 while no Trainyard runs. The speed of both is that between the logging of the first and of the last step, by the clock
 of the machine: loading, compiling and export do not count, what happens between the steps does, checkpoints too. A
-job's times are those of its metric points.
+job's times are those of its metric points. Both sides train with the same number of threads: one, which is what a job
+of one slot gets here (its part of the cores), or ``--threads``, which the job asks for as ``cpu_cores``.
 
 Beside that, and less disturbed by what else runs on the machine: the processor time of a step, of the script and of the
 rank; and how much of one core everything else of Trainyard takes meanwhile, from the API to the supervisor.
@@ -68,6 +69,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=CASES)
     parser.add_argument("--cores", type=int, default=usable_cores(), help="of this machine, for either side")
+    parser.add_argument("--threads", type=int, default=1, help="of the rank and of the script")
     given = parser.parse_args(arguments)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-given.cores :])
     machine = description()
@@ -76,21 +78,21 @@ def main(arguments: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="trainyard-overhead-"))
     try:
         names = [given.only] if given.only else list(CASES)
-        cases = {name: measured(CASES[name], folder / name, given.rounds) for name in names}
+        cases = {name: measured(CASES[name], folder / name, given) for name in names}
     finally:
         shutil.rmtree(folder)
-    report = {"benchmark": "overhead", "rounds": given.rounds, **cases, "machine": machine}
+    report = {"benchmark": "overhead", "rounds": given.rounds, "threads": given.threads, **cases, "machine": machine}
     print(table(report), file=sys.stderr)
     print(json.dumps(report))
 
 
-def measured(case: Case, folder: Path, rounds: int) -> dict[str, Any]:
+def measured(case: Case, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     build(case, folder)
     sides = {"trainyard": in_trainyard, "plain": alone}
     found: dict[str, list[dict[str, float]]] = {"trainyard": [], "plain": []}
-    for number in range(rounds):
+    for number in range(given.rounds):
         for side in ("trainyard", "plain") if number % 2 else ("plain", "trainyard"):
-            found[side].append(sides[side](case, folder, number))
+            found[side].append(sides[side](case, folder, given.threads))
             print(f"round {number}, {side}: {found[side][-1]}", file=sys.stderr)
     pairs = list(zip(found["trainyard"], found["plain"], strict=True))
     return {
@@ -124,13 +126,13 @@ def build(case: Case, folder: Path) -> None:
     AutoTokenizer.from_pretrained(folder / "demo" / "model").save_pretrained(folder / "model")
 
 
-def alone(case: Case, folder: Path, number: int) -> dict[str, float]:
-    out = folder / f"plain-{number}"
+def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
+    out = folder / "plain"
     spec = {
         "model": str(folder / "model"),
         "data": str(folder / "data.jsonl"),
         "out": str(out),
-        "threads": usable_cores(),
+        "threads": threads,
         "config": {
             "max_steps": case.steps, "per_device_train_batch_size": case.batch_size, "max_length": case.tokens,
             "learning_rate": 1e-3, "seed": SEED, "data_seed": SEED, "use_cpu": True, "bf16": False,
@@ -139,10 +141,10 @@ def alone(case: Case, folder: Path, number: int) -> dict[str, float]:
             "report_to": [], "disable_tqdm": True,
         },
     }  # fmt: skip
-    path = folder / f"plain-{number}.json"
+    path = folder / "plain.json"
     path.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "benchmarks.plain_sft", str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(usable_cores()), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     environment |= {"HF_HOME": str(folder / "hf")}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -157,11 +159,10 @@ def alone(case: Case, folder: Path, number: int) -> dict[str, float]:
     return speed(said["logged"], case, watch) | {"loss": said["loss"]}
 
 
-def in_trainyard(case: Case, folder: Path, number: int) -> dict[str, float]:
-    del number
+def in_trainyard(case: Case, folder: Path, threads: int) -> dict[str, float]:
     with up(folder, with_flower=False) as running:  # jobs may read what lies where it was started
         client, everything = running.client(), CpuWatch(lambda: running.process.pid)
-        job_id = client.submit(document(case, folder)).job_id
+        job_id = client.submit(document(case, folder, threads)).job_id
         watch = CpuWatch(lambda: rank_of(job_id))
         job = client.wait(job_id, timeout_seconds=JOB_SECONDS)
         watch.stop()
@@ -187,7 +188,7 @@ def rank_of(job_id: str) -> int | None:
     return None
 
 
-def document(case: Case, folder: Path) -> dict[str, Any]:
+def document(case: Case, folder: Path, threads: int) -> dict[str, Any]:
     hyperparameters = {
         "max_steps": str(case.steps), "learning_rate": "1e-3", "logging_steps": "1", "lr_scheduler_type": "linear",
         "warmup_ratio": "0", "gradient_checkpointing": "false",
@@ -207,7 +208,7 @@ def document(case: Case, folder: Path) -> dict[str, Any]:
             "seed": SEED,
         },
         "output_config": {"checkpoint": {"save_strategy": "steps", "save_steps": case.save_steps}},
-        "resource_config": {"gpu_count": 1, "device_type": "cpu"},
+        "resource_config": {"gpu_count": 1, "device_type": "cpu", "cpu_cores": threads},
     }
 
 

@@ -1,6 +1,7 @@
 """A run's link to whoever watches it, and what it says over that link to a supervisor."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -92,6 +93,7 @@ class SupervisedSession:
         self.identity = identity
         self.wishes = Wishes()
         self._leads = identity.rank == 0
+        self._progress_lock = threading.Lock()  # a checkpoint may be committed by another thread than the run's
         self._unsent: Progress | None = None
         self._progress_at = float("-inf")
         self._committed = 0
@@ -115,7 +117,8 @@ class SupervisedSession:
 
     def progress(self, progress: Progress) -> None:
         """Report at most every half second; what is held back goes out with the next phase or result."""
-        self._unsent = progress
+        with self._progress_lock:
+            self._unsent = progress
         if time.monotonic() - self._progress_at >= _PROGRESS_SECONDS:
             self._send_progress()
 
@@ -175,9 +178,10 @@ class SupervisedSession:
         self._channel.flush()
 
     def _send_progress(self) -> None:
-        if self._leads and self._unsent is not None:
-            self._channel.send("progress", **vars(self._unsent))
-            self._unsent, self._progress_at = None, time.monotonic()
+        with self._progress_lock:
+            if self._leads and self._unsent is not None:
+                self._channel.send("progress", **vars(self._unsent))
+                self._unsent, self._progress_at = None, time.monotonic()
 
     def _settle_previous(self) -> None:
         if self._in_flight is None:

@@ -28,6 +28,7 @@ TEARDOWN_SECONDS = 3.0
 EXIT_STOPPED = 143
 # Below the kernel's range for outgoing connections, so that none of those sits on the port when rank 0 binds it.
 PORTS = (20000, 32000)
+KEPT_BYTES = str(1 << 30)
 
 
 def main() -> int:
@@ -174,6 +175,7 @@ def rank_environment(
         # OpenMP's threads wait for each other by spinning. Where several jobs share the cores, that takes the time of
         # those who are waited for: 4 to 10 times slower steps on 2 cores. After this many rounds they sleep instead.
         "GOMP_SPINCOUNT": "1000",
+        **_memory_settings(spec),
         **job_environment,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -215,6 +217,16 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def _memory_settings(spec: Mapping[str, Any]) -> dict[str, str]:
+    """On the CPU, what a step frees stays with the process for the next step: faulting it in anew is 5 to 8 % of one.
+
+    Not beside a GPU, where a model passes through this memory once. What glibc understands; others ignore it.
+    """
+    if spec["device_type"] == "cuda" or spec["framework"] == "CUSTOM":
+        return {}
+    return {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
 
 
 def _visible_devices(spec: Mapping[str, Any]) -> str:

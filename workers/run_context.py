@@ -1,7 +1,9 @@
 """What a built-in trainer is given and may call; it knows nothing of HTTP, leases, queues or Celery."""
 
+import contextlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +80,7 @@ class RunContext:
     def __init__(self, spec: RunSpec, session: Session) -> None:
         self.spec = spec
         self._session = session
+        self._handover: Handover | None = None
 
     @property
     def rank(self) -> int:
@@ -127,17 +130,51 @@ class RunContext:
         """Never waits for the supervisor; NaN and infinities are reported as they are."""
         self._session.metrics(step, values)
 
-    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
-        """Complete what one rank collected in `tmp_dir` and hand it over; rank 0 only, one at a time."""
-        return self._session.commit_checkpoint(tmp_dir, saved)
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> None:
+        """Complete what the ranks collected in `tmp_dir` and hand it over while the training goes on; rank 0 only.
+
+        One at a time. Raises what went wrong with the one before.
+        """
+        self._settle()
+        self._handover = Handover(lambda: self._session.commit_checkpoint(tmp_dir, saved))
 
     def finish(self, result: Result) -> None:
-        """The last word of a rank that did its work."""
+        """The last word of a rank that did its work. Raises what went wrong with its last checkpoint."""
+        self._settle()
         self._session.finish(result)
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """The last word of a rank that could not; it must exit non-zero afterwards."""
+        with contextlib.suppress(Exception):  # there is one failure to report already
+            self._settle()
         self._session.fail(error_type, message, stack)
+
+    def _settle(self) -> None:
+        handover, self._handover = self._handover, None
+        if handover is not None:
+            handover.wait()
+
+
+class Handover:
+    """A checkpoint that is being hashed, synced to disk and offered by a thread of its own."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is done. Raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  raised again where the run can end by it
+            self._error = error
 
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:

@@ -11,7 +11,14 @@ class ResourceConfigSchema(DocumentSchema):
     gpu_count = Whole(0, 65536, load_default=1, **says("Devices of one node, at least 1: GPUs or CPU slots"))
     gpu_type = Text(longest=64, **says("A chip, with a memory size if you like: A100-80GB; default any"))
     gpu_memory_min_mb = Whole(0, _MOST_MB, **says("Memory that each GPU has at least"))
-    cpu_cores = Whole(0, 65536, **says("Cores that are set aside on the node"))
+    cpu_cores = Whole(
+        0,
+        65536,
+        **says(
+            "Cores that are set aside on the node; the ranks share them as threads. Default: each device brings its "
+            "part of the node's cores"
+        ),
+    )
     ram_min_mb = Whole(0, _MOST_MB, **says("Memory of the node that is set aside"))
     storage_min_mb = Whole(0, _MOST_MB, **says("Disk space of the node that is set aside"))
     device_type = Choice(

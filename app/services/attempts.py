@@ -213,12 +213,18 @@ def _devices_of(session: Session, job_id: str, number: int) -> tuple[Device, ...
 
 
 def _threads_per_rank(session: Session, job: Job, node: str, ranks: int) -> int:
-    """What the checkpoint that the job starts from was made with, else the node's cores shared out."""
+    """What the checkpoint that the job starts from was made with, else the job's share of the node's cores.
+
+    Each device brings its part of them, so that jobs side by side leave each other theirs; ``cpu_cores`` asks for more.
+    """
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
     if start is not None and start.threads_per_rank is not None:
         return start.threads_per_rank
-    cores = session.get_one(Node, node).cpu_cores
-    return max(1, cores // max(1, ranks))
+    asked: int | None = job.spec["resource_config"].get("cpu_cores")
+    if asked:
+        return max(1, asked // ranks)
+    home = session.get_one(Node, node)
+    return max(1, home.cpu_cores // len(home.devices))
 
 
 def _mark_training(session: Session, job: Job, work: Work, start_step: int) -> None:

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -57,6 +58,8 @@ def plan_once(db: Database, *, actor: str = "planner", page_size: int = 500) -> 
     placements: list[Placement] = []
     reasons: dict[str, str] = {}
     with db.read() as session:
+        if session.execute(_waiting(session, Job.id).limit(1)).first() is None:
+            return []  # most looks of an idle system end here, and cost it next to nothing
         capacities = nodes.capacities(session)
         for page in _queued_pages(session, page_size):
             decided = plan([waiting.job for waiting in page], capacities)
@@ -129,16 +132,9 @@ def beat(db: Database, name: str, holder: str) -> None:
 def _queued_pages(session: Session, size: int) -> Iterator[list[_Waiting]]:
     """Who waits, in the order of service; read on only while the caller asks for more."""
     has_gpus = nodes.has_gpus(session)
-    rows = session.execute(
-        select(Job.id, Job.priority, Job.spec, Job.pending_reason)
-        .where(
-            Job.status == JobState.QUEUED,
-            Job.requested.is_(None),
-            (Job.not_before_at.is_(None)) | (Job.not_before_at <= database_now(session)),
-        )
-        .order_by(Job.priority.desc(), Job.queued_at, Job.id)
-        .execution_options(yield_per=size)
-    )
+    waiting = _waiting(session, Job.id, Job.priority, Job.spec, Job.pending_reason)
+    in_order = waiting.order_by(Job.priority.desc(), Job.queued_at, Job.id)
+    rows = session.execute(in_order.execution_options(yield_per=size))
     position = 0
     for partition in rows.partitions(size):
         page = []
@@ -153,6 +149,15 @@ def _queued_pages(session: Session, size: int) -> Iterator[list[_Waiting]]:
             job = QueuedJob(job_id=row.id, priority=row.priority, position=position, request=request)
             page.append(_Waiting(job=job, pending_reason=row.pending_reason))
         yield page
+
+
+def _waiting(session: Session, *columns: Any) -> Select[Any]:
+    """The jobs that may be placed now."""
+    return select(*columns).where(
+        Job.status == JobState.QUEUED,
+        Job.requested.is_(None),
+        (Job.not_before_at.is_(None)) | (Job.not_before_at <= database_now(session)),
+    )
 
 
 def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:

@@ -180,7 +180,33 @@ def test_threads_per_rank_are_fixed_by_the_first_attempt(database: Database) -> 
 
     second = start_attempt(database, job_id)
 
-    assert (first.threads_per_rank, second.threads_per_rank) == (8, 8)
+    assert (first.threads_per_rank, second.threads_per_rank) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("devices", "cpu_cores", "threads"),
+    [
+        pytest.param(1, None, 2, id="its part of 8 cores on 4 slots"),
+        pytest.param(2, None, 2, id="as much for each rank of a larger job"),
+        pytest.param(2, 6, 3, id="the cores it asked for, shared"),
+        pytest.param(4, 2, 1, id="never less than one"),
+    ],
+)
+def test_a_rank_has_the_threads_of_its_device(
+    database: Database, devices: int, cpu_cores: int | None, threads: int
+) -> None:
+    make_node(database, devices=4, cpu_cores=8)
+    wish = {"gpu_count": devices} | ({"cpu_cores": cpu_cores} if cpu_cores else {})
+    job_id = make_job(database, state=JobState.QUEUED, document=factories.make_document(resource_config=wish))
+
+    assert start_attempt(database, job_id).threads_per_rank == threads
+
+
+def test_ranks_have_a_thread_each_where_slots_outnumber_cores(database: Database) -> None:
+    make_node(database, devices=2, cpu_cores=1)
+    job_id = make_job(database, state=JobState.QUEUED)
+
+    assert start_attempt(database, job_id).threads_per_rank == 1
 
 
 def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> None:

@@ -66,12 +66,15 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     identity = Identity(run_dir=spec.run_dir, rank=int(os.environ.get("RANK", "0")), world_size=spec.world_size)
     session = RecordingSession(identity, plan.get("stop_at"))
     outcome: dict[str, Any] = {"error": None}
+    context = RunContext(spec, session)
     try:
-        result = registry.load(spec.framework, spec.training_type)(RunContext(spec, session)).run()
+        result = registry.load(spec.framework, spec.training_type)(context).run()
+        context.finish(result)
         outcome |= {"result": vars(result)}
     except Exception as error:
         if spec.world_size > 1:
             raise
+        context.fail(failures.error_type(error), str(error), "")
         outcome |= {"error": f"{failures.error_type(error)}: {error}"}
     return outcome | {"values": session.values, "phases": session.phases, "checkpoints": session.checkpoints}
 

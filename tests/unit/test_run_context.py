@@ -1,9 +1,13 @@
 """What a built-in trainer is given, and its double for a plain script."""
 
+import threading
+
 import pytest
 
 from trainyard import _manifest
-from workers.run_context import Progress, Result, RunSpec, Saved, local_run
+from trainyard._local_session import LocalSession
+from trainyard._session import Identity
+from workers.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
 DOCUMENT = {
     "job_id": "job-1",
@@ -17,6 +21,29 @@ DOCUMENT = {
     "channel": "/somewhere",
     "world_size": 2,
 }
+
+
+class SlowSession(LocalSession):
+    """Commits when it is let; remembers what was committed and how the run ended."""
+
+    def __init__(self, run_dir):
+        super().__init__(Identity(run_dir=run_dir))
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.problem = None
+        self.committed = []
+
+    def commit_checkpoint(self, tmp_dir, saved):
+        self.begun.set()
+        self.go_on.wait(10)
+        if self.problem is not None:
+            raise self.problem
+        self.committed.append(saved.step)
+
+    def finish(self, result):
+        self.committed.append("finish")
+
+    def fail(self, error_type, message, stack):
+        self.committed.append("fail")
 
 
 @pytest.fixture
@@ -34,30 +61,73 @@ def test_document_of_a_supervisor_is_read_and_gaps_are_filled(context, tmp_path)
     assert context.resume_manifest() is None
 
 
+def draft(context, name, text="weights"):
+    directory = context.work_dir / name
+    directory.mkdir()
+    (directory / "model").write_text(text)
+    return directory
+
+
 def test_local_double_prints_and_keeps_the_newest_checkpoints(context, capsys):
     context.phase("TRAINING")
     context.report_progress(Progress(step=1))
     for step in range(1, 6):
         context.report_metrics(step, {"loss": 1 / step})
-        (context.work_dir / "draft").mkdir()
-        (context.work_dir / "draft" / "model").write_text("weights")
-        path = context.commit_checkpoint(context.work_dir / "draft", Saved(step=step, epoch=0.5))
+        context.commit_checkpoint(draft(context, f"draft-{step}"), Saved(step=step, epoch=0.5))
     context.finish(Result(step=5))
 
-    kept = sorted(item.name for item in (context.spec.run_dir / "checkpoints").iterdir())
-    assert kept == ["step-00000003", "step-00000004", "step-00000005"]
-    assert _manifest.verify(path).epoch == 0.5
+    kept = sorted((context.spec.run_dir / "checkpoints").iterdir())
+    assert [path.name for path in kept] == ["step-00000003", "step-00000004", "step-00000005"]
+    assert _manifest.verify(kept[-1]).epoch == 0.5
     assert "step 4  loss=0.25" in capsys.readouterr().out
 
 
 def test_same_step_is_replaced_by_the_local_double(context):
     for text in ("old", "new"):
-        (context.work_dir / "draft").mkdir()
-        (context.work_dir / "draft" / "model").write_text(text)
-        path = context.commit_checkpoint(context.work_dir / "draft", Saved(step=1))
+        context.commit_checkpoint(draft(context, text, text), Saved(step=1))
+    context.finish(Result(step=1))
 
     assert (context.spec.run_dir / "checkpoints" / "step-00000001" / "model").read_text() == "new"
-    assert path.endswith("step-00000001")
+
+
+def test_training_goes_on_while_a_checkpoint_is_handed_over(tmp_path):
+    session = SlowSession(tmp_path)
+    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session)
+
+    context.commit_checkpoint(tmp_path, Saved(step=1))
+
+    assert session.begun.wait(5)
+    assert session.committed == []
+    session.go_on.set()
+    context.commit_checkpoint(tmp_path, Saved(step=2))
+    assert session.committed[:1] == [1], "one at a time"
+    context.finish(Result(step=2))
+    assert session.committed == [1, 2, "finish"]
+
+
+def test_a_checkpoint_that_failed_fails_the_run_at_the_next_one_or_at_its_end(tmp_path):
+    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session := SlowSession(tmp_path))
+    session.go_on.set()
+    session.problem = OSError("no space left")
+
+    context.commit_checkpoint(tmp_path, Saved(step=1))
+    with pytest.raises(OSError, match="no space"):
+        context.commit_checkpoint(tmp_path, Saved(step=2))
+    context.commit_checkpoint(tmp_path, Saved(step=3))
+    with pytest.raises(OSError, match="no space"):
+        context.finish(Result(step=3))
+
+    assert session.committed == []
+
+
+def test_a_run_that_fails_still_hands_its_checkpoint_over(tmp_path):
+    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session := SlowSession(tmp_path))
+    context.commit_checkpoint(tmp_path, Saved(step=1))
+    threading.Timer(0.1, session.go_on.set).start()
+
+    context.fail("TRAINING_ERROR", "no", "stack")
+
+    assert session.committed == [1, "fail"]
 
 
 def test_nobody_wishes_anything_of_a_local_run(context):
