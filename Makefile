@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-examples check docs bench up
+.PHONY: help install demo test test-examples test-contract check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 RUN := PYTHONSAFEPATH=1 .venv/bin
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
 
 install: $(STAMP)  ## make .venv with everything the other targets need
 
@@ -26,6 +26,9 @@ test: $(STAMP)  ## all tests, on real Redis, SQLite and PostgreSQL; make test AR
 test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m examples tests/e2e/test_examples.py $(ARGS)
+
+test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-contract SECONDS=600
+	@CONTRACT_SECONDS=$(or $(SECONDS),300) $(RUN)/python -m pytest tests/contract $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import direction
 	@.venv/bin/ruff format --check .

@@ -1,9 +1,11 @@
 """Builds the Flask application: what it stands on, its blueprints, and nothing that connects before it is asked."""
 
 from flask import Flask, Response
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.api import (
     access,
+    audit,
     auth,
     cluster,
     data,
@@ -15,15 +17,19 @@ from app.api import (
     metrics,
     not_built,
     openapi,
+    prometheus,
     results,
     tables,
+    webhooks,
 )
 from app.api.context import BASES, EXTENSION, Backend
 from app.api.envelope import request_id
 from app.api.operation import operation_of
 from app.api.request_log import NamedRequests
 from app.api.stream_slots import StreamSlots
+from app.domain.token_bucket import Rate
 from app.extensions import Database
+from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.security.secrets import SecretBox
 from app.services.control_plane import ControlPlane, Rings
 from app.services.data_dir import prepare_directory
@@ -32,12 +38,15 @@ from app.services.opening import open_database
 from app.services.reading import reading_rules
 from app.storage.storage import Storage
 from config.logging import configure_logging
+from config.measuring import shared_counts
+from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 
 # Each is served under every base path.
 BLUEPRINTS = (
     jobs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint, cluster.blueprint,
-    data.blueprint, access.blueprint, tables.blueprint, openapi.blueprint, not_built.blueprint,
+    data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint, openapi.blueprint,
+    not_built.blueprint,
 )  # fmt: skip
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -50,7 +59,7 @@ HEADERS = {
 def from_environment() -> Flask:
     """What gunicorn serves."""
     settings = prepare_directory(load_settings())
-    configure_logging(settings.log.level, process="api")
+    configure_logging(settings.log.level, process="api", redaction=Redaction(secrets_of(settings)))
     return create_app(settings)
 
 
@@ -65,16 +74,21 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
         plane=_control_plane(settings, db, dispatcher),
         settings=settings,
         streams=StreamSlots(settings.api.max_streams),
+        limits=_rate_limits(settings),
     )
+    prometheus.register(app, directory=shared_counts())
     errors.register(app)
     auth.register(app)
     app.after_request(_finish)
     app.register_blueprint(health.blueprint)
+    app.register_blueprint(prometheus.blueprint)
     for number, base in enumerate(BASES):
         for blueprint in BLUEPRINTS:
             name = blueprint.name if number == 0 else f"{blueprint.name}_{number}"
             app.register_blueprint(blueprint, url_prefix=base, name=name)
     app.wsgi_app = NamedRequests(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
+    if settings.api.proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=0)  # type: ignore[method-assign]  # the same
     for view in app.view_functions.values():
         operation_of(view)  # a route that does not say who may call it must not be served
     return app
@@ -87,6 +101,15 @@ def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | 
         storage=Storage(settings.storage.url),
         box=SecretBox(settings.security.secret_key),
         reading=reading_rules(settings),
+    )
+
+
+def _rate_limits(settings: Settings) -> RateLimits:
+    api, url = settings.api, settings.broker.url
+    buckets = SharedBuckets(url) if url else LocalBuckets()
+    return RateLimits(
+        requests_of_key=RateLimit(Rate(api.rate_per_second, api.rate_burst), buckets),
+        wrong_keys_of_address=RateLimit(Rate(api.wrong_keys_per_second, api.wrong_keys_burst), buckets),
     )
 
 

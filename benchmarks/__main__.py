@@ -9,6 +9,8 @@ BENCHMARKS = {
     "footprint": "benchmarks.footprint",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",
+    "reads": "benchmarks.reads",
+    "submit": "benchmarks.submit",
 }
 
 

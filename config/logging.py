@@ -1,25 +1,34 @@
-"""Logs as one JSON object per line on stderr, with the ids of what a thread or request is working on."""
+"""Logs as one JSON object per line on stderr, with the ids of what a thread or request works on, without secrets."""
 
 import json
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any
+
+from config.redaction import Redaction
 
 _context: ContextVar[MappingProxyType[str, str | int]] = ContextVar("log_context", default=MappingProxyType({}))
 
 # They log what their callers are told anyway.
 QUIET = {"amqp": logging.WARNING, "urllib3": logging.WARNING, "fsspec": logging.WARNING, "filelock": logging.WARNING}
 
+# They write by themselves what should go the way of everything else.
+SELF_WILLED = ("gunicorn.error",)
 
-def configure_logging(level: str, *, process: str) -> None:
-    """Send everything this process logs to stderr; ``process`` names it in every line."""
+
+def configure_logging(level: str, *, process: str, redaction: Redaction | None = None) -> None:
+    """Send everything this process logs to stderr; ``process`` names it in every line.
+
+    ``redaction`` knows the secrets of this process; what has the form of a secret is masked without it, too.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(process))
+    handler.setFormatter(JsonFormatter(process, redaction or Redaction()))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -28,6 +37,27 @@ def configure_logging(level: str, *, process: str) -> None:
     logging.captureWarnings(capture=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(least)
+    for name in SELF_WILLED:
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def log_crashes() -> None:
+    """Have what ends the process or one of its threads logged like everything else; Python would print it as it is."""
+
+    def crashed(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error, at)
+        else:
+            logging.getLogger(__name__).critical("the process crashes", exc_info=(kind, error, at))
+
+    def thread_crashed(what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread is not None else ""
+        if what.exc_value is not None:
+            error = (what.exc_type, what.exc_value, what.exc_traceback)
+            logging.getLogger(__name__).critical("the thread %s crashed", name, exc_info=error)
+
+    sys.excepthook, threading.excepthook = crashed, thread_crashed
 
 
 @contextmanager
@@ -43,18 +73,19 @@ def log_context(**ids: str | int) -> Iterator[None]:
 class JsonFormatter(logging.Formatter):
     """``at``, ``level``, ``process``, ``logger``, ``message``, ids of the context, ``error`` with a traceback."""
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, redaction: Redaction) -> None:
         super().__init__()
         self._process = process
+        self._redaction = redaction
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line: dict[str, Any] = {
             "at": at, "level": record.levelname, "process": self._process, "logger": record.name, **_context.get(),
-            "message": record.getMessage(),
+            "message": self._redaction(record.getMessage()),
         }  # fmt: skip
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = self._redaction(self.formatException(record.exc_info))
         if record.stack_info:
-            line["stack"] = self.formatStack(record.stack_info)
+            line["stack"] = self._redaction(self.formatStack(record.stack_info))
         return json.dumps(line, default=str)

@@ -14,6 +14,9 @@ from config import value_rules as rules
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
 from config.publishing import PublishSettings
+from config.redaction import masked_forms
+from config.retention import RetentionSettings
+from config.webhooks import WebhookSettings
 
 
 class SettingsError(Exception):
@@ -98,6 +101,17 @@ class ApiSettings:
     )
     max_body_bytes: int = setting(1_048_576, "largest request body", rules.at_least_one)
     max_nesting: int = setting(32, "deepest nesting of a JSON body", rules.at_least_one)
+    rate_per_second: float = setting(
+        2000.0, "requests per second of one key, over all API processes; 0: no limit", rules.rate
+    )
+    rate_burst: int = setting(4000, "requests that a key may make at once after a pause", rules.at_least_one)
+    wrong_keys_per_second: float = setting(
+        50.0, "requests with a wrong key per second and address; 0: no limit", rules.rate
+    )
+    wrong_keys_burst: int = setting(1000, "the same at once after a pause", rules.at_least_one)
+    proxies: int = setting(
+        0, "proxies in front of the API, so many of X-Forwarded-For are believed", rules.not_negative
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +163,8 @@ class Settings:
     preflight: PreflightSettings
     api: ApiSettings
     node: NodeSettings
+    retention: RetentionSettings
+    webhook: WebhookSettings
     security: SecuritySettings
     flower: FlowerSettings
     log: LogSettings
@@ -263,7 +279,7 @@ def _checked(cls: Any, name: str, value: Any) -> Any:
 
 
 def _shown(name: str, raw: str) -> str:
-    return "…" if name in _SECRET else repr(raw)
+    return "…" if name in _SECRET else masked_forms(repr(raw))
 
 
 def _parse(kind: Any, raw: str) -> Any:

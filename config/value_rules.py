@@ -40,6 +40,11 @@ def not_negative(value: int) -> None:
         raise ValueError("expected a number from 0")
 
 
+def rate(value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError("expected a number from 0")
+
+
 def http_url(value: str) -> None:
     """Empty means that there is none."""
     parts = urlsplit(value)

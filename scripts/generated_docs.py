@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.domain import hyperparameters
 from app.domain.errors import ERROR_TYPES
+from app.domain.events import EventType
 from app.domain.hyperparameters import Hyperparameter
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
 from config.settings import CLIENT_VARIABLES, settings_table
@@ -67,6 +68,12 @@ def error_types() -> str:
     return "\n".join(["| `error_type` | meaning |", "|---|---|", *rows])
 
 
+def event_names() -> str:
+    """What a webhook may ask to be told of."""
+    kinds, states = (", ".join(f"`{name}`" for name in names) for names in (EventType, JobState))
+    return f"- kinds: {kinds}\n- states: {states}"
+
+
 def training_hyperparameters() -> str:
     """What every built-in trainer knows, then what each type of training knows besides."""
     tables = hyperparameters.TABLES
@@ -88,6 +95,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/operations.md": {"settings": settings, "client variables": client_variables},
     "docs/api.md": {"error types": error_types},
+    "docs/webhooks.md": {"event names": event_names},
     "docs/training.md": {
         "hyperparameters": training_hyperparameters,
         **{name: partial(fields_of, name) for name in SECTIONS},

@@ -9,7 +9,7 @@ from app.services.reading import reading_rules
 from tasks.inspecting import looking_of
 
 
-@shared_task(bind=True, name=dispatch.ADMIT)
+@shared_task(bind=True, name=dispatch.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
 def admit(self: Any, job_id: str) -> None:
     """Admit the job, or ask for its inspection, and wake who goes on with it.
 

@@ -14,8 +14,9 @@ from celery.exceptions import SecurityWarning
 from app.extensions import Database
 from app.services.dispatch import Dispatcher
 from app.services.opening import open_database
-from config.logging import configure_logging
+from config.logging import configure_logging, log_crashes
 from config.queues import POOL_THREADS, celery_config
+from config.redaction import Redaction, secrets_of
 from config.settings import Settings
 
 HEARTBEAT_SECONDS = 10
@@ -58,7 +59,8 @@ def run_worker(celery: Celery, *, hostname: str, process: str) -> int:
     By Celery's own worker class, not its command: that imports the whole command line, which takes 0.4 s.
     """
     settings: Settings = celery.runtime.settings
-    configure_logging(settings.log.level, process=process)
+    configure_logging(settings.log.level, process=process, redaction=Redaction(secrets_of(settings)))
+    log_crashes()
     # Nothing but JSON is accepted, so root can be talked into nothing; in a container it is usual.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # Whoever listens to this signal has configured logging, and Celery leaves it alone.

@@ -4,19 +4,22 @@ own thread.
 All of it reads the database and nothing else, so it goes on when the broker is away from the start.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from app.migrations.versioning import is_current
-from app.services import admission, housekeeping, inspections, queues, scheduling
+from app.services import admission, housekeeping, inspections, queues, scheduling, webhook_deliveries
 from app.services.leftovers import Sweep
 from app.services.reading import reading_rules
 from app.services.reaping import Reaper
+from app.services.retention import rules as retention
 from app.services.scheduling import Dispatched
 from app.services.seats import PlannerSeat, own_identity
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.celery_app import Runtime
+from tasks.delivering import Deliverer
 from tasks.inspecting import Inspector, looking_of
 from tasks.loops import Loop
 from tasks.mirror import Mirror
@@ -27,6 +30,9 @@ BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
 HOUSEKEEPING_SECONDS = 600.0
 SWEEP_SECONDS = 60.0
+RETENTION_SECONDS = 3600.0
+
+logger = logging.getLogger(__name__)
 
 
 class Coordination:
@@ -49,6 +55,7 @@ class Coordination:
         # By itself: files are looked at, and a slow disk must not hold up the planner.
         self._admission = Loop("admission", self._admit, poll)
         self._inspector = Inspector(runtime, name)
+        self._deliverer = Deliverer(runtime)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops = [
             self._planner,
@@ -57,6 +64,7 @@ class Coordination:
             Loop("mirror", self._show, poll),
             Loop("signs of life", self._beat, BEAT_SECONDS),
             Loop("sweep", self._sweep, SWEEP_SECONDS),  # by itself: a storage far away must not hold up the reaper
+            Loop("retention", self._prune, BEAT_SECONDS),
         ]
 
     def start(self) -> None:
@@ -64,7 +72,7 @@ class Coordination:
         self._gate.start()
 
     def stop(self) -> None:
-        loops: list[Loop | Inspector] = [self._gate, *self._loops, self._inspector]
+        loops: list[Loop | Inspector | Deliverer] = [self._gate, *self._loops, self._inspector, self._deliverer]
         for loop in loops:
             loop.stop()
         for loop in loops:
@@ -77,6 +85,7 @@ class Coordination:
             for loop in self._loops:
                 loop.start()
             self._inspector.start()
+            self._deliverer.start()
 
     def _go_on(self) -> None:
         """With a job that was let in, or handed to an inspection."""
@@ -115,10 +124,20 @@ class Coordination:
             housekeeping.drop_old_replies(self._runtime.database)
             housekeeping.drop_dead_coordinators(self._runtime.database)
             inspections.drop_old(self._runtime.database)
+            kept_days = self._runtime.settings.webhook.kept_days
+            webhook_deliveries.drop_old(self._runtime.database, kept_days=kept_days)
 
     def _sweep(self) -> None:
         if self._seat.is_mine:
             self._leftovers.go_on()
+
+    def _prune(self) -> None:
+        settings = self._runtime.settings
+        wanted = settings.retention.enabled and self._seat.is_mine
+        if wanted and self._is_due("retention", RETENTION_SECONDS, time.monotonic()):
+            for rule, pruned in retention.prune(self._runtime.database, settings, actor=self._name):
+                if pruned.count:
+                    logger.info("%s thrown away: %d, because of %s", rule.what, pruned.count, rule.variable or "age")
 
     def _show(self) -> None:
         if self._seat.is_mine:

@@ -4,18 +4,23 @@ import os
 import sys
 
 from celery import Celery
+from flower import urls
 
+from config.privacy import hide_from_same_user
 from config.queues import celery_config
 from config.settings import Settings, SettingsError, load_settings
+from tasks.flower_pages import JobPages
 
 
 def main() -> None:
+    hide_from_same_user()
     try:
         settings = load_settings()
         config = celery_config(settings)
         os.environ["FLOWER_BASIC_AUTH"] = login(settings)  # as an option everybody could see it in the process list
     except SettingsError as error:
         sys.exit(str(error))
+    urls.settings["template_loader"] = JobPages(urls.settings["template_path"])
     celery = Celery("trainyard")
     celery.conf.update(config)
     flower = settings.flower

@@ -7,10 +7,11 @@ from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.domain.job_state import HELD, JobState
-from app.models import Attempt, Checkpoint, Device, Job, Lease, Node, Project, Queue, Reservation
+from app.models import Attempt, Checkpoint, Device, Job, Lease, Node, Project, Queue, Reservation, Webhook
 from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT
 from app.models.queue import DEFAULT_QUEUE
+from app.security.secrets import SecretBox
 
 _DOCUMENT: dict[str, Any] = {
     "name": "tiny-sft",
@@ -121,6 +122,24 @@ def make_attempt(
         session.add(Reservation(node=node.name, device_index=index, job_id=job.id, attempt=job.attempt))
     session.flush()
     return lease
+
+
+def make_webhook(session: Session, *, secret: str = "s" * 16, key: str = "", **columns: Any) -> Webhook:
+    """A webhook for all events of the default project, its secret sealed with ``key`` where one is given."""
+    values: dict[str, Any] = {
+        "id": new_id("whk"),
+        "project": DEFAULT_PROJECT,
+        "url": "https://receiver.example/hook",
+        "event_types": [],
+        "sealed_secret": SecretBox(key).seal({"secret": secret}) if key else "",
+        **columns,
+    }
+    make_project(session, values["project"])
+    session.flush()
+    webhook = Webhook(**values)
+    session.add(webhook)
+    session.flush()
+    return webhook
 
 
 def make_checkpoint(session: Session, job: Job, *, step: int = 10, **columns: Any) -> Checkpoint:

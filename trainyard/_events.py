@@ -4,14 +4,18 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
-from trainyard._http import ApiError, Unreachable
+from trainyard._errors import ApiError, Unreachable
 
 DONE = "[DONE]"
+COMMENT = ":"  # in the place of an event's name; no server can name one so
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
+# The server sends at least a comment every 15 s.
+SILENCE_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
@@ -22,42 +26,70 @@ class StreamEvent:
     data: Any
 
 
-Connect = Callable[[str], IO[bytes]]  # takes the last id that was seen, "" at first
+Connect = Callable[[str], AbstractContextManager[Iterable[bytes]]]  # takes the last id that was seen, "" at first
 
 
 def follow(connect: Connect, *, last_id: str = "", patience_seconds: float = 60.0) -> Iterator[StreamEvent]:
     """Events until the server says that all is sent.
 
     A connection that breaks is made again and continues after the last event; Unreachable is raised after
-    ``patience_seconds`` without a single event, ApiError at once when the server refuses.
+    ``patience_seconds`` without a sign of life, ApiError at once when the server refuses.
     """
-    pause, quiet_since = FIRST_PAUSE_SECONDS, time.monotonic()
+    life = _Life(patience_seconds)
     while True:
         try:
-            with connect(last_id) as response:
-                for name, event_id, text in parse(response):
-                    if text == DONE:
-                        return
-                    if name == "error":
-                        raise Unreachable(_message(text))
-                    last_id = event_id or last_id
-                    pause, quiet_since = FIRST_PAUSE_SECONDS, time.monotonic()
-                    yield StreamEvent(last_id, json.loads(text))
-            failure: Exception = Unreachable("the stream ended before its end was told")
-        except ApiError as error:
-            if error.status < 500:
-                raise
-            failure = error
-        except (Unreachable, OSError, http.client.HTTPException) as error:
-            failure = error
-        if time.monotonic() - quiet_since > patience_seconds:
-            raise Unreachable(f"the stream broke and could not be continued: {failure}") from failure
-        time.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            for event in _connection(connect, last_id, life):
+                last_id = event.id
+                yield event
+                life.sign()  # whoever took it may have taken its time
+        except (ApiError, Unreachable, OSError, http.client.HTTPException) as error:
+            time.sleep(life.pause(error))
+        else:
+            return
+
+
+def _connection(connect: Connect, last_id: str, life: "_Life") -> Iterator[StreamEvent]:
+    """The events of one connection; raises unless all is sent."""
+    with connect(last_id) as response:
+        for number, (name, event_id, text) in enumerate(parse(response)):
+            if text == DONE:
+                return
+            if name == "error":
+                raise Unreachable(_message(text))
+            # The first comment only opens a stream; whoever sends a later one has something to stream.
+            if name != COMMENT or number > 0:
+                life.sign()
+            if name != COMMENT:
+                last_id = event_id or last_id
+                yield StreamEvent(last_id, json.loads(text))
+    raise Unreachable("the stream ended before its end was told")
+
+
+class _Life:
+    """Since when nothing was heard of a stream, and how long to wait before it is asked for again."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
+        self.sign()
+
+    def sign(self) -> None:
+        self._heard_at, self._pause = time.monotonic(), FIRST_PAUSE_SECONDS
+
+    def pause(self, error: Exception) -> float:
+        """Raises the error, or that it lasts too long."""
+        seconds = self._pause
+        if isinstance(error, ApiError):
+            if error.status < 500 and (error.status != 429 or error.retry_after is None):
+                raise error
+            seconds = max(seconds, error.retry_after or 0.0)
+        if time.monotonic() + seconds - self._heard_at > self._patience_seconds:
+            raise Unreachable(f"the stream broke and could not be continued: {error}") from error
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        return seconds
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, str, str]]:
-    """(event name, id, data) of each complete event; comments are skipped, an unfinished event is dropped."""
+    """(event name, id, data) of each complete event, and of each comment; an unfinished event is dropped."""
     name, event_id = "", ""
     data: list[str] = []
     for raw in lines:
@@ -69,7 +101,9 @@ def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, str, str]]:
             continue
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
-        if field == "data":
+        if not field:
+            yield COMMENT, "", value
+        elif field == "data":
             data.append(value)
         elif field == "id":
             event_id = value

@@ -1,4 +1,4 @@
-"""A typed HTTP client for Trainyard, by the standard library alone.
+"""A typed HTTP client for Trainyard, by the standard library alone; docs/client.md shows how it is used.
 
     from trainyard.client import Client
 
@@ -8,81 +8,75 @@
         print(event.data)
     print(client.wait(job_id).status)
 
-A refusal is raised as ApiError with ``code``, ``message`` and ``details``, a server that is away as Unreachable.
+A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a server that is away as Unreachable.
 """
 
+import http.client
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
-from trainyard._events import StreamEvent, follow
-from trainyard._http import ApiError, ClientError, Transport, Unreachable, quote
+from trainyard import records
+from trainyard._calls import Calls, Patience, Tries, given, query_of
+from trainyard._downloads import download
+from trainyard._errors import (
+    ApiError,
+    BrokenContent,
+    ClientError,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    ServerError,
+    Unauthenticated,
+    Unavailable,
+    Unreachable,
+)
+from trainyard._events import SILENCE_SECONDS, StreamEvent, follow
+from trainyard._http import Query, Transport, quote
+from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
+from trainyard.records import TERMINAL, Job, Submitted
 
-__all__ = ["ApiError", "Client", "ClientError", "Job", "StreamEvent", "Submitted", "Unreachable"]
+__all__ = [
+    "IMPATIENT", "TERMINAL", "ApiError", "BrokenContent", "Client", "ClientError", "Conflict", "Forbidden",
+    "InvalidRequest", "Job", "LimitExceeded", "NotFound", "Patience", "ServerError", "StreamEvent", "Submitted",
+    "Unauthenticated", "Unavailable", "Unreachable",
+]  # fmt: skip
 
-Record = dict[str, Any]
-Records = list[Record]
-Query = list[tuple[str, Any]]
-
-TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"})
-# The server sends at least a comment every 15 s.
-STREAM_SILENCE_SECONDS = 40.0
-SUBMIT_TRIES = 3
-PATIENCE_SECONDS = 60.0
-# Too many requests, and not ready yet: with a time after which to ask again.
-BUSY = (429, 503)
 TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """The answer to a submission."""
-
-    job_id: str
-    status: str
-    message: str = ""
-    estimated_wait_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job as the server tells it; ``data`` holds everything, the other fields what most programs ask for."""
-
-    job_id: str
-    name: str
-    status: str
-    progress: float = 0.0
-    current_step: int = 0
-    total_steps: int | None = None
-    eta_seconds: float | None = None
-    elapsed_seconds: float = 0.0
-    attempt: int = 0
-    latest_metrics: Mapping[str, Any] = field(default_factory=dict)
-    pending_reason: str = ""
-    requested: str | None = None
-    error_type: str | None = None
-    error_message: str | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_terminal(self) -> bool:
-        return self.status in TERMINAL
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "Job":
-        names = cls.__dataclass_fields__.keys() - {"data"}
-        known = {name: data[name] for name in names if data.get(name) is not None}
-        return cls(**{"name": "", "status": "", **known}, data=data)
+IMPATIENT = Patience(tries=1, seconds=0.0)
+WAIT_PATIENCE = Patience(tries=1_000_000, seconds=60.0)  # a job runs on, whoever is away for a minute
 
 
 class Client:
-    """Speaks to one server with one key; safe to use from several threads."""
+    """Speaks to one server with one key; safe to use from several threads.
 
-    def __init__(self, url: str, key: str = "", *, timeout_seconds: float = 30.0) -> None:
-        self._http = Transport(url, key, timeout_seconds)
+    ``project`` is for a key that sees several: it acts in that one. ``patience`` says how often a request is tried
+    again when the connection breaks, and how long a busy server is waited for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        project: str = "",
+        timeout_seconds: float = 30.0,
+        patience: Patience = Patience(),  # noqa: B008 – a frozen value
+    ) -> None:
+        self._http = Transport(url, key, timeout_seconds, project=project)
+        self._calls = Calls(self._http, patience)
+        self.queues = Queues(self._calls)
+        self.nodes = Nodes(self._calls)
+        self.projects = Projects(self._calls)
+        self.keys = Keys(self._calls)
+        self.audit = Audit(self._calls)
+        self.webhooks = Webhooks(self._calls)
+        self.data = Data(self._calls)
 
     @property
     def url(self) -> str:
@@ -97,39 +91,54 @@ class Client:
 
         ``tokens`` open the user's own storage: those of ``TOKEN_HEADERS``.
         """
-        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        headers |= {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}
-        patience = _Patience()
-        tries_left = SUBMIT_TRIES
-        while True:
-            try:
-                return _submitted(self._http.json("POST", "/v1/jobs", body=document, headers=headers))
-            except (Unreachable, ApiError) as error:
-                tries_left -= isinstance(error, Unreachable)
-                if not tries_left:
-                    raise
-                time.sleep(patience.pause(error, 0.5))
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4()), **_forwarded(tokens)}
+        return Submitted.of(self._calls.record("POST", "/v1/jobs", body=document, headers=headers))
 
-    def check(self, document: Mapping[str, Any]) -> Record:
+    def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
         """Everything that submitting would check, without submitting: the plan and the warnings."""
-        return self._dict("POST", "/v1/jobs", query=[("dry_run", "true")], body=document)
+        query, headers = query_of(dry_run="true"), _forwarded(tokens)
+        return cast(
+            "records.DryRun", self._calls.record("POST", "/v1/jobs", query=query, body=document, headers=headers)
+        )
 
-    def get(self, job_id: str) -> Job:
-        return Job.of(self._dict("GET", _job(job_id)))
+    def get(self, job_id: str, *, patience: Patience | None = None) -> Job:
+        """``patience`` other than the client's own, ``IMPATIENT`` for whoever asks again and again by itself."""
+        return Job.of(Calls(self._http, patience or self._calls.patience).record("GET", _job(job_id)))
 
     def list(
         self,
         *,
         status: Iterable[str] = (),
         labels: Mapping[str, str] | None = None,
+        created_after: datetime | str = "",
+        created_before: datetime | str = "",
         order_by: str = "",
         **filters: str,
     ) -> Iterator[Job]:
-        """Jobs that match all filters (``queue``, ``name``, ``framework`` …), newest first, page after page."""
-        query: Query = [("status", one) for one in status]
-        query += [(f"labels.{name}", value) for name, value in (labels or {}).items()]
-        query += [("order_by", order_by), ("page_size", 100), *filters.items()]
-        return (Job.of(item) for item in self._items("/v1/jobs", "jobs", query))
+        """Jobs that match all filters, newest first, page after page.
+
+        ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
+        ``parent_job_id``.
+        """
+        query = [*query_of(status=list(status), **{f"labels.{name}": value for name, value in (labels or {}).items()})]
+        query += query_of(created_after=created_after, created_before=created_before, order_by=order_by, **filters)
+        return map(Job.of, self._calls.pages("/v1/jobs", "jobs", query))
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        priority: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        preemptible: bool | None = None,
+    ) -> Job:
+        """Of a job that has not ended; ``labels`` replace all it had."""
+        body = given(priority=priority, labels=labels, preemptible=preemptible)
+        return Job.of(self._calls.record("PATCH", _job(job_id), body=body))
+
+    def delete(self, job_id: str, *, artifacts: bool = False) -> None:
+        """Of a job that has ended; with ``artifacts`` its files go too."""
+        self._calls.send("DELETE", _job(job_id), query=query_of(artifacts="true" if artifacts else ""))
 
     def cancel(self, job_id: str, *, reason: str = "") -> Job:
         return self._verb(job_id, "cancel", {"reason": reason})
@@ -153,72 +162,82 @@ class Client:
 
         A server that is away or busy for up to a minute is waited for.
         """
-        deadline = time.monotonic() + timeout_seconds
-        patience = _Patience()
+        deadline, tries = time.monotonic() + timeout_seconds, Tries(WAIT_PATIENCE)
         while True:
             try:
-                job = self.get(job_id)
+                job = self.get(job_id, patience=IMPATIENT)
                 if job.is_terminal:
                     return job
-                patience = _Patience()
-                pause = poll_seconds
+                pause, tries = poll_seconds, Tries(WAIT_PATIENCE)
             except (Unreachable, ApiError) as error:
-                pause = patience.pause(error, poll_seconds)
+                pause = tries.pause(error, least_seconds=poll_seconds)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s")
             time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + poll_seconds))
 
     # What a job tells
 
-    def events(self, job_id: str) -> Iterator[Record]:
-        return self._items(f"{_job(job_id)}/events", "events", [("page_size", 100)])
+    def events(self, job_id: str) -> Iterator[records.Event]:
+        """Its history, oldest first."""
+        return cast("Iterator[records.Event]", self._calls.pages(f"{_job(job_id)}/events", "events"))
 
-    def metrics(self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None) -> Record:
-        query = [("names", ",".join(names)), ("since_step", since_step)]
-        return self._dict("GET", f"{_job(job_id)}/metrics", query=query)
+    def metrics(
+        self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None, max_points: int | None = None
+    ) -> records.Metrics:
+        query = query_of(names=",".join(names), since_step=since_step, max_points=max_points)
+        return cast("records.Metrics", self._calls.record("GET", f"{_job(job_id)}/metrics", query=query))
 
-    def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> Records:
-        query = [("tail", tail), ("follow", "false"), ("rank", rank)]
-        return list(self._dict("GET", f"{_job(job_id)}/logs", query=query)["lines"])
+    def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> records.LogLines:
+        query = query_of(tail=tail, follow="false", rank=rank)
+        return cast("records.LogLines", self._calls.record("GET", f"{_job(job_id)}/logs", query=query)["lines"])
 
     def follow_events(self, job_id: str, *, last_id: str = "") -> Iterator[StreamEvent]:
+        """The history and what is added to it, until the job has ended."""
         return self._stream(f"{_job(job_id)}/events", [], last_id)
 
-    def follow_metrics(self, job_id: str, *, last_id: str = "") -> Iterator[StreamEvent]:
-        return self._stream(f"{_job(job_id)}/metrics/stream", [], last_id)
+    def follow_metrics(self, job_id: str, *, names: Iterable[str] = (), last_id: str = "") -> Iterator[StreamEvent]:
+        return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(names)), last_id)
 
     def follow_logs(
         self, job_id: str, *, tail: int | None = None, rank: int | None = None, last_id: str = ""
     ) -> Iterator[StreamEvent]:
-        query = [("follow", "true"), ("tail", tail), ("rank", rank)]
-        return self._stream(f"{_job(job_id)}/logs", query, last_id)
+        return self._stream(f"{_job(job_id)}/logs", query_of(follow="true", tail=tail, rank=rank), last_id)
 
-    def checkpoints(self, job_id: str) -> Records:
-        return list(self._dict("GET", f"{_job(job_id)}/checkpoints")["checkpoints"])
+    def checkpoints(self, job_id: str) -> records.Checkpoints:
+        return cast("records.Checkpoints", self._calls.record("GET", f"{_job(job_id)}/checkpoints")["checkpoints"])
 
-    def attempts(self, job_id: str) -> Records:
-        return list(self._dict("GET", f"{_job(job_id)}/attempts")["attempts"])
+    def attempts(self, job_id: str) -> records.Attempts:
+        return cast("records.Attempts", self._calls.record("GET", f"{_job(job_id)}/attempts")["attempts"])
 
-    def report(self, job_id: str) -> Record:
-        return self._dict("GET", f"{_job(job_id)}/report")
+    def report(self, job_id: str) -> records.Report:
+        """After the end: model hash, final metrics, compute time. Raises NotFound until then."""
+        return cast("records.Report", self._calls.record("GET", f"{_job(job_id)}/report"))
 
-    def artifacts(self, job_id: str) -> Records:
-        return list(self._dict("GET", f"{_job(job_id)}/artifacts")["artifacts"])
+    def artifacts(self, job_id: str, *, kind: str = "") -> records.Artifacts:
+        """The files of the model; ``kind`` ``tensorboard`` or ``all`` says which others."""
+        path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
+        return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 
     def download(self, job_id: str, path: str, to: Path) -> Path:
-        """Save one artifact as the file ``to``; the file appears when it is complete."""
-        url = f"{_job(job_id)}/artifacts/" + "/".join(quote(part) for part in path.split("/"))
-        unfinished = to.with_name(to.name + ".part")
-        self._http.save(url, unfinished)
-        return unfinished.rename(to)
+        """Save one artifact as the file ``to``, which appears when it is complete and its hash is right.
 
-    # The cluster
+        What was cut off goes on where it was, also in a later call.
+        """
+        return download(self._calls, f"{_job(job_id)}/artifacts/" + "/".join(map(quote, path.split("/"))), to)
 
-    def nodes(self) -> Records:
-        return list(self._items("/v1/nodes", "nodes", [("page_size", 100)]))
+    # The rest
 
-    def queue(self) -> Records:
-        return list(self._items("/v1/queue", "entries", [("page_size", 100)]))
+    def cluster(self) -> dict[str, Any]:
+        """Nodes and jobs by state, devices by type, queues, coordinators."""
+        return self._calls.record("GET", "/v1/cluster")
+
+    def training_types(self) -> records.TrainingTypes:
+        """What can be trained, with every hyperparameter."""
+        return cast("records.TrainingTypes", self._calls.record("GET", "/v1/training-types")["training_types"])
+
+    def error_types(self) -> records.ErrorTypes:
+        """Why jobs fail."""
+        return cast("records.ErrorTypes", self._calls.record("GET", "/v1/error-types")["error_types"])
 
     def is_ready(self) -> bool:
         """Whether database, broker and a coordinator are there."""
@@ -228,54 +247,22 @@ class Client:
             return False
         return True
 
-    def _dict(self, method: str, path: str, **request: Any) -> Record:
-        return dict(self._http.json(method, path, **request))
-
     def _verb(self, job_id: str, verb: str, body: Mapping[str, Any]) -> Job:
-        return Job.of(self._dict("POST", f"{_job(job_id)}/{verb}", body=body))
-
-    def _items(self, path: str, name: str, query: Query) -> Iterator[Record]:
-        token = ""
-        while True:
-            page = self._dict("GET", path, query=[*query, ("page_token", token)])
-            yield from page[name]
-            token = page.get("next_page_token") or ""
-            if not token:
-                return
+        return Job.of(self._calls.record("POST", f"{_job(job_id)}/{verb}", body=body))
 
     def _stream(self, path: str, query: Query, last_id: str) -> Iterator[StreamEvent]:
-        def connect(after: str) -> IO[bytes]:
+        asked = list(query)
+
+        def connect(after: str) -> http.client.HTTPResponse:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
-            return self._http.open("GET", path, query=query, headers=headers, timeout_seconds=STREAM_SILENCE_SECONDS)
+            return self._http.open("GET", path, query=asked, headers=headers, timeout_seconds=SILENCE_SECONDS)
 
-        return follow(connect, last_id=last_id)
-
-
-class _Patience:
-    """How long a server that can't answer now is waited for, counted from its last answer."""
-
-    def __init__(self) -> None:
-        self._ends_at = time.monotonic() + PATIENCE_SECONDS
-
-    def pause(self, error: ClientError, seconds: float) -> float:
-        """How long to wait before asking again; raises the error when that is of no use, or no longer."""
-        if isinstance(error, ApiError):
-            if error.status not in BUSY or error.retry_after is None:
-                raise error
-            seconds = max(seconds, float(error.retry_after))
-        if time.monotonic() + seconds > self._ends_at:
-            raise error
-        return seconds
+        return follow(connect, last_id=last_id, patience_seconds=self._calls.patience.seconds)
 
 
 def _job(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id)}"
 
 
-def _submitted(data: Mapping[str, Any]) -> Submitted:
-    return Submitted(
-        data["job_id"],
-        data["status"],
-        data.get("message") or "",
-        estimated_wait_seconds=data.get("estimated_wait_seconds"),
-    )
+def _forwarded(tokens: Mapping[str, str] | None) -> dict[str, str]:
+    return {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}

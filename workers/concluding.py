@@ -14,6 +14,7 @@ from app.extensions import Database
 from app.services import attempts
 from app.services.attempts import Outcome, Work
 from app.storage.storage import Storage
+from config.redaction import Redaction
 from config.settings import Settings
 from workers.checkpoint_store import CheckpointStore
 from workers.database_errors import passes
@@ -58,6 +59,7 @@ class Attempt:
     loop: MainLoop
     lost: Callable[[], bool]
     began: float
+    redaction: Redaction
 
 
 def conclude(attempt: Attempt) -> JobState:
@@ -141,9 +143,9 @@ def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
     return Outcome(
         kind=verdict.kind,
         cause=verdict.cause,
-        # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable.
-        message=clean_text(verdict.message),
-        stack=clean_text(verdict.stack),
+        # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
+        message=clean_text(attempt.redaction(verdict.message)),
+        stack=clean_text(attempt.redaction(verdict.stack)),
         exit_code=verdict.exit_code,
         related_task=verdict.related_task,
         end_step=attempt.ranks.last_step if result is None or result.step is None else result.step,

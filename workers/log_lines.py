@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from config.redaction import Redaction
+
 MAX_LINE_BYTES = 16 * 1024
 CUT_MARK = " … [trainyard: line cut at 16 KiB]"
 # What one rank may write on average, with room for a burst: far above any training's, far below a flood.
@@ -95,9 +97,12 @@ class FloodGate:
 
 
 class LogNumbering:
-    """Turns the output of all ranks of an attempt into numbered lines."""
+    """Turns the output of all ranks of an attempt into numbered lines, without the secrets in them."""
 
-    def __init__(self, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, ranks: int, clock: Callable[[], float] = time.monotonic, *, redaction: Redaction | None = None
+    ) -> None:
+        self._redaction = redaction or Redaction()
         self._splitters = [LineSplitter() for _ in range(ranks)]
         self._gates = [FloodGate(clock) for _ in range(ranks)]
         self._held_back: list[deque[str]] = [deque(maxlen=LAST_LINES_KEPT) for _ in range(ranks)]
@@ -129,7 +134,12 @@ class LogNumbering:
 
     def _line(self, rank: int, text: str) -> LogLine:
         self._last += 1
-        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=text)
+        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=self._shown(text))
+
+    def _shown(self, text: str) -> str:
+        if not text.endswith(CUT_MARK):
+            return self._redaction(text)
+        return self._redaction.of_cut(text.removesuffix(CUT_MARK)) + CUT_MARK
 
     def _notice(self, rank: int, *, kept: int = 0) -> list[LogLine]:
         dropped = self._gates[rank].take_dropped() - kept

@@ -1,7 +1,7 @@
 """Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from app.models import Job
 from app.services.attempts import Work
 from app.services.reading import reading_rules
 from app.storage.storage import Storage
+from config.redaction import Redaction
 from config.settings import Settings
 from workers.failures import AttemptFailed
 from workers.fetching.uris import shown
@@ -35,12 +36,19 @@ class Prepared:
 
     plan: LaunchPlan
     start: StartPoint
+    redaction: Redaction = field(default_factory=Redaction)  # knows the job's secrets
 
 
-def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory) -> Prepared:
-    """Find and check everything, and write spec.json. Raises AttemptFailed with the precise cause."""
-    check_output(settings, work)  # first: it is quick, and what is fetched next may not be
+def prepare(
+    settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
+) -> Prepared:
+    """Find and check everything, and write spec.json. Raises AttemptFailed with the precise cause.
+
+    What the job's secrets are is added to ``redaction`` before anything could tell them.
+    """
     secrets = opened_secrets(settings, work.sealed_secrets)
+    redaction.add(secrets.values())
+    check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources = find_sources(library, work.framework, work.spec)
     start = choose_start(storage, work.resume, run.path / "resume")
@@ -64,7 +72,7 @@ def prepare(settings: Settings, db: Database, storage: Storage, work: Work, run:
         sandbox=choose_sandbox(settings.node.sandbox),
         job_environment=job_environment(work.spec, secrets),
     )
-    return Prepared(plan=plan, start=start)
+    return Prepared(plan=plan, start=start, redaction=redaction)
 
 
 def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
@@ -40,6 +41,7 @@ def main() -> int:
     if arguments.die_with:
         die_with_parent(arguments.die_with)
     adopt_orphans()
+    _leave_no_core_dumps()
     agent = RankAgent(spec, Path(arguments.spec), log_fds, control)
     try:
         return agent.run()
@@ -236,6 +238,12 @@ def _visible_devices(spec: Mapping[str, Any]) -> str:
     """
     gpus = spec.get("device_uuids") or spec["device_indices"]
     return ",".join(map(str, gpus)) if spec["device_type"] == "cuda" else ""
+
+
+def _leave_no_core_dumps() -> None:
+    """The memory of a rank that crashes holds the job's secrets; a script that wants its core raises the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 @contextlib.contextmanager

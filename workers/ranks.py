@@ -26,7 +26,7 @@ from workers.main_loop import MainLoop
 from workers.metric_backlog import MAX_NAMES, MetricNames
 from workers.outcomes import Sightings
 from workers.preparing import Prepared
-from workers.reports import Note, PhaseChange, Reporter
+from workers.reports import Note, PhaseChange, Reporter, SavesOnRequest
 from workers.run_directory import RunDirectory
 from workers.usage import GPU_UTILIZATION
 
@@ -75,6 +75,7 @@ class Ranks:
         self._metric_names = MetricNames()
         self._world_size = 0
         self._heard_out = False
+        self._told_saving: bool | None = None
         self.last_step = 0
         self.final_metrics: dict[str, float] = {}
         self.ended = False
@@ -89,7 +90,7 @@ class Ranks:
         self._server = ChannelServer(
             self._run.channel, self._loop, self._hear, max_connections=connections_for(self._world_size)
         )
-        self._numbering = LogNumbering(self._world_size)
+        self._numbering = LogNumbering(self._world_size, redaction=prepared.redaction)
         self._oom_kills_before = oom_kills()
         self._launched = launched = launch(plan)
         self._loop.watch(launched.control, self._hear_agent)
@@ -222,6 +223,14 @@ class Ranks:
         for command in self._pending if not connection.greeted else []:
             connection.send(command)
         connection.greeted = True
+        self._tell_whether_it_saves()
+
+    def _tell_whether_it_saves(self) -> None:
+        """At most twice an attempt, first no and then yes: a rank may say hello a thousand times a second."""
+        leader = self._leader()
+        if leader is not None and self._told_saving is not True and leader.can_checkpoint is not self._told_saving:
+            self._told_saving = leader.can_checkpoint
+            self._reporter.add(SavesOnRequest(leader.can_checkpoint))
 
     def _take_from_leader(self, report: messages.Report) -> None:
         if isinstance(report, messages.Phase):

@@ -18,6 +18,7 @@ from app.extensions import Database
 from app.services import attempts, checkpoints, lifecycle, metric_summaries, telemetry
 from app.services.attempts import Work
 from app.services.telemetry import MetricPoint, Progress
+from config.redaction import Redaction
 from workers.allowance import Allowance
 from workers.database_errors import passes
 from workers.messages import clean_text
@@ -55,13 +56,23 @@ class PhaseChange:
     start_step: int | None = None
 
 
-Item = PhaseChange | Note
+@dataclass(frozen=True)
+class SavesOnRequest:
+    """Whether the script does, as it has said."""
+
+    can: bool
+
+
+Item = PhaseChange | Note | SavesOnRequest
 
 
 class Reporter:
     """Takes reports from the supervisor's loop, writes them on a thread; ``on_lost`` hears of a stale token."""
 
-    def __init__(self, db: Database, work: Work, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, db: Database, work: Work, on_lost: Callable[[str], None], redaction: Redaction | None = None
+    ) -> None:
+        self._redaction = redaction or Redaction()
         self._db = db
         self._work = work
         self._on_lost = on_lost
@@ -213,6 +224,9 @@ class Reporter:
         if isinstance(item, Note):
             self._write_note(item)
             return
+        if isinstance(item, SavesOnRequest):
+            attempts.note_can_checkpoint(self._db, self._work, can=item.can)
+            return
         for _ in range(PHASE_RETRIES):
             try:
                 attempts.enter_phase(self._db, self._work, item.to, start_step=item.start_step)
@@ -237,8 +251,8 @@ class Reporter:
                 note.kind,
                 actor=work.actor,
                 reason=note.reason,
-                message=clean_text(note.message, MAX_NOTE),
-                data={"attempt": work.attempt, **_clean(note.data)},
+                message=clean_text(self._redaction(note.message), MAX_NOTE),
+                data={"attempt": work.attempt, **_clean(note.data, self._redaction)},
             )
 
     def _has_something(self) -> bool:
@@ -257,6 +271,7 @@ class Reporter:
         self._on_lost(reason)
 
 
-def _clean(data: dict[str, Any]) -> dict[str, Any]:
-    """What ranks named may hold what no database takes."""
-    return {key: clean_text(value, MAX_NOTE) if isinstance(value, str) else value for key, value in data.items()}
+def _clean(data: dict[str, Any], redaction: Redaction) -> dict[str, Any]:
+    """What ranks named may hold what no database takes, or nobody may read."""
+    texts = {key: clean_text(redaction(value), MAX_NOTE) for key, value in data.items() if isinstance(value, str)}
+    return data | texts

@@ -22,7 +22,8 @@ from app.services import artifacts, attempts, leases
 from app.services.attempts import Work
 from app.services.leases import Wishes
 from app.storage.storage import Storage
-from config.logging import configure_logging
+from config.logging import configure_logging, log_crashes
+from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 from workers import processes
 from workers.checkpoint_store import CheckpointStore
@@ -61,13 +62,16 @@ def main() -> int:
     arguments = _arguments()
     settings = load_settings()
     # Not a logging context: threads start with an empty one.
-    configure_logging(settings.log.level, process=f"supervisor {arguments.job}/{arguments.attempt}")
+    redaction = Redaction(secrets_of(settings))
+    process = f"supervisor {arguments.job}/{arguments.attempt}"
+    configure_logging(settings.log.level, process=process, redaction=redaction)
+    log_crashes()
     processes.hide_from_same_user()
     processes.adopt_orphans()
     db = _database(settings)
     try:
         work = _register(db, arguments.job, arguments.attempt)
-        return Supervisor(settings, db, work, began, metric_names=_metric_names(db, work)).run()
+        return Supervisor(settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work)).run()
     except (LeaseLost, NotFound) as error:
         log.warning("nothing to do: %s", error)
         return EXIT_LOST
@@ -82,12 +86,11 @@ class Supervisor:
     """The life of one attempt; everything but the database work of its threads happens on the main thread."""
 
     def __init__(
-        self, settings: Settings, db: Database, work: Work, began: float, *, metric_names: Sequence[str] = ()
-    ) -> None:
-        self._settings = settings
-        self._db = db
-        self._work = work
-        self._began = began
+        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
+        metric_names: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._settings, self._db, self._work, self._began = settings, db, work, began
+        self._redaction = redaction or Redaction()
         self._metric_names = metric_names
         self._loop = MainLoop()
         self._storage = Storage(settings.storage.url)
@@ -106,7 +109,7 @@ class Supervisor:
             on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)),
             on_lost=self._lose,
         )
-        self._reporter = Reporter(db, work, self._lose)
+        self._reporter = Reporter(db, work, self._lose, redaction)
         self._logs = LogStore(self._storage, work.job_id, work.attempt)
         self._events = EventStore(
             self._storage, work.job_id, work.attempt,
@@ -162,7 +165,7 @@ class Supervisor:
     def _prepare(self) -> None:
         """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
         try:
-            prepared = prepare(self._settings, self._db, self._storage, self._work, self._run)
+            prepared = prepare(self._settings, self._db, self._storage, self._work, self._run, self._redaction)
             for rejected in prepared.start.rejected:
                 self._reporter.add(
                     Note(
@@ -235,7 +238,7 @@ class Supervisor:
                     settings=self._settings, db=self._db, storage=self._storage, work=self._work, run=self._run,
                     seen=self._seen, ranks=self._ranks, reporter=self._reporter, checkpoints=self._checkpoints,
                     logs=self._logs, events=self._events, renewal=self._renewal, loop=self._loop,
-                    lost=lambda: self._lost, began=self._began,
+                    lost=lambda: self._lost, began=self._began, redaction=self._redaction,
                 )
             )  # fmt: skip
             log.info("the attempt has ended, the job is %s", state)

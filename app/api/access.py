@@ -9,8 +9,8 @@ from app.api.envelope import Reply
 from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.api.pagination import page_data, page_request
-from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema
-from app.schemas.projects import ProjectQuerySchema, ProjectSchema
+from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
+from app.schemas.projects import ChangeProjectSchema, CreateProjectSchema, ProjectQuerySchema, ProjectSchema
 from app.security.permissions import Permission, Role
 from app.services import keys, projects
 from app.services.keys import WantedKey
@@ -32,11 +32,28 @@ def list_keys(query: dict[str, Any]) -> dict[str, Any]:
 )  # fmt: skip
 def create_key(body: dict[str, Any]) -> Reply:
     wanted = WantedKey(**{**body, "role": Role(body["role"])})
-    base = base_path()
-    answering = Answering(
-        lambda _, new: Reply(_NEW_KEY.dump(new), 201, location=f"{base}/keys/{new.row.id}"), sealed=True
-    )
+    answering = _answering_with_key()
     keys.create_for(plane().db, plane().box, caller(), wanted, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/keys/<key_id>")
+@operation("Read an API key, without what it is worth", permission=Permission.MANAGE_KEYS, answer=KeySchema)
+def get_key(key_id: str) -> Any:
+    with plane().db.read() as session:
+        return _KEY.dump(keys.find(session, caller(), key_id))
+
+
+@blueprint.post("/keys/<key_id>/rotate")
+@operation(
+    "Put a new API key in place of another one", permission=Permission.MANAGE_KEYS, body=RotateKeySchema,
+    body_optional=True, answer=NewKeySchema, status=201,
+)  # fmt: skip
+def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
+    answering = _answering_with_key()
+    keys.rotate(
+        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], remember=answering
+    )  # fmt: skip
     return answering.reply
 
 
@@ -61,3 +78,36 @@ def list_projects(query: dict[str, Any]) -> dict[str, Any]:
 def get_project(name: str) -> Any:
     with plane().db.read() as session:
         return _PROJECT.dump(projects.visible(session, caller(), name))
+
+
+@blueprint.post("/projects")
+@operation(
+    "Make a project", permission=Permission.CLUSTER_ADMIN, body=CreateProjectSchema, answer=ProjectSchema, status=201
+)  # fmt: skip
+def create_project(body: dict[str, Any]) -> Reply:
+    base = base_path()
+    answering = Answering(
+        lambda _, project: Reply(_PROJECT.dump(project), 201, location=f"{base}/projects/{project.name}")
+    )
+    projects.create(plane().db, caller(), body["name"], description=body["description"], remember=answering)
+    return answering.reply
+
+
+@blueprint.patch("/projects/<name>")
+@operation(
+    "Change a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema
+)  # fmt: skip
+def change_project(name: str, body: dict[str, Any]) -> Any:
+    return _PROJECT.dump(projects.change(plane().db, caller(), name, body))
+
+
+@blueprint.delete("/projects/<name>")
+@operation("Delete a project without jobs, and its keys", permission=Permission.CLUSTER_ADMIN, status=204)
+def delete_project(name: str) -> Reply:
+    projects.delete(plane().db, caller(), name)
+    return Reply(None, 204)
+
+
+def _answering_with_key() -> Answering:
+    base = base_path()
+    return Answering(lambda _, new: Reply(_NEW_KEY.dump(new), 201, location=f"{base}/keys/{new.row.id}"), sealed=True)

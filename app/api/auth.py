@@ -2,10 +2,14 @@
 
 from flask import Flask, current_app, g, request
 
-from app.api.context import plane
+from app.api import denied
+from app.api.context import backend, plane
 from app.api.operation import operation_of
-from app.domain.errors import CredentialsInvalid, CredentialsMissing
-from app.services import keys
+from app.domain.errors import CredentialsInvalid, CredentialsMissing, LimitExceeded
+from app.security.permissions import Caller
+from app.services import keys, projects
+
+PROJECT_HEADER = "X-Project"
 
 
 def register(app: Flask) -> None:
@@ -13,13 +17,17 @@ def register(app: Flask) -> None:
 
 
 def authenticate() -> None:
-    """Puts the caller into the request's context. Raises Unauthenticated or Forbidden."""
+    """Puts the caller into the request's context. Raises Unauthenticated, LimitExceeded, NotFound or Forbidden."""
     if request.url_rule is None:
         return  # no such route: 404 and 405 tell nothing that the API description does not
     operation = operation_of(current_app.view_functions[request.url_rule.endpoint])
     if operation.permission is None:
         return
-    g.caller = keys.authenticate(plane().db, bearer_key())
+    g.caller = _known()
+    limit = "this key makes more requests than it may; wait as long as retry_after says"
+    backend().limits.requests_of_key.check(g.caller.key_id, message=limit)
+    if PROJECT_HEADER in request.headers:
+        g.caller = projects.enter(plane().db, g.caller, request.headers[PROJECT_HEADER].strip())
     g.caller.require(operation.permission)
 
 
@@ -31,3 +39,17 @@ def bearer_key() -> str:
     if scheme.lower() != "bearer":
         raise CredentialsInvalid("the header Authorization must be: Bearer <key>")
     return key.strip()
+
+
+def _known() -> Caller:
+    try:
+        return keys.authenticate(plane().db, bearer_key())
+    except CredentialsInvalid as error:
+        # A good key from the same address goes on: many callers may share one.
+        limit = "too many requests with wrong keys come from this address; wait as long as retry_after says"
+        try:
+            backend().limits.wrong_keys_of_address.check(f"address:{request.remote_addr}", message=limit)
+        except LimitExceeded:
+            denied.note(error)  # counted like the others, though it is answered differently
+            raise
+        raise

@@ -1,20 +1,32 @@
-"""Queues, the waiting line, and nodes."""
+"""Queues, the waiting line, nodes, and the cluster at a glance."""
 
 from typing import Any
 
 from flask import Blueprint
 
-from app.api.context import caller, plane
+from app.api.context import backend, base_path, caller, plane
+from app.api.envelope import Reply
+from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.api.pagination import page_data, page_request
 from app.models.base import utc_now
-from app.schemas.nodes import NodeQuerySchema, NodeSchema
-from app.schemas.queues import EntrySchema, LineQuerySchema, QueuesSchema
+from app.schemas.cluster import ClusterSchema
+from app.schemas.nodes import DrainedNodeSchema, DrainSchema, NoBodySchema, NodeQuerySchema, NodeSchema
+from app.schemas.queues import (
+    ChangeQueueSchema,
+    CreateQueueSchema,
+    EntrySchema,
+    LineQuerySchema,
+    QueueSchema,
+    QueuesSchema,
+)
 from app.security.permissions import Permission
-from app.services import node_lists, queues
+from app.services import cluster, node_lists, node_verbs, queues
+from app.services.readiness import failing_parts
 
 blueprint = Blueprint("cluster", __name__)
-_QUEUES, _ENTRY, _NODE = QueuesSchema(), EntrySchema(), NodeSchema()
+_QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), EntrySchema()
+_NODE, _DRAINED, _CLUSTER = NodeSchema(), DrainedNodeSchema(), ClusterSchema()
 
 
 @blueprint.get("/queues")
@@ -22,6 +34,32 @@ _QUEUES, _ENTRY, _NODE = QueuesSchema(), EntrySchema(), NodeSchema()
 def list_queues() -> Any:
     with plane().db.read() as session:
         return _QUEUES.dump({"queues": queues.summaries(session, caller())})
+
+
+@blueprint.post("/queues")
+@operation(
+    "Make a queue", permission=Permission.CLUSTER_ADMIN, body=CreateQueueSchema, answer=QueueSchema, status=201
+)  # fmt: skip
+def create_queue(body: dict[str, Any]) -> Reply:
+    name, base = body.pop("name"), base_path()
+    answering = Answering(lambda _, made: Reply(_QUEUE.dump(made), 201, location=f"{base}/queues/{name}"))
+    queues.create(plane().db, caller(), name, body, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/queues/<name>")
+@operation("Read a queue", permission=Permission.VIEW, answer=QueueSchema)
+def get_queue(name: str) -> Any:
+    with plane().db.read() as session:
+        return _QUEUE.dump(queues.summary(session, caller(), name))
+
+
+@blueprint.patch("/queues/<name>")
+@operation(
+    "Pause, resume or limit a queue", permission=Permission.CLUSTER_ADMIN, body=ChangeQueueSchema, answer=QueueSchema
+)  # fmt: skip
+def change_queue(name: str, body: dict[str, Any]) -> Any:
+    return _QUEUE.dump(queues.change(plane().db, caller(), name, body))
 
 
 @blueprint.get("/queue")
@@ -46,3 +84,36 @@ def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
 def get_node(name: str) -> Any:
     with plane().db.read() as session:
         return _NODE.dump(node_lists.find(session, name))
+
+
+@blueprint.post("/nodes/<name>/drain")
+@operation(
+    "Give a node no new jobs", permission=Permission.CLUSTER_ADMIN, body=DrainSchema, body_optional=True,
+    answer=DrainedNodeSchema,
+)  # fmt: skip
+def drain_node(name: str, body: dict[str, Any]) -> Reply:
+    answering = Answering(lambda _, drained: Reply(_DRAINED.dump(drained)))
+    node_verbs.drain(
+        plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, remember=answering
+    )  # fmt: skip
+    return answering.reply
+
+
+@blueprint.post("/nodes/<name>/enable")
+@operation(
+    "Give a node jobs again", permission=Permission.CLUSTER_ADMIN, body=NoBodySchema, body_optional=True,
+    answer=NodeSchema,
+)  # fmt: skip
+def enable_node(name: str, body: dict[str, Any]) -> Reply:
+    del body
+    answering = Answering(lambda _, node: Reply(_NODE.dump(node)))
+    node_verbs.enable(plane().db, caller(), name, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/cluster")
+@operation("The cluster at a glance", permission=Permission.VIEW, answer=ClusterSchema)
+def get_cluster() -> Any:
+    failing = failing_parts(plane().db, backend().settings.broker.url)
+    with plane().db.read() as session:
+        return _CLUSTER.dump(cluster.look(session, caller(), failing=failing))

@@ -7,7 +7,9 @@ from flask import current_app, g, request
 
 from app.api.stream_slots import StreamPace, StreamSlots
 from app.security.permissions import Caller
+from app.security.rate_limits import RateLimits
 from app.services.control_plane import ControlPlane
+from app.services.denials import Floodgate
 from config.settings import Settings
 
 EXTENSION = "trainyard"
@@ -19,6 +21,8 @@ class Backend:
     plane: ControlPlane
     settings: Settings
     streams: StreamSlots
+    limits: RateLimits
+    denials: Floodgate = field(default_factory=Floodgate)
     pace: StreamPace = field(default_factory=StreamPace)
 
 

@@ -4,10 +4,11 @@ import logging
 from typing import Any
 
 from flask import Flask, Response
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from werkzeug.exceptions import HTTPException
 
+from app.api import denied
 from app.api.envelope import Problem, error_response, problem_body
 from app.domain import errors as domain
 
@@ -76,6 +77,8 @@ def respond(error: Exception) -> Response:
     """Any exception as an answer in the envelope; what only operators may know goes to the log."""
     if isinstance(error, HTTPException):
         return _from_werkzeug(error)
+    if isinstance(error, denied.DENIED):
+        denied.note(error)
     response = error_response(problem_of(error))
     if response.status_code == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="trainyard"'
@@ -87,6 +90,11 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, DATABASE_AWAY) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         logger.warning("the database does not answer: %s", error)
         return _away("the database does not answer; try again")
+    if isinstance(error, IntegrityError):
+        # Only the rule, not the row: that may hold what nobody should read in a log.
+        rule = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or type(error.orig).__name__
+        logger.warning("a change met another one that was made at the same moment: %s", rule)
+        return Problem(409, "CONFLICT", "what this belongs to was changed or removed at the same moment; look again")
     if isinstance(error, DataError):
         # Whatever lets such a value through should have refused it: the log says where.
         logger.error("the database refused a value", exc_info=error)

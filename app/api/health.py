@@ -4,9 +4,7 @@ from flask import Blueprint, Response
 
 from app.api.context import backend
 from app.api.envelope import Problem, error_response
-from app.api.errors import NotBuiltYet
 from app.api.operation import operation
-from app.security.permissions import Permission
 from app.services.readiness import failing_parts
 
 blueprint = Blueprint("health", __name__)
@@ -26,9 +24,3 @@ def ready() -> dict[str, str] | Response:
         return {"status": "ready"}
     message = "not ready: " + "; ".join(f"{part} {problem}" for part, problem in failing.items())
     return error_response(Problem(503, "UNAVAILABLE", message, details=list(failing.items()), retry_after=1))
-
-
-@blueprint.get("/metrics")
-@operation("Figures for Prometheus; not built yet", permission=Permission.VIEW)
-def prometheus() -> None:
-    raise NotBuiltYet("figures for Prometheus are not built yet")

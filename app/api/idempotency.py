@@ -1,6 +1,5 @@
 """Idempotency-Key: the first answer again for the same request, 409 for another one under the same key."""
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -72,7 +71,7 @@ def _request_key(document: dict[str, Any]) -> RequestKey:
         project=caller().home_project,
         key_id=caller().key_id,
         idempotency_key=key,
-        request_hash=hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest(),
+        request_hash=plane().box.fingerprint(json.dumps(asked, sort_keys=True)),
     )
 
 

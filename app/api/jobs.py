@@ -1,4 +1,4 @@
-"""Submitting, reading, listing and cancelling jobs."""
+"""Submitting, reading, listing, changing, cancelling and deleting jobs."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from app.api.context import base_path, caller, plane
 from app.api.envelope import Reply
-from app.api.errors import NotBuiltYet
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.idempotency import Answering
 from app.api.operation import operation
@@ -15,32 +14,38 @@ from app.api.pagination import page_data, page_request
 from app.models import Job
 from app.schemas.jobs import (
     CancelSchema,
+    ChangeJobSchema,
+    DeleteQuerySchema,
+    DryRunSchema,
     JobQuerySchema,
     JobSchema,
+    SaveNowSchema,
     SubmitJobSchema,
     SubmitQuerySchema,
     SubmittedSchema,
 )
 from app.security.permissions import Permission
-from app.services import job_lists, jobs
+from app.services import dry_runs, job_changes, job_deletion, job_lists, jobs
 from app.services.job_details import details
+from app.services.jobs import Submitted
 
 blueprint = Blueprint("jobs", __name__)
-_JOB = JobSchema()
+_JOB, _DRY_RUN = JobSchema(), DryRunSchema()
 
 
 @blueprint.post("/jobs")
 @operation(
     "Submit a job", permission=Permission.MANAGE, query=SubmitQuerySchema, body=SubmitJobSchema,
-    answer=SubmittedSchema, status=201, headers=FORWARDED,
+    answer=SubmittedSchema, status=201, also={200: DryRunSchema}, headers=FORWARDED,
 )  # fmt: skip
 def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
+    wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
     if query["dry_run"]:
-        raise NotBuiltYet("dry_run is not built yet; submit the job and cancel it if it should not run")
+        # Not remembered under an Idempotency-Key: nothing was done that must not be done twice.
+        plan = dry_runs.plan(plane(), caller(), body, **wanted)
+        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": plan.warnings}))
     answering = Answering(_submitted)
-    jobs.submit(
-        plane(), caller(), body, project=query.get("project"), forwarded=forwarded_tokens(), remember=answering
-    )  # fmt: skip
+    jobs.submit(plane(), caller(), body, **wanted, remember=answering)
     return answering.reply
 
 
@@ -63,16 +68,48 @@ def get_job(job_id: str) -> Any:
     "Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema
 )  # fmt: skip
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(lambda session, job: Reply(_JOB.dump(details(session, job))))
+    answering = Answering(_shown)
     jobs.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
     return answering.reply
 
 
-def _submitted(_session: Session, job: Job) -> Reply:
+@blueprint.patch("/jobs/<job_id>")
+@operation("Change a job that has not ended", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
+def change_job(job_id: str, body: dict[str, Any]) -> Reply:
+    answering = Answering(_shown)
+    job_changes.change(plane(), caller(), job_id, body, remember=answering)
+    return answering.reply
+
+
+@blueprint.delete("/jobs/<job_id>")
+@operation("Delete a job that has ended", permission=Permission.MANAGE, query=DeleteQuerySchema, status=204)
+def delete_job(job_id: str, query: dict[str, Any]) -> Reply:
+    job_deletion.remove(plane(), caller(), job_id, artifacts=query["artifacts"])
+    return Reply(None, 204)
+
+
+@blueprint.post("/jobs/<job_id>/checkpoint")
+@operation(
+    "Save a checkpoint now, without stopping", permission=Permission.MANAGE, body=SaveNowSchema, body_optional=True,
+    answer=JobSchema, status=202,
+)  # fmt: skip
+def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
+    del body  # it has no fields
+    answering = Answering(lambda session, job: Reply(_JOB.dump(details(session, job)), 202))
+    jobs.save_now(plane(), caller(), job_id, remember=answering)
+    return answering.reply
+
+
+def _shown(session: Session, job: Job) -> Reply:
+    return Reply(_JOB.dump(details(session, job)))
+
+
+def _submitted(_session: Session, submitted: Submitted) -> Reply:
+    job = submitted.job
     data = {
         "job_id": job.id,
         "status": job.status,
         "message": f"accepted; waits in the queue {job.queue}",
-        "estimated_wait_seconds": None,  # nothing estimates it yet
+        "estimated_wait_seconds": submitted.wait_seconds,
     }
     return Reply(data, 201, location=f"{base_path()}/jobs/{job.id}")

@@ -13,19 +13,9 @@ blueprint = Blueprint("not_built", __name__)
 
 # Method, path, and who may ask.
 NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
-    ("PATCH", "/jobs/<job_id>", Permission.MANAGE),
-    ("DELETE", "/jobs/<job_id>", Permission.MANAGE),
     ("POST", "/jobs/<job_id>/pause", Permission.MANAGE),
     ("POST", "/jobs/<job_id>/resume", Permission.MANAGE),
     ("POST", "/jobs/<job_id>/retry", Permission.MANAGE),
-    ("POST", "/jobs/<job_id>/checkpoint", Permission.MANAGE),
-    ("PATCH", "/queues/<name>", Permission.CLUSTER_ADMIN),
-    ("POST", "/nodes/<name>/drain", Permission.CLUSTER_ADMIN),
-    ("POST", "/nodes/<name>/enable", Permission.CLUSTER_ADMIN),
-    ("GET", "/cluster", Permission.VIEW),
-    ("POST", "/projects", Permission.CLUSTER_ADMIN),
-    ("PATCH", "/projects/<name>", Permission.CLUSTER_ADMIN),
-    ("DELETE", "/projects/<name>", Permission.CLUSTER_ADMIN),
     ("GET", "/projects/<name>/<path:path>", Permission.VIEW),
     ("POST", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
     ("PUT", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
@@ -44,10 +34,6 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
     ("GET", "/sweeps/<name>/<path:path>", Permission.VIEW),
     ("POST", "/sweeps/<name>/<path:path>", Permission.MANAGE),
     ("GET", "/data/cache", Permission.MANAGE),
-    ("POST", "/webhooks", Permission.MANAGE),
-    ("GET", "/webhooks", Permission.VIEW),
-    ("GET", "/webhooks/<name>", Permission.VIEW),
-    ("DELETE", "/webhooks/<name>", Permission.MANAGE),
 )
 
 

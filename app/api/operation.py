@@ -26,7 +26,7 @@ View = Callable[..., Any]
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
-    of its own that the request may have, with what they mean.
+    of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
     """
 
     summary: str
@@ -37,8 +37,9 @@ class Operation:
     answer: Schema | None = None
     items: str | None = None
     status: int = 200
-    media: Literal["json", "events", "json or events", "bytes", "html"] = "json"
+    media: Literal["json", "events", "json or events", "bytes", "html", "text", "document"] = "json"
     headers: Mapping[str, str] = field(default_factory=dict)
+    also: Mapping[int, type[Schema]] = field(default_factory=dict)
 
 
 def operation(

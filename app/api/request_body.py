@@ -13,6 +13,7 @@ from app.api.errors import BadShape, MalformedJson, UnsupportedMediaType
 from app.domain.errors import InvalidRequest
 
 _MOST_DIGITS = 100
+_OF_MARSHMALLOW = ("_schema", "key", "value")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -79,7 +80,7 @@ def validated(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
     try:
         loaded: dict[str, Any] = schema.load(document)
     except ValidationError as error:
-        raise BadShape(_flat(error.messages)) from error
+        raise BadShape(_flat(error.messages, document)) from error
     return loaded
 
 
@@ -122,14 +123,23 @@ def _check_text(path: str, text: str) -> None:
         raise BadShape([(path, "holds a NUL character or half of a surrogate pair")])
 
 
-def _flat(messages: Any, path: str = "") -> list[tuple[str, str]]:
-    """Nested messages as (dotted field, message); marshmallow's own names for "the whole" and "this key" go."""
+def _flat(messages: Any, found: Any, path: str = "") -> list[tuple[str, str]]:
+    """Nested messages as (dotted field, message). Marshmallow's own names for "the whole" and "this key" go, unless
+    what was ``found`` at that place has a field of that name.
+    """
     if isinstance(messages, dict):
-        return [
-            pair
-            for name, inner in messages.items()
-            for pair in _flat(inner, path if name in ("_schema", "key", "value") else f"{path}.{name}".lstrip("."))
-        ]
+        pairs = []
+        for name, inner in messages.items():
+            is_ours = name not in _OF_MARSHMALLOW or (isinstance(found, dict) and name in found)
+            below = f"{path}.{name}".lstrip(".") if is_ours else path
+            pairs += _flat(inner, _at(found, name) if is_ours else found, below)
+        return pairs
     if isinstance(messages, list):
-        return [pair for inner in messages for pair in _flat(inner, path)]
+        return [pair for inner in messages for pair in _flat(inner, found, path)]
     return [(path, str(messages))]
+
+
+def _at(found: Any, name: Any) -> Any:
+    if isinstance(found, dict):
+        return found.get(name)
+    return found[name] if isinstance(found, list) and isinstance(name, int) and name < len(found) else None

@@ -1,9 +1,12 @@
-"""Gives each request its id before anything else happens, and that id to every line logged while it is served."""
+"""Gives each request its id before anything else happens, and that id to every line logged or written to the audit
+trail while it is served.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.api.envelope import REQUEST_ID, new_request_id
+from app.services import audit
 from config.logging import log_context
 
 if TYPE_CHECKING:
@@ -22,5 +25,6 @@ class NamedRequests:
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         name = environ[REQUEST_ID] = new_request_id()
-        with log_context(request=name):
+        origin = audit.Origin(name, environ.get("REMOTE_ADDR") or "")
+        with log_context(request=name), audit.asked_by(origin):
             return self._application(environ, start_response)

@@ -6,7 +6,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from app.api.context import caller, plane
-from app.api.errors import RangeNotSatisfiable
+from app.api.errors import RangeNotSatisfiable, respond
 from app.api.operation import operation
 from app.models import Artifact
 from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema
@@ -59,7 +59,12 @@ def download_artifact(job_id: str, path: str) -> Response:
     with here.db.read() as session:
         jobs.find(session, caller(), job_id)
         artifact = artifacts.find(session, job_id, path)
-    wanted = _wanted_range(artifact)
+    try:
+        wanted = _wanted_range(artifact)
+    except RangeNotSatisfiable as error:
+        refused = respond(error)
+        refused.headers["Content-Range"] = f"bytes */{artifact.size_bytes}"
+        return refused
     start, end = wanted or (0, artifact.size_bytes)
     # Opened before anything is sent, so that a missing file is said; closed also when nobody reads it (HEAD).
     file = artifacts.opened(here.storage, artifact, start=start)
@@ -77,6 +82,8 @@ def download_artifact(job_id: str, path: str) -> Response:
 
 def _wanted_range(artifact: Artifact) -> tuple[int, int] | None:
     """(first byte, after the last) of a single range; None means everything, as for every form we don't serve."""
+    if request.method != "GET":
+        return None  # RFC 9110: ranges are defined for GET alone
     match = _RANGE.fullmatch(request.headers.get("Range", "").replace(" ", ""))
     unchanged = request.headers.get("If-Range", f'"{artifact.sha256}"') == f'"{artifact.sha256}"'
     if match is None or not unchanged or not (match[1] or match[2]):

@@ -16,7 +16,7 @@ class StreamPace:
 
     poll_seconds: float = 0.3
     heartbeat_seconds: float = 15.0
-    recheck_seconds: float = 3.0  # a stream ends within 5 s of its key's revocation
+    recheck_seconds: float = 0.5  # a stream ends within a second of its key's revocation
 
 
 class StreamSlots:

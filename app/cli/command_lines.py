@@ -5,23 +5,35 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from config import measuring
 from config.queues import COORDINATOR, NODE, flower_command, worker_command
 from config.settings import Settings
 
-__all__ = ["COORDINATOR", "NODE", "api_command", "child_environment", "flower_command", "worker_command"]
+__all__ = [
+    "COORDINATOR",
+    "NODE",
+    "api_command",
+    "child_environment",
+    "flower_command",
+    "foreign_environment",
+    "worker_command",
+]
 
 APP = "app.factory:from_environment()"
+WORKER = "app.cli.gunicorn_worker.HeadFirstWorker"
 # Nothing of ours takes long to finish: a request is a matter of milliseconds, a stream goes on over a new connection.
 GRACEFUL_SECONDS = 3
+PLAIN = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"})
 HEARTBEAT_MEMORY = Path("/dev/shm")  # noqa: S108 – gunicorn's own advice: a heartbeat must not wait for a disk
 
 
 def api_command(settings: Settings, *, bind: str) -> list[str]:
     """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for a socket that is open already."""
-    command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", "gthread"]
+    command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", WORKER]
     command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
     command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
     command += ["--config", "python:app.cli.gunicorn_hooks", "--log-level", "warning"]
+    command += ["--env", f"{measuring.VARIABLE}={measuring.counting_directory(settings)}"]
     if os.access(HEARTBEAT_MEMORY, os.W_OK):
         command += ["--worker-tmp-dir", str(HEARTBEAT_MEMORY)]
     return command
@@ -46,6 +58,11 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
     if settings.node.name:
         ours["TRAINYARD_NODE_NAME"] = settings.node.name
     return {**environ, **ours}
+
+
+def foreign_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a program that is not ours gets: no setting, no credential, because it does not hide its environment."""
+    return {name: value for name, value in environ.items() if name in PLAIN}
 
 
 def _absolute_sqlite(url: str) -> str:

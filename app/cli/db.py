@@ -1,10 +1,13 @@
-"""`trainyard db`: making the database, and moving its schema."""
+"""`trainyard db`: making the database, moving its schema, and what the modules beside this one do with it."""
 
 import importlib
 
 import click
 
 from app.cli.database import cli_settings, failures_as_messages
+from app.cli.db_backup import backup, restore, settle
+from app.cli.db_content import check, export
+from app.cli.db_prune import prune
 from app.cli.output import json_option, print_fields, print_json
 from app.migrations.versioning import HEAD, revision_of
 from app.services import bootstrap
@@ -14,6 +17,10 @@ from app.services.opening import open_database
 @click.group()
 def db() -> None:
     """The database itself."""
+
+
+for _command in (check, backup, restore, settle, export, prune):
+    db.add_command(_command)
 
 
 @db.command()

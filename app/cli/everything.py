@@ -17,12 +17,14 @@ from app.cli.command_lines import (
     api_command,
     child_environment,
     flower_command,
+    foreign_environment,
     worker_command,
 )
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.cli.process_group import ChildSpec, ProcessGroup
 from app.cli.readiness import Readiness, reachable, seconds_since_start
 from app.services.data_dir import replace_secret, url_file, write_roots
+from config.privacy import hide_from_same_user
 from config.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Everything:
 
     def run(self) -> None:
         """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
+        hide_from_same_user()
         try:
             self._write_down()
             self._start_redis()
@@ -101,7 +104,8 @@ class Everything:
             raise NoRedisProgram(f"{server.program} does not start; it says why in {self._group.log_of('redis')}")
 
     def _redis_came_up(self, server: EmbeddedRedis) -> bool:
-        self._group.start(self._spec("redis", server.command))
+        bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
+        self._group.start(bare)
         deadline = time.monotonic() + embedded_redis.START_SECONDS
         while self._group.is_running("redis") and time.monotonic() < deadline:
             if server.answers():

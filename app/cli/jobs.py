@@ -5,16 +5,17 @@ from typing import Any
 import click
 
 from app.cli.administrator import ADMINISTRATOR, newest, picked
-from app.cli.database import admin_database, cli_settings
+from app.cli.control import admin_plane
+from app.cli.database import admin_database
+from app.cli.job_admin import change, checkpoint, delete, export, pair
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.job_state import JobState
 from app.extensions import Database
 from app.schemas.events import EventSchema
 from app.schemas.jobs import JobSchema
-from app.services import controls, job_history, job_lists
-from app.services.dispatch import Dispatcher
+from app.services import job_history, job_lists
+from app.services import jobs as services
 from app.services.job_details import details as details_of
-from app.services.jobs import find
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
@@ -30,14 +31,15 @@ def jobs() -> None:
 @click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
 @click.option("--project", help="Only of this project.")
 @click.option("--queue", help="Only of this queue.")
+@click.option("--name", help="Only with names that begin so.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
-def list_jobs(status: tuple[str, ...], project: str | None, queue: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
+def list_jobs(limit: int, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """The newest jobs first."""
-    filters = {"status": [one.upper() for one in status], "project": project, "queue": queue}
+    filters = _filters(**given)
     with admin_database() as db, db.read() as session:
-        given = {name: value for name, value in filters.items() if value}
-        page = job_lists.page(session, ADMINISTRATOR, given, newest(limit))
+        page = job_lists.page(session, ADMINISTRATOR, filters, newest(limit))
         items = [JobSchema().dump(item) for item in page.items]
     if as_json:
         print_json({"jobs": items, "total_count": page.total_count})
@@ -83,29 +85,32 @@ def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
     """End a job, wherever it is."""
-    with admin_database() as db:
-        with db.write() as session:
-            find(session, ADMINISTRATOR, job_id)
-            job = controls.wish_cancel(session, job_id, actor=ADMINISTRATOR.actor, reason=reason)
-        if job.requested == "cancel":
-            dispatcher = Dispatcher(cli_settings())
-            for node in job.node_names:
-                dispatcher.nudge(job_id, node)
-            dispatcher.close()
-        shown, _, _ = _read(db, job_id, 1)
+    with admin_plane() as plane:
+        services.cancel(plane, ADMINISTRATOR, job_id, reason=reason)
+        shown, _, _ = _read(plane.db, job_id, 1)
     if as_json:
         print_json(shown)
     else:
         click.echo(f"{job_id} {shown['status']}" + (f" ({shown['requested']} requested)" if shown["requested"] else ""))
 
 
+for command in (change, checkpoint, delete, export):
+    jobs.add_command(command)
+
+
 def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
     """The job, how many events it has, and the newest of them, oldest first."""
     with db.read() as session:
-        job = JobSchema().dump(details_of(session, find(session, ADMINISTRATOR, job_id)))
+        job = JobSchema().dump(details_of(session, services.find(session, ADMINISTRATOR, job_id)))
         history = job_history.page(session, job_id, newest(limit))
         events = EventSchema(many=True).dump(reversed(history.items))
     return dict(job), history.total_count, list(events)
+
+
+def _filters(status: tuple[str, ...], labels: tuple[str, ...], **words: str | None) -> dict[str, Any]:
+    """Those that were given, as ``job_lists`` takes them."""
+    given = {"status": [one.upper() for one in status], "labels": [pair(label) for label in labels], **words}
+    return {name: value for name, value in given.items() if value}
 
 
 def _short(moment: str) -> str:

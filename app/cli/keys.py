@@ -1,5 +1,6 @@
 """`trainyard keys`: who may call the API, in the database."""
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -10,8 +11,10 @@ from app.cli.names import checked_name
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.extensions import Database
 from app.models import Project
+from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT
-from app.schemas.keys import KeySchema, NewKeySchema
+from app.schemas.keys import DEFAULT_GRACE_SECONDS, LONGEST_GRACE_SECONDS, KeySchema, NewKeySchema
+from app.security.keys import NewKey
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services import keys as services
@@ -62,13 +65,22 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
             _ensure_project(db, project)
         box = SecretBox(cli_settings().security.secret_key)
         made = services.create(db, box, role=wanted, project=project, name=name, expires_days=expires)
-        item = NewKeySchema().dump(made)
-    printed = {name: item[name] for name in PRINTED}
-    if as_json:
-        print_json(printed)
-        return
-    print_fields(printed)
-    click.echo("Keep it now: it is not shown again.", err=True)
+    _print_once(made, as_json=as_json)
+
+
+@keys.command()
+@click.argument("key_id")
+@click.option(
+    "--grace", type=click.IntRange(0, LONGEST_GRACE_SECONDS), default=DEFAULT_GRACE_SECONDS, show_default=True,
+    metavar="SECONDS", help="So long the old key is good yet; 0 ends it at once.",
+)  # fmt: skip
+@json_option
+def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
+    """Put a new key in place of another one and print it, this once."""
+    with admin_database() as db:
+        box = SecretBox(cli_settings().security.secret_key)
+        made = services.rotate(db, box, ADMINISTRATOR, key_id, grace_seconds=grace)
+    _print_once(made, as_json=as_json)
 
 
 @keys.command()
@@ -77,7 +89,7 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
 def revoke(key_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Make a key useless from now on."""
     with admin_database() as db:
-        services.revoke(db, None, key_id)
+        services.revoke(db, ADMINISTRATOR, key_id)
     print_json({"key_id": key_id, "revoked": True}) if as_json else click.echo(f"{key_id} revoked")
 
 
@@ -85,11 +97,24 @@ def _ensure_project(db: Database, name: str) -> None:
     """Nobody makes a project but to give it a key."""
     with db.write() as session:
         if session.get(Project, name) is None:
-            projects.ensure(session, name)
+            projects.ensure(session, name, actor=ADMINISTRATOR.actor)
             click.echo(f"There was no project {name}: made it.", err=True)
+
+
+def _print_once(made: NewKey, *, as_json: bool) -> None:
+    item = NewKeySchema().dump(made)
+    printed = {name: item[name] for name in PRINTED}
+    if as_json:
+        print_json(printed)
+        return
+    print_fields(printed)
+    click.echo("Keep it now: it is not shown again.", err=True)
 
 
 def _state(item: dict[str, Any]) -> str:
     if item["revoked_at"]:
         return "revoked"
-    return f"until {item['expires_at'][:10]}" if item["expires_at"] else "valid"
+    if not item["expires_at"]:
+        return "valid"
+    over = datetime.fromisoformat(item["expires_at"]) <= utc_now()
+    return "expired" if over else f"until {item['expires_at'][:16]}"

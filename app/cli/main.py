@@ -11,6 +11,7 @@ COMMANDS = {
     "watch": ("app.cli.watch:watch", "Follow a job to its end."),
     "logs": ("app.cli.logs:logs", "Print a job's log lines."),
     "cancel": ("app.cli.verbs:cancel", "End a job."),
+    "checkpoint": ("app.cli.verbs:checkpoint", "Have a running job save now and go on."),
     "pause": ("app.cli.verbs:pause", "Save a job and stop it until it is resumed."),
     "resume": ("app.cli.verbs:resume", "Let a paused job go on."),
     "retry": ("app.cli.verbs:retry", "Do an ended job's work again, as a new job."),
@@ -19,10 +20,13 @@ COMMANDS = {
     "queues": ("app.cli.queues:queues", "Queues, from the database."),
     "keys": ("app.cli.keys:keys", "API keys, in the database."),
     "projects": ("app.cli.projects:projects", "Projects, in the database."),
+    "audit": ("app.cli.audit:audit", "Who did what, from the database."),
+    "webhooks": ("app.cli.webhooks:webhooks", "Webhooks, in the database."),
     "db": ("app.cli.db:db", "The database itself."),
     "api": ("app.cli.processes:api", "Run the API alone."),
     "coordinator": ("app.cli.processes:coordinator", "Run a coordinator alone."),
     "node": ("app.cli.processes:node", "Run a node worker alone."),
+    "doctor": ("app.cli.doctor:doctor", "Look at everything that a deployment needs, and say what to fix."),
     "health": ("app.cli.health:health", "Tell whether a coordinator or node worker lives."),
     "routes": ("app.cli.flask_commands:routes", "Show every URL of the API."),
     "shell": ("app.cli.flask_commands:shell", "Open Python with the application loaded."),
@@ -35,8 +39,8 @@ def main() -> None:
     """Trainyard: one JSON document in, a trained model out.
 
     Client commands talk to the server at TRAINYARD_URL with TRAINYARD_API_KEY, or to the one that `trainyard up`
-    runs on the data directory. The groups jobs, nodes, queues, keys, projects and db are for administrators: they
-    work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
+    runs on the data directory. The groups jobs, nodes, queues, keys, projects, audit, webhooks and db are for
+    administrators: they work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
     """
 
 

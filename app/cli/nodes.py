@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
-from app.cli.administrator import newest, picked
+from app.cli.administrator import ADMINISTRATOR, newest, picked
 from app.cli.database import admin_database
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.schemas.nodes import NodeSchema
 from app.services import node_lists
-from app.services import nodes as services
+from app.services import node_verbs as services
 
 MOST_NODES = 10_000
 
@@ -57,9 +57,8 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
     """Give NAME no new jobs; what runs there goes on."""
     with admin_database() as db:
-        services.set_state(db, name, "draining")
-        asked = services.request_requeue(db, name) if requeue else 0
-    _tell(name, "draining", as_json=as_json, requeued_jobs=asked)
+        drained = services.drain(db, ADMINISTRATOR, name, requeue=requeue)
+    _tell(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
 
 
 @nodes.command()
@@ -68,8 +67,18 @@ def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
 def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Give NAME jobs again."""
     with admin_database() as db:
-        services.set_state(db, name, "ready")
-    _tell(name, "ready", as_json=as_json)
+        enabled = services.enable(db, ADMINISTRATOR, name)
+    _tell(name, enabled.node.state, as_json=as_json)
+
+
+@nodes.command()
+@click.argument("name")
+@json_option
+def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Forget NAME, which must be lost; it comes back if its worker does."""
+    with admin_database() as db:
+        services.remove(db, ADMINISTRATOR, name)
+    _tell(name, "removed", as_json=as_json)
 
 
 def _tell(name: str, status: str, *, as_json: bool, **more: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -35,8 +35,8 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
-def print_json_line(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain))
+def print_json_line(value: Any, *, to: IO[str] | None = None) -> None:
+    click.echo(json.dumps(value, default=_plain), file=to)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

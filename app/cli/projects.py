@@ -10,11 +10,18 @@ from app.schemas.projects import ProjectSchema
 from app.services import projects as services
 
 MOST_PROJECTS = 10_000
+LONGEST = 255  # characters of a description
 
 
 @click.group()
 def projects() -> None:
     """Projects, in the database."""
+
+
+def _short(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if len(value) > LONGEST:
+        raise click.BadParameter(f"use at most {LONGEST} characters")
+    return value
 
 
 @projects.command("list")
@@ -26,7 +33,8 @@ def list_projects(as_json: bool) -> None:  # noqa: FBT001
     if as_json:
         print_json({"projects": items, "total_count": len(items)})
         return
-    print_table(("name", "created"), picked(items, ("name", "created_at")), empty="no projects")
+    names = ("name", "description", "created_at")
+    print_table(("name", "description", "created"), picked(items, names), empty="no projects")
 
 
 @projects.command()
@@ -45,5 +53,29 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Make a project; again is fine."""
     with admin_database() as db, db.write() as session:
-        item = ProjectSchema().dump(services.ensure(session, name))
+        item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
     print_json(item) if as_json else click.echo(name)
+
+
+@projects.command()
+@click.argument("name")
+@click.option("--description", required=True, callback=_short, help="What it is for.")
+@json_option
+def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
+    """Say what a project is for."""
+    with admin_database() as db:
+        item = ProjectSchema().dump(services.change(db, ADMINISTRATOR, name, {"description": description}))
+    print_json(item) if as_json else click.echo(name)
+
+
+@projects.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Remove a project without jobs; its keys are refused from then on."""
+    if not yes:
+        click.confirm(f"Remove the project {name} with all of its keys and webhooks?", abort=True, err=True)
+    with admin_database() as db:
+        services.delete(db, ADMINISTRATOR, name)
+    print_json({"name": name, "deleted": True}) if as_json else click.echo(f"{name} deleted")

@@ -1,15 +1,21 @@
 """`trainyard queues`: the waiting lines, in the database."""
 
+import contextlib
+from typing import Any
+
 import click
 
 from app.cli.administrator import ADMINISTRATOR, picked
 from app.cli.database import admin_database
 from app.cli.names import checked_name
 from app.cli.output import json_option, print_json, print_table
+from app.domain.errors import Conflict
 from app.models.base import utc_now
-from app.schemas.queues import EntrySchema, QueuesSchema
+from app.schemas.queues import MOST_JOBS, EntrySchema, QueueSchema, QueuesSchema
 from app.services import queues as services
 from app.services.pages import PageRequest
+
+_LIMITS = {"max_running_jobs": "running", "max_waiting_jobs": "waiting"}
 
 
 @click.group()
@@ -26,8 +32,10 @@ def list_queues(as_json: bool) -> None:  # noqa: FBT001
     if as_json:
         print_json(answer)
         return
-    rows = picked(answer["queues"], ("name", "waiting", "running"))
-    print_table(("name", "waiting", "running"), rows, empty="no queues")
+    rows = [{**each, "status": _status(each)} for each in answer["queues"]]
+    names = ("name", "status", "waiting", "max_waiting_jobs", "running", "max_running_jobs")
+    heads = ("name", "status", "waiting", "of at most", "running", "of at most")
+    print_table(heads, picked(rows, names), empty="no queues")
 
 
 @queues.command()
@@ -55,6 +63,59 @@ def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Make a queue; again is fine."""
-    with admin_database() as db, db.write() as session:
-        services.ensure(session, name)
-    print_json({"name": name}) if as_json else click.echo(name)
+    with admin_database() as db:
+        with contextlib.suppress(Conflict):
+            services.create(db, ADMINISTRATOR, name, {})
+        with db.read() as session:
+            queue = QueueSchema().dump(services.summary(session, ADMINISTRATOR, name))
+    print_json(queue) if as_json else click.echo(name)
+
+
+@queues.command()
+@click.argument("name")
+@json_option
+def pause(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Let NAME take jobs and start none; what runs goes on."""
+    _change(name, {"paused": True}, as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@json_option
+def resume(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Let NAME start jobs again."""
+    _change(name, {"paused": False}, as_json=as_json)
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--running", type=click.IntRange(1, MOST_JOBS), help="At most so many jobs of the queue run at a time.")
+@click.option("--waiting", type=click.IntRange(0, MOST_JOBS), help="With so many waiting, more are refused.")
+@click.option("--no-running", is_flag=True, help="Any number may run.")
+@click.option("--no-waiting", is_flag=True, help="Any number may wait.")
+@json_option
+def limit(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
+    """Set or take away the limits of NAME; what is not named stays."""
+    changes: dict[str, int | None] = {}
+    for what, column in (("running", "max_running_jobs"), ("waiting", "max_waiting_jobs")):
+        if wanted[what] is not None and wanted[f"no_{what}"]:
+            raise click.UsageError(f"--{what} and --no-{what} contradict each other")
+        if wanted[what] is not None or wanted[f"no_{what}"]:
+            changes[column] = wanted[what]
+    if not changes:
+        raise click.UsageError("name at least one of --running, --waiting, --no-running, --no-waiting")
+    _change(name, changes, as_json=as_json)
+
+
+def _change(name: str, changes: dict[str, Any], *, as_json: bool) -> None:
+    with admin_database() as db:
+        queue = QueueSchema().dump(services.change(db, ADMINISTRATOR, name, changes))
+    if as_json:
+        print_json(queue)
+        return
+    limits = [f"{word} at most {queue[key]}" for key, word in _LIMITS.items() if queue[key] is not None]
+    click.echo(", ".join([f"{name} {_status(queue)}", *limits]))
+
+
+def _status(queue: dict[str, Any]) -> str:
+    return "paused" if queue["paused"] else "open"

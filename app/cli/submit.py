@@ -8,19 +8,24 @@ from typing import Any
 import click
 
 from app.cli.connection import server
-from app.cli.output import json_option, print_json
+from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.watch import watch_to_end
 from config.settings import client_tokens
+from trainyard.records import DryRun
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
+@click.option("--dry-run", is_flag=True, help="Check everything, show the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
 @json_option
-def submit(file: Path, watches: bool, as_json: bool) -> None:  # noqa: FBT001
+def submit(file: Path, dry_run: bool, watches: bool, as_json: bool) -> None:  # noqa: FBT001
     """Hand in the job that FILE describes, in JSON or YAML; - reads standard input."""
     document = read_document(file)
     with server() as client:
+        if dry_run:
+            _show(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
+            return
         submitted = client.submit(document, tokens=client_tokens())
         if watches:
             if not as_json:
@@ -31,6 +36,19 @@ def submit(file: Path, watches: bool, as_json: bool) -> None:  # noqa: FBT001
         else:
             click.echo(submitted.job_id)
             click.echo(f"Follow it with: trainyard watch {submitted.job_id}", err=True)
+
+
+def _show(answer: DryRun, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    plan = dict(answer["plan"])
+    candidates = answer["plan"]["candidate_nodes"]
+    print_fields({name: value for name, value in plan.items() if name != "candidate_nodes"})
+    rows = [(node["name"], "yes" if node["fits_now"] else "no", node["reason"]) for node in candidates]
+    print_table(("node", "fits now", "why not"), rows, empty="no node could hold it")
+    for warning in answer["warnings"]:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def read_document(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`trainyard cancel`, `pause`, `resume` and `retry`: what the server answers is what is said."""
+"""`trainyard cancel`, `checkpoint`, `pause`, `resume` and `retry`: what the server answers is what is said."""
 
 import click
 
@@ -15,6 +15,15 @@ def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
     """End JOB_ID, wherever it is; its checkpoints stay."""
     with server() as client:
         _tell(client.cancel(job_id, reason=reason), as_json=as_json)
+
+
+@click.command()
+@click.argument("job_id")
+@json_option
+def checkpoint(job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Have the running JOB_ID save now and go on."""
+    with server() as client:
+        _tell(client.checkpoint(job_id), as_json=as_json)
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 from app.cli.connection import server
 from app.cli.job_views import BarView, JsonView, LineView
 from app.cli.output import duration, json_option
-from trainyard.client import ApiError, Client, Job, Unreachable
+from trainyard.client import IMPATIENT, ApiError, Client, Job, Unreachable
 
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
@@ -58,17 +58,21 @@ def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], 
     """The job once it has ended; a server that is away for a while is waited for: the job runs on without it."""
     job = client.get(job_id)
     away_since: float | None = None
+    pause = POLL_SECONDS
     while True:
         view.show(job)
         if job.is_terminal:
             return job
-        sleep(POLL_SECONDS)
+        sleep(pause)
+        pause = POLL_SECONDS
         try:
-            job = client.get(job_id)
+            job = client.get(job_id, patience=IMPATIENT)
             away_since = None
         except (Unreachable, ApiError) as error:
-            if isinstance(error, ApiError) and error.status < 500:
-                raise
+            if isinstance(error, ApiError):
+                if error.status < 500 and error.status != 429:
+                    raise
+                pause = max(POLL_SECONDS, error.retry_after or 0.0)
             if away_since is None:
                 view.say(f"{error} – the job goes on, waiting for the server")
                 away_since = time.monotonic()

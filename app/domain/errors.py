@@ -4,8 +4,8 @@ TrainyardError
 ├── InvalidRequest (400)    BadSpec · NotSupportedYet · UnknownQueue · CannotFit
 ├── Unauthenticated (401)   CredentialsMissing · CredentialsInvalid
 ├── Forbidden (403)
-├── NotFound (404)
-├── Conflict (409)          IllegalTransition · StaleJob · LeaseLost · IdempotencyConflict
+├── NotFound (404)          NotYours
+├── Conflict (409)          IllegalTransition · StaleJob · StillNeeded · LeaseLost · IdempotencyConflict
 ├── LimitExceeded (429)     QuotaExceeded
 └── Unavailable (503)       TransientStorageError
 
@@ -59,7 +59,11 @@ class CredentialsMissing(Unauthenticated):
 
 
 class CredentialsInvalid(Unauthenticated):
+    """``key_id`` and ``project`` are for the audit trail: whose key it was before it was revoked or expired."""
+
     code = "AUTH_TOKEN_INVALID"
+    key_id: str = ""
+    project: str | None = None
 
 
 class Forbidden(TrainyardError):
@@ -68,6 +72,10 @@ class Forbidden(TrainyardError):
 
 class NotFound(TrainyardError):
     code = "NOT_FOUND"
+
+
+class NotYours(NotFound):
+    """It may well be there, but not for this caller, who must not be able to tell; the audit trail can."""
 
 
 class Conflict(TrainyardError):
@@ -82,6 +90,12 @@ class StaleJob(Conflict):
     """Somebody else changed the job first; nothing was written."""
 
     code = "INVALID_STATE"
+
+
+class StillNeeded(Conflict):
+    """Something that has not ended reads what should be deleted."""
+
+    code = "STILL_NEEDED"
 
 
 class LeaseLost(Conflict):

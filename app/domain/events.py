@@ -9,6 +9,8 @@ class EventType(StrEnum):
     PREFLIGHT = "job.preflight"
     CANCEL_REQUESTED = "job.cancel_requested"
     PAUSE_REQUESTED = "job.pause_requested"
+    CHECKPOINT_REQUESTED = "job.checkpoint_requested"
+    CHANGED = "job.changed"
     RESUME_FALLBACK = "job.resume_fallback"
     ATTEMPT_STARTED = "attempt.started"
     ATTEMPT_ENDED = "attempt.ended"

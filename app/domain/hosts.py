@@ -20,8 +20,13 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 
 
-def refuse_private_host(uri: str, allow: tuple[str, ...], *, field: str) -> None:
-    """Refuse a URI whose host is written as a loopback, link-local or otherwise private address."""
+def refuse_private_host(
+    uri: str, allow: tuple[str, ...], *, field: str, setting: str = "TRAINYARD_FETCH_ALLOW"
+) -> None:
+    """Refuse a URI whose host is written as a loopback, link-local or otherwise private address.
+
+    ``setting`` is the one that ``allow`` comes from.
+    """
     host = _host(uri, field=field)
     address = address_of(host)
     if is_allowed(host, address, allow):
@@ -29,7 +34,7 @@ def refuse_private_host(uri: str, allow: tuple[str, ...], *, field: str) -> None
     if host == "localhost" or host.endswith(".localhost") or (address is not None and not is_public(address)):
         raise BadSpec(
             "the URI names a loopback, link-local or private address; use a public host, or have the administrator "
-            "list this one in TRAINYARD_FETCH_ALLOW",
+            f"list this one in {setting}",
             field=field,
         )
 

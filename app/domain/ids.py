@@ -1,9 +1,12 @@
 """Opaque, creation-sorted identifiers: a prefix and a UUIDv7 (RFC 9562)."""
 
+import re
 import secrets
 import threading
 import time
 import uuid
+
+JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
 
 
 class _Clock:

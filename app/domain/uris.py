@@ -30,7 +30,8 @@ class Scheme:
 
 _SEGMENTS = r"[^/]+(?:/[^/]+)*"
 _NAME = r"[A-Za-z0-9][\w.-]{0,95}"
-_REVISION = r"(?:@(?:refs/[\w.-]{1,100}/[\w.-]{1,100}|(?:[\w.-]|%2[Ff]){1,255}))?"
+# Like a name of git's: none begins with a dash or a dot, or has two dots in a row.
+_REVISION = r"(?:@(?![-.]|[\w.%/-]*\.\.)(?:refs/[\w.-]{1,100}/[\w.-]{1,100}|(?:[\w.-]|%2[Ff]){1,255}))?"
 _BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"
 _CID = r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|[bk][a-z0-9]{20,200}|z[1-9A-HJ-NP-Za-km-z]{20,200})"
 _CLAIM = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"

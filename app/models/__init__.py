@@ -3,6 +3,7 @@
 from app.models.api_key import ApiKey
 from app.models.artifact import Artifact
 from app.models.attempt import Attempt
+from app.models.audit_entry import AuditEntry
 from app.models.base import Base
 from app.models.checkpoint import Checkpoint
 from app.models.idempotency import IdempotentReply
@@ -14,12 +15,14 @@ from app.models.metric import Metric, MetricSummary
 from app.models.node import Device, Node, Reservation
 from app.models.process import ProcessBeat
 from app.models.project import Project
-from app.models.queue import Queue
+from app.models.queue import Queue, QueueWait
+from app.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
     "ApiKey",
     "Artifact",
     "Attempt",
+    "AuditEntry",
     "Base",
     "Checkpoint",
     "Device",
@@ -35,5 +38,8 @@ __all__ = [
     "ProcessBeat",
     "Project",
     "Queue",
+    "QueueWait",
     "Reservation",
+    "Webhook",
+    "WebhookDelivery",
 ]

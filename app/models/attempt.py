@@ -34,3 +34,4 @@ class Attempt(Base):
     lost_steps: Mapped[int | None]
     detect_seconds: Mapped[float | None]
     recover_seconds: Mapped[float | None]
+    can_checkpoint: Mapped[bool | None]  # whether its script saves on request; None until it has said so

@@ -23,7 +23,12 @@ class Job(Base):
         Index("ix_job_project_status", "project", "status", "created_at", "id"),
         Index("ix_job_project_name", "project", "name", "id"),
         Index("ix_job_project_priority", "project", "priority", "id"),
+        # A super admin's lists, over all projects.
+        Index("ix_job_created", "created_at", "id"),
+        Index("ix_job_status_created", "status", "created_at", "id"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
+        # Who waits or runs in which queue, and how many jobs of a project are in which state, without reading a row.
+        Index("ix_job_queue_status", "queue", "status", "project"),
         # The mirror's question "what changed since I told the result backend" must not scan finished jobs.
         Index("ix_job_unmirrored", "id", postgresql_where=text("mirrored_version < version"),
               sqlite_where=text("mirrored_version < version")),

@@ -1,8 +1,8 @@
-"""A named waiting line that jobs are submitted to."""
+"""A named waiting line that jobs are submitted to, and how long they waited in it."""
 
 from datetime import datetime
 
-from sqlalchemy import String
+from sqlalchemy import BigInteger, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, utc_now
@@ -14,4 +14,22 @@ class Queue(Base):
     __tablename__ = "queue"
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    is_paused: Mapped[bool] = mapped_column(default=False, server_default=false())  # takes jobs and starts none
+    max_running_jobs: Mapped[int | None]
+    max_waiting_jobs: Mapped[int | None]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class QueueWait(Base):
+    """How many attempts began after a wait of at most ``up_to_seconds`` (0: more than the largest), and its sum.
+
+    Counted when an attempt is placed, so that it only grows; no foreign keys, so that it keeps nothing from going.
+    """
+
+    __tablename__ = "queue_wait"
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    queue: Mapped[str] = mapped_column(String(63), primary_key=True)
+    up_to_seconds: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    attempts: Mapped[int] = mapped_column(BigInteger, default=0)
+    waited_seconds: Mapped[float] = mapped_column(default=0.0)

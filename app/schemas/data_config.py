@@ -33,7 +33,15 @@ class Comparand(fields.Field[Any]):
     """What a filter compares with: a text, a number, true or false, or a list of these."""
 
     def __init__(self, meaning: str) -> None:
-        super().__init__(metadata={"description": meaning, "type": ["string", "number", "boolean", "array"]})
+        kinds = ["string", "number", "boolean"]
+        scalar = {
+            "type": kinds,
+            "maxLength": _LONGEST_TEXT,
+            "maximum": LARGEST_OF_64_BITS,
+            "minimum": -LARGEST_OF_64_BITS,
+        }
+        either = {**scalar, "type": [*kinds, "array"], "items": scalar, "maxItems": _LONGEST_LIST}
+        super().__init__(metadata={"description": meaning, **either})
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
         each = value if isinstance(value, list) else [value]
@@ -49,7 +57,7 @@ def _check_scalar(value: Any) -> None:
         raise ValidationError("must be a text, a number, true or false, or a list of these")
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         raise ValidationError(f"must not be longer than {_LONGEST_TEXT} characters")
-    if isinstance(value, int) and abs(value) > LARGEST_OF_64_BITS:
+    if isinstance(value, int | float) and abs(value) > LARGEST_OF_64_BITS:
         raise ValidationError("must fit into 64 bits")
 
 

@@ -4,10 +4,11 @@ from marshmallow import Schema, fields
 
 from app.schemas.data_config import DataConfigSchema
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import AsStored, Choice, Section, Text
+from app.schemas.strict_fields import SOMETIMES, AsStored, Choice, Section, Text
 from app.schemas.training_config import TRAINING_TYPES, BaseModelSchema, FrameworkSchema, TrainingConfigSchema
 
-_OBJECT = {"type": "object"}
+_LENGTHS = {"type": "object", "additionalProperties": {"type": "integer"}, SOMETIMES: True}
+_OBJECT = {"type": "object", SOMETIMES: True}
 
 
 class IntendedTrainingSchema(TrainingConfigSchema):
@@ -46,7 +47,7 @@ class SourceReportSchema(Schema):
     complete = fields.Boolean()
     truncated_share = fields.Float()
     dropped = fields.Integer()
-    lengths = AsStored({"type": "object", "additionalProperties": {"type": "integer"}})
+    lengths = AsStored(_LENGTHS)
 
 
 class DataReportSchema(Schema):
@@ -57,7 +58,7 @@ class DataReportSchema(Schema):
     warnings = fields.List(fields.String())
     left_out = fields.List(fields.String())
     sources = fields.List(fields.Nested(SourceReportSchema))
-    lengths = AsStored({"type": "object", "additionalProperties": {"type": "integer"}})
-    truncated_share = fields.Float(allow_none=True)
+    lengths = AsStored(_LENGTHS)
+    truncated_share = fields.Float(allow_none=True, metadata={SOMETIMES: True})
     batch = AsStored(_OBJECT)
     model = AsStored(_OBJECT)

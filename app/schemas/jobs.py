@@ -12,34 +12,45 @@ from app.schemas.output_config import OutputConfigSchema
 from app.schemas.queries import Cursor, ListQuerySchema, QueryFlag, QueryMoment, QueryTexts, one_of
 from app.schemas.resource_config import ResourceConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import NAME, AsStored, Matching, Moment, Section, Text, TextMap, says
+from app.schemas.strict_fields import (
+    NAME,
+    AsStored,
+    Flag,
+    Matching,
+    Moment,
+    Section,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
 from app.schemas.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
 _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
+# Made once: that takes longer than reading a document with them.
+_OUTPUT, _SCHEDULING = OutputConfigSchema(), SchedulingConfigSchema()
 
 
 def _output_defaults() -> Any:
-    return OutputConfigSchema().load({})
+    return _OUTPUT.load({})
 
 
 def _scheduling_defaults() -> Any:
-    return SchedulingConfigSchema().load({})
+    return _SCHEDULING.load({})
+
+
+def _labels(**more: Any) -> TextMap:
+    rule = "must be 1 to 63 of letters, digits and ._/-"
+    return TextMap(keys=LABEL_KEY, rule=rule, most=64, longest=255, **more)
 
 
 class SubmitJobSchema(DocumentSchema):
     name = Matching(
         re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True, **says("For people; several may be the same")
     )
-    labels = TextMap(
-        keys=LABEL_KEY,
-        rule="must be 1 to 63 of letters, digits and ._/-",
-        most=64,
-        longest=255,
-        load_default=dict,
-        **says("Keys and values to find jobs by"),
-    )
+    labels = _labels(load_default=dict, **says("Keys and values to find jobs by"))
     training_config = Section(TrainingConfigSchema, required=True)
     data_config = Section(DataConfigSchema, required=True)
     resource_config = Section(ResourceConfigSchema, required=True)
@@ -48,7 +59,7 @@ class SubmitJobSchema(DocumentSchema):
 
 
 class SubmitQuerySchema(Schema):
-    dry_run = QueryFlag(load_default=False)
+    dry_run = QueryFlag(load_default=False, **says("Check everything and write nothing; answers 200 with a plan"))
     project = Text(longest=63)
 
 
@@ -57,6 +68,53 @@ class SubmittedSchema(Schema):
     status = fields.String()
     message = fields.String()
     estimated_wait_seconds = fields.Float(allow_none=True)
+
+
+class CandidateSchema(Schema):
+    name = fields.String()
+    fits_now = fields.Boolean()
+    reason = fields.String(**says("Why not now; empty where it fits now"))
+
+
+class PlanSchema(Schema):
+    project = fields.String(attribute="checked.project")
+    queue = fields.String(attribute="checked.spec.queue")
+    priority = fields.Integer(attribute="checked.spec.priority")
+    queue_position = fields.Integer(**says("Its place in the line if it were submitted now, from 1"))
+    estimated_wait_seconds = fields.Float(attribute="checked.wait_seconds", allow_none=True)
+    candidate_nodes = fields.List(fields.Nested(CandidateSchema), **says("Nodes that could hold it, free or not"))
+    device_type = fields.String(attribute="checked.request.device_kind", **says("cuda or cpu; auto is settled"))
+    gpu_type = fields.String(attribute="checked.request.gpu_type", **says("As nodes report it; empty: any"))
+    devices = fields.Integer(attribute="checked.request.device_count")
+    training_type = fields.String(attribute="checked.spec.training_type")
+    framework = fields.String(attribute="checked.spec.framework")
+    max_retries = fields.Integer(attribute="checked.spec.max_retries")
+    max_runtime_seconds = fields.Integer(attribute="checked.spec.max_runtime_seconds", allow_none=True)
+    resumes_from = fields.String(allow_none=True, **says("The checkpoint that it would start from"))
+
+
+class DryRunSchema(Schema):
+    """``valid`` is always true: what is not valid is refused as at submission."""
+
+    valid = fields.Boolean()
+    plan = fields.Nested(PlanSchema)
+    warnings = fields.List(fields.String())
+
+
+class ChangeJobSchema(DocumentSchema):
+    """At least one of them."""
+
+    priority = Whole(0, 10, **says("10 is the most urgent"))
+    labels = _labels(**says("All labels anew: what is left out here is gone"))
+    preemptible = Flag(**says("Only false is supported yet"))
+
+
+class DeleteQuerySchema(Schema):
+    artifacts = QueryFlag(load_default=False, **says("Remove its files too: checkpoints, model, logs"))
+
+
+class SaveNowSchema(DocumentSchema):
+    """Takes no fields."""
 
 
 class CancelSchema(DocumentSchema):
@@ -95,7 +153,7 @@ class JobSchema(Schema):
     status = fields.String(attribute="job.status")
     status_reason = fields.String(attribute="job.status_reason")
     requested = fields.String(allow_none=True)
-    pending_reason = fields.String(attribute="job.pending_reason")
+    pending_reason = fields.String()
     queue_position = fields.Integer(allow_none=True)
     estimated_start_at = Moment(allow_none=True)
     progress = fields.Float(attribute="job.progress")

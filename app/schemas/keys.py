@@ -4,8 +4,11 @@ from marshmallow import Schema, fields
 
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import Cursor, ListQuerySchema
-from app.schemas.strict_fields import Choice, Moment, Text, Whole
+from app.schemas.strict_fields import Choice, Moment, Text, Whole, says
 from app.security.permissions import Role
+
+DEFAULT_GRACE_SECONDS = 3600
+LONGEST_GRACE_SECONDS = 30 * 86400
 
 
 class KeyQuerySchema(ListQuerySchema):
@@ -19,6 +22,12 @@ class CreateKeySchema(DocumentSchema):
     expires_days = Whole(1, 36500)
 
 
+class RotateKeySchema(DocumentSchema):
+    grace_seconds = Whole(
+        0, LONGEST_GRACE_SECONDS, load_default=DEFAULT_GRACE_SECONDS, **says("the old key is good for so long yet")
+    )
+
+
 class KeySchema(Schema):
     key_id = fields.String(attribute="id")
     name = fields.String()
@@ -30,6 +39,7 @@ class KeySchema(Schema):
     expires_at = Moment(allow_none=True)
     revoked_at = Moment(allow_none=True)
     last_used_at = Moment(allow_none=True)
+    replaced_by = fields.String(allow_none=True)
 
 
 class NewKeySchema(Schema):

@@ -2,8 +2,9 @@
 
 from marshmallow import Schema, fields
 
+from app.schemas.documents import DocumentSchema
 from app.schemas.queries import Cursor, ListQuerySchema
-from app.schemas.strict_fields import AsStored, Moment
+from app.schemas.strict_fields import AsStored, Flag, Moment, says
 
 _WORDS = {"type": "array", "items": {"type": "string"}}
 
@@ -33,3 +34,15 @@ class NodeSchema(Schema):
     version = fields.String(attribute="node.version")
     created_at = Moment(attribute="node.registered_at")
     last_seen_at = Moment(attribute="node.last_seen_at")
+
+
+class DrainSchema(DocumentSchema):
+    requeue = Flag(load_default=False, **says("also ask its running jobs to save and go back to the queue"))
+
+
+class NoBodySchema(DocumentSchema):
+    """Takes no fields."""
+
+
+class DrainedNodeSchema(NodeSchema):
+    requeued_jobs = fields.Integer(**says("how many were asked to save and go back to the queue"))

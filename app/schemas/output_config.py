@@ -31,8 +31,11 @@ class CheckpointConfigSchema(DocumentSchema):
     )
 
 
+_CHECKPOINT = CheckpointConfigSchema()  # made once: that takes longer than reading a document with it
+
+
 def _default_checkpoint() -> object:
-    return CheckpointConfigSchema().load({})
+    return _CHECKPOINT.load({})
 
 
 class OutputConfigSchema(DocumentSchema):

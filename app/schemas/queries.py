@@ -47,6 +47,8 @@ class QueryTexts(fields.List[str]):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
         words = [word for each in value for word in each.split(",") if word]
+        if not words:
+            raise ValidationError("must not be empty; leave it out instead")
         return super()._deserialize(words, attr, data, **kwargs)
 
 

@@ -2,15 +2,47 @@
 
 from marshmallow import Schema, fields
 
+from app.domain.names import NAME, NAME_RULE
 from app.schemas.queries import Cursor, ListQuerySchema
-from app.schemas.strict_fields import Moment, Text
+from app.schemas.strict_fields import Flag, Matching, Moment, Text, Whole, says
+
+MOST_JOBS = 1_000_000
 
 
 class QueueSchema(Schema):
     name = fields.String(attribute="queue.name")
+    paused = fields.Boolean(attribute="queue.is_paused", **says("takes jobs and starts none"))
+    max_running_jobs = fields.Integer(attribute="queue.max_running_jobs", allow_none=True, **says("null: any number"))
+    max_waiting_jobs = fields.Integer(attribute="queue.max_waiting_jobs", allow_none=True, **says("null: any number"))
     waiting = fields.Integer()
     running = fields.Integer()
     created_at = Moment(attribute="queue.created_at")
+
+
+class _Weight(fields.Raw):
+    """Documented, and refused by the service with the reason; described so that clients leave it out."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            load_only=True, allow_none=True, **says("not supported yet: fair shares come with a later version")
+        )
+
+
+class ChangeQueueSchema(Schema):
+    """What is left out stays; null takes a limit away."""
+
+    paused = Flag(**says("true: the queue takes jobs and starts none; what runs goes on"))
+    max_running_jobs = Whole(
+        1, MOST_JOBS, allow_none=True, **says("at most so many of its jobs run at a time, over all projects")
+    )
+    max_waiting_jobs = Whole(
+        0, MOST_JOBS, allow_none=True, **says("with so many waiting, submitting is refused with 429; 0 takes no jobs")
+    )
+    weight = _Weight()
+
+
+class CreateQueueSchema(ChangeQueueSchema):
+    name = Matching(NAME, NAME_RULE, required=True)
 
 
 class QueuesSchema(Schema):
@@ -33,6 +65,6 @@ class EntrySchema(Schema):
     priority = fields.Integer(attribute="job.priority")
     position = fields.Integer()
     waiting_seconds = fields.Float()
-    pending_reason = fields.String(attribute="job.pending_reason")
+    pending_reason = fields.String()
     created_at = Moment(attribute="job.created_at")
     queued_at = Moment(attribute="job.queued_at", allow_none=True)

@@ -11,6 +11,7 @@ NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
 TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
 LARGEST_OF_64_BITS = 2**63 - 1  # what a column of 64 bits holds
+SOMETIMES = "sometimes"  # metadata of a field that an answer may lack
 
 
 def says(meaning: str, **more: Any) -> dict[str, Any]:

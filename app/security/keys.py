@@ -59,11 +59,14 @@ def read_key(presented: str) -> PresentedKey | None:
     return PresentedKey(prefix=match[1], secret=match[2])
 
 
-def is_valid(presented: PresentedKey, row: ApiKey | None, *, now: datetime) -> bool:
-    """Whether the row is this key's and still good."""
+def is_of(presented: PresentedKey, row: ApiKey | None) -> bool:
+    """Whether the row is this key's, good or not."""
     stored = row.secret_hash if row is not None else _NOBODYS_HASH
-    if not hmac.compare_digest(_hash(presented.secret), stored) or row is None:
-        return False
+    return hmac.compare_digest(_hash(presented.secret), stored) and row is not None
+
+
+def is_live(row: ApiKey, *, now: datetime) -> bool:
+    """Whether the key was neither revoked nor has expired."""
     return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.domain.errors import Forbidden, NotFound
+from app.domain.errors import Forbidden, NotYours
 from app.models.project import DEFAULT_PROJECT
 
 
@@ -12,6 +12,7 @@ class Permission(StrEnum):
     MANAGE = "manage"  # submit and control jobs
     EVALUATE = "evaluate"
     MANAGE_KEYS = "manage_keys"  # of one's own project
+    VIEW_AUDIT = "view_audit"  # who did what in one's own project
     CLUSTER_ADMIN = "cluster_admin"  # nodes, queues, projects, and the keys of every project
 
 
@@ -25,7 +26,9 @@ class Role(StrEnum):
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
     Role.VIEWER: frozenset({Permission.VIEW}),
     Role.USER: frozenset({Permission.VIEW, Permission.MANAGE, Permission.EVALUATE}),
-    Role.ADMIN: frozenset({Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.MANAGE_KEYS}),
+    Role.ADMIN: frozenset(
+        {Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.MANAGE_KEYS, Permission.VIEW_AUDIT}
+    ),
     Role.SUPER_ADMIN: frozenset(Permission),
 }
 PROJECT_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
@@ -33,7 +36,7 @@ PROJECT_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """An authenticated key. ``project`` None means every project."""
+    """An authenticated key. ``project`` None means every project; a super admin may act within one."""
 
     key_id: str
     role: Role
@@ -62,5 +65,9 @@ class Caller:
 
     def require_project(self, project: str) -> None:
         """Raises NotFound: to a caller another project does not exist."""
-        if not self.sees(project):
-            raise NotFound(f"no project {project}")
+        self.require_sight(project, f"no project {project}")
+
+    def require_sight(self, project: str | None, missing: str) -> None:
+        """Raises NotFound with what is said of a thing that is not there, unless the caller sees its project."""
+        if self.project is not None and self.project != project:
+            raise NotYours(missing)

@@ -65,7 +65,7 @@ def admit(
         if job is None or job.state is not JobState.PENDING:
             return False
     # The disk is looked at outside any transaction: a network file system may take its time.
-    finding = _missing_input(job.spec, rules) or _impossible_request(db, job.spec)
+    finding = missing_input(job.spec, rules) or _impossible_request(db, job.spec)
     look = _look(job, rules, looking) if looking is not None and finding is None else None
     with db.write() as session:
         try:
@@ -211,7 +211,7 @@ def _fail(session: Session, job: Job, finding: Finding, actor: str) -> None:
     )  # fmt: skip
 
 
-def _missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> Finding | None:
+def missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> Finding | None:
     """The first model, data source or script that lies below a root of this machine, but is not there."""
     for location, cause, noun in inputs(spec):
         try:

@@ -11,7 +11,7 @@ from app.domain.job_state import HELD
 from app.extensions import Database
 from app.models import Artifact, Job
 from app.services.attempts import NewArtifact
-from app.storage.keys import artifact_key, is_run_file
+from app.storage.keys import BadKey, artifact_key, is_run_file
 from app.storage.storage import Storage
 
 MODEL, TENSORBOARD, ALL = "model", "tensorboard", "all"
@@ -45,7 +45,10 @@ def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
 
 def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
     """The file from an offset on; the caller closes it. Raises NotFound when it is gone."""
-    return storage.open(artifact_key(artifact.job_id, artifact.path), start)
+    try:
+        return storage.open(artifact_key(artifact.job_id, artifact.path), start)
+    except BadKey as error:  # a link that leads out lies where the file was
+        raise NotFound(f"job {artifact.job_id} has no artifact {artifact.path[:200]!r} any more") from error
 
 
 def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:

@@ -109,6 +109,13 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
             _mark_training(session, job, work, start_step or 0)
 
 
+def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
+    """Whether the attempt's script saves on request, as it has said itself."""
+    mine = (Attempt.job_id == work.job_id) & (Attempt.number == work.attempt) & (Attempt.fence == work.fence)
+    with db.write() as session:
+        session.execute(update(Attempt).where(mine).values(can_checkpoint=can))
+
+
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> JobState:
     """End the attempt and move the job on, in one transaction; returns the job's new state.
 

@@ -1,5 +1,6 @@
 """Recorded checkpoints: recording under the fencing token, retention, and which ones to resume from."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,6 +107,25 @@ def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
     rows = list(session.scalars(_of_job(job.id)))
     _mark_best(job, rows, checkpoint_id)
     job.latest_checkpoint_id = rows[-1].id if rows else None
+
+
+def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:
+    """Id → bytes of those of a job's checkpoints that no living job starts from."""
+    pinned = _pinned(session, list(ids))
+    return {c.id: c.size_bytes for c in session.scalars(_of_job(job_id)) if c.id in ids and c.id not in pinned}
+
+
+def retire_unneeded(session: Session, job: Job, ids: Collection[str]) -> dict[str, int]:
+    """Take them out of the records of a job that has ended and that the caller has locked; their files may go then."""
+    rows = list(session.scalars(_of_job(job.id).with_for_update()))  # locked before the pins are read, as in `record`
+    gone = unneeded(session, job.id, ids)
+    if gone:
+        retired = update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now(), is_best=False)
+        session.execute(retired.execution_options(synchronize_session=False))
+        kept = [c for c in rows if c.id not in gone]
+        _mark_best(job, kept, "")
+        job.latest_checkpoint_id = kept[-1].id if kept else None
+    return gone
 
 
 def list_for(session: Session, job_id: str) -> list[Checkpoint]:

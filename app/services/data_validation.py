@@ -1,6 +1,5 @@
 """Answers whether data, and a model, can be trained on: by the rules of submit, then by an inspection."""
 
-import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -80,7 +79,7 @@ def _question(plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, 
         project=project,
         document=document,
         sealed_secrets=plane.box.seal(secrets) if secrets else "",
-        request_hash=hashlib.sha256(asked.encode()).hexdigest(),
+        request_hash=plane.box.fingerprint(asked),
         fingerprint=admission.fingerprint_of(project, document, plane.reading, looking),
     )
 

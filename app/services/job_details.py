@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.domain.job_state import RUNNING
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.services import queues
+from app.services import queues, start_estimates
 
 SHOWN_WISHES = ("pause", "cancel")
 
@@ -23,16 +23,19 @@ class JobDetails:
     job: Job
     spec: Mapping[str, Any]
     requested: str | None
+    pending_reason: str
     queue_position: int | None
     elapsed_seconds: float
     child_job_ids: Sequence[str]
-    estimated_start_at: datetime | None = None  # nothing estimates it yet
+    estimated_start_at: datetime | None
 
 
 def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
     """In the order given; a few queries however many jobs they are."""
     ids = [job.id for job in jobs]
     places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
+    reasons = queues.pending_reasons(session, jobs)
+    expected = start_estimates.of_waiting(session, places)
     started = _running_since(session, [job.id for job in jobs if job.state in RUNNING])
     children = _children(session, ids)
     now = utc_now()
@@ -41,7 +44,9 @@ def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
             job=job,
             spec=_current(job),
             requested=job.requested if job.requested in SHOWN_WISHES else None,
+            pending_reason=reasons[job.id],
             queue_position=places.get(job.id),
+            estimated_start_at=expected.get(job.id),
             elapsed_seconds=_elapsed(job, started.get(job.id), now),
             child_job_ids=children.get(job.id, []),
         )

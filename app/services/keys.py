@@ -1,26 +1,28 @@
-"""API keys: who calls, and making, listing and revoking them."""
+"""API keys: who calls, and making, listing, rotating and revoking them."""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.domain.errors import CredentialsInvalid, Forbidden, InvalidRequest, NotFound
+from app.domain.errors import Conflict, CredentialsInvalid, Forbidden, InvalidRequest, NotFound
 from app.domain.ids import new_id
 from app.extensions import Database
 from app.models import ApiKey
 from app.models.base import utc_now
-from app.security.keys import NewKey, PresentedKey, is_valid, make_key, read_key
+from app.security.keys import NewKey, PresentedKey, is_live, is_of, make_key, read_key
 from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
-from app.services import projects
+from app.services import audit, projects
 from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
 _TOUCH_AFTER = timedelta(minutes=1)
+AT_THE_MACHINE = "cli"  # whoever may read the database's password
 ORDERS: Orders = {
     "created_at": (ApiKey.created_at, ApiKey.id),
     "name": (ApiKey.name, ApiKey.id),
@@ -48,8 +50,10 @@ def authenticate(db: Database, text: str) -> Caller:
     now = utc_now()
     with db.read() as session:
         row = session.scalar(select(ApiKey).where(ApiKey.prefix == presented.prefix))
-    if not is_valid(presented, row, now=now) or row is None:
+    if not is_of(presented, row) or row is None:
         raise _invalid()
+    if not is_live(row, now=now):
+        raise _invalid(row)
     if row.last_used_at is None or row.last_used_at < now - _TOUCH_AFTER:
         _touch(db, presented, now)
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
@@ -63,36 +67,21 @@ def create(
     project: str | None,
     name: str = "",
     expires_days: int | None = None,
-    remember: Remember = forget,
 ) -> NewKey:
-    """A new key; what it is worth can only be read from the result. A super admin's has no project, others need one."""
-    if (role is Role.SUPER_ADMIN) != (project is None):
-        roles = ", ".join(PROJECT_ROLES)
-        raise InvalidRequest(f"a super_admin has no project, the roles {roles} need one", field="project")
-    expires_at = utc_now() + timedelta(days=expires_days) if expires_days is not None else None
-    new = make_key(key_id=new_id("key"), project=project, role=role, name=name, expires_at=expires_at, box=box)
-    with db.write() as session:
-        if project is not None:
-            projects.require(session, project)
-        session.add(new.row)
-        session.flush()
-        remember(session, new)
-    return new
+    """A new key, made at the machine; what it is worth can only be read from the result."""
+    wanted = WantedKey(role=role, project=project, name=name, expires_days=expires_days)
+    return _create(db, box, AT_THE_MACHINE, wanted, forget)
 
 
 def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, *, remember: Remember) -> NewKey:
     """The same on behalf of a caller, who may only make keys of projects and roles within the own reach."""
-    project = wanted.project
     if wanted.role is Role.SUPER_ADMIN:
         if not caller.may(Permission.CLUSTER_ADMIN):
             raise Forbidden("only a super admin makes keys of super admins")
     else:
-        project = project or caller.home_project
-        caller.require_project(project)
-    return create(
-        db, box, role=wanted.role, project=project, name=wanted.name, expires_days=wanted.expires_days,
-        remember=remember,
-    )  # fmt: skip
+        wanted = replace(wanted, project=wanted.project or caller.home_project)
+        caller.require_project(wanted.project or "")
+    return _create(db, box, caller.actor, wanted, remember)
 
 
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]:
@@ -102,17 +91,85 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]
     return page_of(session, query, ORDERS, request)
 
 
-def revoke(db: Database, caller: Caller | None, key_id: str) -> None:
-    """Make a key useless from now on; again is fine. ``caller`` None is the administrator at the machine.
+def find(session: Session, caller: Caller, key_id: str) -> ApiKey:
+    """Raises NotFound alike for an unknown key and one that the caller does not see."""
+    return _find(session, caller, key_id, lock=False)
 
-    Raises NotFound for an unknown or foreign key.
-    """
+
+def revoke(db: Database, caller: Caller, key_id: str) -> None:
+    """Make a key useless from now on; again is fine. Raises NotFound for an unknown or foreign key."""
     with db.write() as session:
-        row = session.get(ApiKey, key_id, with_for_update=True)
-        if row is None or (caller is not None and caller.project not in (None, row.project)):
-            raise NotFound(f"no key {key_id[:64]}")
+        row = _find(session, caller, key_id, lock=True)
         if row.revoked_at is None:
             row.revoked_at = utc_now()
+            _record(session, caller.actor, "revoke", row, {})
+
+
+def rotate(
+    db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, remember: Remember = forget
+) -> NewKey:
+    """A new key in place of another one, which is good for so long yet; with the same role, name and length of life.
+
+    Raises NotFound for an unknown or foreign key, Conflict for one that is no longer good or was rotated already.
+    """
+    now = utc_now()
+    with db.write() as session:
+        old = _find(session, caller, key_id, lock=True)
+        _refuse_if_replaced(old, now)
+        lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
+        new = make_key(
+            key_id=new_id("key"), project=old.project, role=Role(old.role), name=old.name, box=box,
+            expires_at=now + lifetime if lifetime is not None else None,
+        )  # fmt: skip
+        session.add(new.row)
+        old.replaced_by = new.row.id
+        ends_at = now + timedelta(seconds=grace_seconds)
+        if grace_seconds == 0:
+            old.revoked_at = now
+        elif old.expires_at is None or ends_at < old.expires_at:
+            old.expires_at = ends_at
+        session.flush()
+        _record(session, caller.actor, "rotate", old, {"replaced_by": new.row.id, "grace_seconds": grace_seconds})
+        remember(session, new)
+    return new
+
+
+def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remember: Remember) -> NewKey:
+    """A super admin's key has no project, others need one."""
+    role, project = wanted.role, wanted.project
+    if (role is Role.SUPER_ADMIN) != (project is None):
+        roles = ", ".join(PROJECT_ROLES)
+        raise InvalidRequest(f"a super_admin has no project, the roles {roles} need one", field="project")
+    expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
+    new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
+    with db.write() as session:
+        if project is not None:
+            projects.require(session, project)
+        session.add(new.row)
+        session.flush()
+        _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})
+        remember(session, new)
+    return new
+
+
+def _find(session: Session, caller: Caller, key_id: str, *, lock: bool) -> ApiKey:
+    missing = f"no key {key_id[:64]}"
+    row = session.get(ApiKey, key_id, with_for_update=True if lock else None)
+    if row is None:
+        raise NotFound(missing)
+    caller.require_sight(row.project, missing)
+    return row
+
+
+def _refuse_if_replaced(row: ApiKey, now: datetime) -> None:
+    if row.replaced_by is not None:
+        raise Conflict(f"the key {row.id} was rotated already; rotate {row.replaced_by}, which stands in its place")
+    if not is_live(row, now=now):
+        raise Conflict(f"the key {row.id} is revoked or expired and cannot be rotated; make a new one")
+
+
+def _record(session: Session, actor: str, verb: str, row: ApiKey, data: dict[str, Any]) -> None:
+    audit.record(session, actor=actor, action=f"key.{verb}", project=row.project, target=row.id, data=data)
 
 
 def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
@@ -123,5 +180,8 @@ def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
             row.last_used_at = now
 
 
-def _invalid() -> CredentialsInvalid:
-    return CredentialsInvalid("the API key is unknown, revoked or expired; ask an administrator for a new one")
+def _invalid(row: ApiKey | None = None) -> CredentialsInvalid:
+    error = CredentialsInvalid("the API key is unknown, revoked or expired; ask an administrator for a new one")
+    if row is not None:
+        error.key_id, error.project = row.id, row.project
+    return error

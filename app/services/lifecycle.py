@@ -12,6 +12,8 @@ from app.domain.ids import new_id
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import Job, JobEvent
 from app.models.base import utc_now
+from app.services import audit
+from app.services.webhook_events import HAS_WEBHOOKS, enqueue
 
 
 def load_for_change(session: Session, job_id: str) -> Job:
@@ -41,23 +43,25 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
     """
     before, now = job.state, utc_now()
     _check(job, to, fence)
-    seq = session.execute(
+    counted = session.execute(
         update(Job)
         .where(Job.id == job.id, Job.status == before, Job.version == job.version, Job.fence == job.fence)
         .values({"status_reason": message or reason, **_implied(job, to, now), **changes})
-        .returning(Job.event_seq)
+        .returning(Job.event_seq, HAS_WEBHOOKS)
         .execution_options(synchronize_session=False)
-    ).scalar_one_or_none()
-    if seq is None:
+    ).one_or_none()
+    if counted is None:
         raise StaleJob(f"job {job.id} was changed by somebody else since it was read; look again")
-    session.add(
-        JobEvent(
-            id=new_id("evt"), job_id=job.id, seq=seq, at=now, type=EventType.STATUS, from_status=before, to_status=to,
-            actor=actor, reason=reason, message=message, data=data or {},
-        )
+    event = JobEvent(
+        id=new_id("evt"), job_id=job.id, seq=counted.event_seq, at=now, type=EventType.STATUS, from_status=before,
+        to_status=to, actor=actor, reason=reason, message=message, data=data or {},
     )  # fmt: skip
+    session.add(event)
+    _record_step(session, job.project, event)
     session.flush()
     session.refresh(job)
+    if counted.has_webhooks:
+        enqueue(session, job, event)
 
 
 def record_event(  # noqa: PLR0913  an event line has this many parts
@@ -72,19 +76,28 @@ def record_event(  # noqa: PLR0913  an event line has this many parts
     to_status: JobState | None = None,
 ) -> JobEvent:
     """Add a line to the job's history that is not a change of state; ``to_status`` is the one it was created in."""
-    seq = session.execute(
+    counted = session.execute(
         update(Job)
         .where(Job.id == job_id)
         .values(event_seq=Job.event_seq + 1)
-        .returning(Job.event_seq)
+        .returning(Job.event_seq, HAS_WEBHOOKS)
         .execution_options(synchronize_session=False)
-    ).scalar_one()
+    ).one()
     event = JobEvent(
-        id=new_id("evt"), job_id=job_id, seq=seq, type=kind, to_status=to_status, actor=actor, reason=reason,
-        message=message, data=data or {},
+        id=new_id("evt"), job_id=job_id, seq=counted.event_seq, at=utc_now(), type=kind, to_status=to_status,
+        actor=actor, reason=reason, message=message, data=data or {},
     )  # fmt: skip
     session.add(event)
+    if counted.has_webhooks:
+        enqueue(session, session.get_one(Job, job_id), event)
     return event
+
+
+def _record_step(session: Session, project: str, event: JobEvent) -> None:
+    audit.record(
+        session, actor=event.actor, action="job.status", project=project, target=event.job_id,
+        message=event.message or event.reason, data={"from": event.from_status, "to": event.to_status},
+    )  # fmt: skip
 
 
 def _check(job: Job, to: JobState, fence: int | None) -> None:

@@ -107,16 +107,21 @@ def request_requeue(db: Database, name: str) -> int:
     """Take no new jobs on the node and ask its running ones to save and go back to the queue; returns how many."""
     with db.write() as session:
         session.execute(update(Node).where(Node.name == name).values(state="draining"))
-        held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None)).order_by(Lease.job_id)
-        asked = 0
-        for job_id in session.scalars(held).all():
-            # Looked at under its lock: an attempt that ends at this moment must not leave the wish on a queued job.
-            job = lifecycle.load_for_change(session, job_id)
-            if job.state in HELD and job.requested is None:
-                job.requested, job.requested_reason = "requeue", f"node {name} drains"
-                job.version += 1
-                asked += 1
-        return asked
+        return len(ask_requeue(session, name))
+
+
+def ask_requeue(session: Session, name: str) -> list[str]:
+    """The jobs that hold devices of the node and are asked herewith to save and go back; the caller has locked it."""
+    held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None)).order_by(Lease.job_id)
+    asked = []
+    for job_id in session.scalars(held).all():
+        # Looked at under its lock: an attempt that ends at this moment must not leave the wish on a queued job.
+        job = lifecycle.load_for_change(session, job_id)
+        if job.state in HELD and job.requested is None:
+            job.requested, job.requested_reason = "requeue", f"node {name} drains"
+            job.version += 1
+            asked.append(job_id)
+    return asked
 
 
 def capacities(session: Session, *, only_ready: bool = True) -> list[NodeCapacity]:

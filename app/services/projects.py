@@ -1,11 +1,20 @@
 """Projects: whom everything belongs to."""
 
-from sqlalchemy import select
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import delete as sql_delete
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.domain.errors import NotFound
-from app.models import Project
+from app.domain.errors import Conflict, NotFound
+from app.extensions import Database
+from app.models import ApiKey, Checkpoint, Inspection, Job, Project, Webhook
+from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
+from app.services import audit
+from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
 ORDERS: Orders = {
@@ -14,18 +23,74 @@ ORDERS: Orders = {
 }
 
 
-def ensure(session: Session, name: str) -> Project:
+def ensure(session: Session, name: str, *, actor: str) -> Project:
     """The project, made when it is not there."""
-    project = session.get(Project, name)
-    if project is None:
-        project = Project(name=name)
-        session.add(project)
-        session.flush()
-    return project
+    return session.get(Project, name) or _add(session, name, "", actor)
 
 
-def require(session: Session, name: str) -> Project:
-    project = session.get(Project, name)
+def create(db: Database, caller: Caller, name: str, *, description: str = "", remember: Remember = forget) -> Project:
+    """A new project. Raises Conflict when there is one of that name."""
+    try:
+        with db.write() as session:
+            if session.get(Project, name) is not None:
+                raise _taken(name)
+            project = _add(session, name, description, caller.actor)
+            remember(session, project)
+            return project
+    except IntegrityError as error:
+        raise _taken(name) from error
+
+
+def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> Project:
+    with db.write() as session:
+        project = visible(session, caller, name, lock=True)
+        for column, value in changes.items():
+            setattr(project, column, value)
+        audit.record(
+            session, actor=caller.actor, action="project.patch", project=name, target=name, data={"changes": changes}
+        )
+        return project
+
+
+def delete(db: Database, caller: Caller, name: str) -> None:
+    """Remove a project that has no jobs, with its keys, which are refused from then on, and its webhooks.
+
+    Raises Conflict when it has jobs. One that is submitted at the same moment finds the project gone.
+    """
+    with db.write() as session:
+        project = visible(session, caller, name, lock=True)
+        _refuse_if_used(session, name)
+        good = select(ApiKey.id).where(ApiKey.project == name, ApiKey.revoked_at.is_(None)).order_by(ApiKey.id)
+        revoked = list(session.scalars(good))
+        for key_id in revoked:
+            audit.record(
+                session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
+                message="its project was deleted",
+            )  # fmt: skip
+        for owned in (ApiKey, Webhook, Inspection):
+            session.execute(sql_delete(owned).where(owned.project == name))
+        audit.record(
+            session, actor=caller.actor, action="project.delete", project=name, target=name,
+            data={"revoked_keys": len(revoked)},
+        )  # fmt: skip
+        session.delete(project)
+
+
+def enter(db: Database, caller: Caller, name: str) -> Caller:
+    """The caller within one project: lists show only it, and what is made belongs to it.
+
+    Raises NotFound alike for one that does not exist and one that is not the caller's.
+    """
+    if caller.project is not None:
+        caller.require_project(name[:63])
+        return caller
+    with db.read() as session:
+        require(session, name)
+    return replace(caller, project=name)
+
+
+def require(session: Session, name: str, *, lock: bool = False) -> Project:
+    project = session.get(Project, name, with_for_update=True if lock else None) if "\0" not in name else None
     if project is None:
         raise NotFound(f"no project {name[:63]}")
     return project
@@ -38,7 +103,31 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project
     return page_of(session, query, ORDERS, request)
 
 
-def visible(session: Session, caller: Caller, name: str) -> Project:
+def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) -> Project:
     """The project; raises NotFound alike for one that does not exist and one that is not the caller's."""
     caller.require_project(name[:63])
-    return require(session, name)
+    return require(session, name, lock=lock)
+
+
+def _add(session: Session, name: str, description: str, actor: str) -> Project:
+    project = Project(name=name, description=description)
+    session.add(project)
+    session.flush()
+    audit.record(session, actor=actor, action="project.create", project=name, target=name)
+    return project
+
+
+def _refuse_if_used(session: Session, name: str) -> None:
+    if name == DEFAULT_PROJECT:
+        raise Conflict(f"the project {name} stays: it is where jobs go that name no other")
+    jobs = session.scalar(select(func.count()).select_from(Job).where(Job.project == name)) or 0
+    checkpoints = session.scalar(select(func.count()).select_from(Checkpoint).where(Checkpoint.project == name)) or 0
+    if jobs or checkpoints:
+        held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
+        raise Conflict(
+            f"the project {name} still has {held}; delete them first (DELETE /v1/jobs/{{job_id}}?artifacts=true)"
+        )
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a project {name} already; change it with PATCH /v1/projects/{name}")

@@ -14,8 +14,16 @@ def reading_rules(settings: Settings) -> ReadingRules:
         data_dir=str(settings.data.dir),
         storage_dir=_storage_dir(settings.storage.url),
         fetch_allow=settings.fetch.allow,
-        real_path=os.path.realpath,
+        real_path=_real_path,
     )
+
+
+def _real_path(path: str) -> str:
+    """As far as this process may follow the links; what it may not look at lies where it is said to."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.normpath(path)
 
 
 def _storage_dir(url: str) -> str:

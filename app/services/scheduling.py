@@ -1,12 +1,13 @@
 """Planning and announcing: from QUEUED to a dispatched attempt, all of it safe to do twice."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -14,11 +15,11 @@ from app.domain.errors import StaleJob
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.domain.planning import Placement, QueuedJob, plan
-from app.domain.resources import request_of
+from app.domain.resources import NodeCapacity, request_of
 from app.extensions import Database
 from app.models import Attempt, Job, Lease, Node, ProcessBeat, Reservation
 from app.models.base import database_now, utc_now
-from app.services import lifecycle, nodes
+from app.services import lifecycle, nodes, queue_limits
 
 _log = logging.getLogger(__name__)
 
@@ -54,21 +55,19 @@ class _Waiting:
 
 
 def plan_once(db: Database, *, actor: str = "planner", page_size: int = 500) -> list[Dispatched]:
-    """One pass: read a snapshot, `page_size` jobs at a time, ask the planner, apply each placement by itself."""
-    placements: list[Placement] = []
-    reasons: dict[str, str] = {}
+    """One pass: read a snapshot, `page_size` jobs at a time, ask the planner, apply each placement by itself.
+
+    Jobs of queues that are paused or full are not even read: however many they are, they cost a look next to nothing.
+    """
     with db.read() as session:
         if session.execute(_waiting(session, Job.id).limit(1)).first() is None:
             return []  # most looks of an idle system end here, and cost it next to nothing
-        capacities = nodes.capacities(session)
-        for page in _queued_pages(session, page_size):
-            decided = plan([waiting.job for waiting in page], capacities)
-            placements += decided.placements
-            known = {waiting.job.job_id: waiting.pending_reason for waiting in page}
-            reasons |= {k: v for k, v in decided.pending_reasons.items() if known[k] != v}
-            capacities = list(decided.nodes)
-            if not any(node.free for node in capacities):
-                break  # whoever comes later in the line gets nothing either
+        room = queue_limits.rooms(session)
+        served = queue_limits.open_queues(session, room) if room else None
+        if served is not None and not _anybody_waits(session, served):
+            return []
+        with closing(_queued_pages(session, page_size, queues=served)) as pages:
+            placements, reasons = _decide(pages, nodes.capacities(session), room, served)
     dispatched = [d for placement in placements if (d := _place(db, placement, actor)) is not None]
     _explain(db, reasons)
     return dispatched
@@ -129,35 +128,71 @@ def beat(db: Database, name: str, holder: str) -> None:
         row.last_seen_at = utc_now()
 
 
-def _queued_pages(session: Session, size: int) -> Iterator[list[_Waiting]]:
+def _decide(
+    pages: Iterable[list[_Waiting]],
+    capacities: Sequence[NodeCapacity],
+    room: Mapping[str, int],
+    served: Sequence[str] | None,
+) -> tuple[list[Placement], dict[str, str]]:
+    """Who starts where, and what is new to the others about why they wait; ``served`` None is every queue."""
+    placements: list[Placement] = []
+    reasons: dict[str, str] = {}
+    for page in pages:
+        decided = plan([waiting.job for waiting in page], capacities, room)
+        placements += decided.placements
+        known = {waiting.job.job_id: waiting.pending_reason for waiting in page}
+        reasons |= {k: v for k, v in decided.pending_reasons.items() if known[k] != v}
+        capacities, room = decided.nodes, decided.room
+        if not any(node.free for node in capacities):
+            break  # whoever comes later in the line gets nothing either
+        if served is not None and not any(room.get(queue, 1) > 0 for queue in served):
+            break
+    return placements, reasons
+
+
+def _queued_pages(
+    session: Session, size: int, *, queues: Sequence[str] | None
+) -> Generator[list[_Waiting], None, None]:
     """Who waits, in the order of service; read on only while the caller asks for more."""
     has_gpus = nodes.has_gpus(session)
-    waiting = _waiting(session, Job.id, Job.priority, Job.spec, Job.pending_reason)
+    waiting = _waiting(session, Job.id, Job.priority, Job.queue, Job.spec, Job.pending_reason, queues=queues)
     in_order = waiting.order_by(Job.priority.desc(), Job.queued_at, Job.id)
-    rows = session.execute(in_order.execution_options(yield_per=size))
     position = 0
-    for partition in rows.partitions(size):
-        page = []
-        for row in partition:
-            position += 1
-            try:
-                request = request_of(row.spec, has_gpus=has_gpus)
-            except (KeyError, TypeError, ValueError):
-                # Submit lets no such document in; should one be there all the same, the others must not wait for it.
-                _log.exception("job %s has a document that cannot be planned", row.id)
-                continue
-            job = QueuedJob(job_id=row.id, priority=row.priority, position=position, request=request)
-            page.append(_Waiting(job=job, pending_reason=row.pending_reason))
-        yield page
+    # Closed with the generator: PostgreSQL keeps a cursor for whoever has not read to the end.
+    with session.execute(in_order.execution_options(yield_per=size)) as rows:
+        for partition in rows.partitions(size):
+            page = []
+            for row in partition:
+                position += 1
+                try:
+                    request = request_of(row.spec, has_gpus=has_gpus)
+                except (KeyError, TypeError, ValueError):
+                    # Submit lets no such document in; should one be there all the same, others must not wait for it.
+                    _log.exception("job %s has a document that cannot be planned", row.id)
+                    continue
+                job = QueuedJob(
+                    job_id=row.id, priority=row.priority, position=position, request=request, queue=row.queue
+                )
+                page.append(_Waiting(job=job, pending_reason=row.pending_reason))
+            yield page
 
 
-def _waiting(session: Session, *columns: Any) -> Select[Any]:
-    """The jobs that may be placed now."""
-    return select(*columns).where(
+def _anybody_waits(session: Session, queues: Sequence[str]) -> bool:
+    # In the order of the index, or PostgreSQL goes through the whole table for one row that it takes to be frequent.
+    # The name that no queue has makes it a list: with a single queue the order would be constant, and forgotten. The
+    # limit is no parameter, of which a prepared plan would assume that it is a tenth of the rows.
+    first = _waiting(session, Job.id, queues=[*queues, ""]).order_by(Job.queue, Job.status, Job.project)
+    return session.execute(first.limit(literal_column("1"))).first() is not None
+
+
+def _waiting(session: Session, *columns: Any, queues: Sequence[str] | None = None) -> Select[Any]:
+    """The jobs that may be placed now, of these queues or of all."""
+    query = select(*columns).where(
         Job.status == JobState.QUEUED,
         Job.requested.is_(None),
         (Job.not_before_at.is_(None)) | (Job.not_before_at <= database_now(session)),
     )
+    return query if queues is None else query.where(Job.queue.in_(queues))
 
 
 def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:
@@ -173,12 +208,15 @@ def _apply(session: Session, placement: Placement, actor: str) -> Dispatched | N
     job = lifecycle.load_for_change(session, placement.job_id)
     if job.state is not JobState.QUEUED or job.requested is not None:
         return None
+    if not queue_limits.lock_open(session, job.queue):
+        return None  # paused or filled since the look
     # Shared lock: whoever drains the node now either sees this attempt or is seen here.
     node = session.get(Node, placement.node, with_for_update={"read": True}, populate_existing=True)
     if node is None or node.state != "ready":
         return None
     number, now = job.attempt + 1, utc_now()
     indices, device_type = [d.index for d in placement.devices], placement.devices[0].type
+    queue_limits.count_wait(session, job, now)
     lifecycle.transition(
         session, job, JobState.SCHEDULING, actor=actor, message=f"attempt {number} on {placement.node}",
         attempt=number, node_names=[placement.node], pending_reason="", not_before_at=None,

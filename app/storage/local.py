@@ -5,6 +5,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,12 @@ class LocalFiles:
             shutil.copyfile(source / relative, destination)
 
     def open(self, key: str, offset: int) -> BinaryIO:
-        stream = self._at(key).open("rb")
+        # A pipe that somebody put into the storage by hand would keep its reader waiting for ever.
+        descriptor = os.open(self._at(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        stream = os.fdopen(descriptor, "rb") if _is_file(descriptor) else None
+        if stream is None:
+            os.close(descriptor)
+            raise IsADirectoryError(errno.EISDIR, "not a file", key)
         stream.seek(offset)
         return stream
 
@@ -148,6 +154,10 @@ class LocalFiles:
                 if not name.startswith(TEMPORARY) and not path.is_symlink():
                     with contextlib.suppress(FileNotFoundError):  # deleted while we look
                         yield str(path.relative_to(self._root)), path.stat().st_size
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _temporary(target: Path) -> Path:

@@ -4,6 +4,7 @@ Errors: NotFound, BadKey and RefusedFile (both InvalidRequest), TransientStorage
 StorageRefused for what may not.
 """
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.storage.keys import BadKey, checked_key
 LOCAL_SCHEME = "file"
 LOCAL = "app.storage.local:LocalFiles"
 REMOTE = "app.storage.remote:RemoteFiles"
+_CREDENTIALS = re.compile(r"://[^/]*@")  # for us alone: records are shown to everybody in a project
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,19 @@ class Storage:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
+        self._shown = _CREDENTIALS.sub("://", self._url)
         self._files = _adapter(self._url)
 
     def uri(self, key: str) -> str:
-        """What is written into records, so that a later move of the storage can be told."""
-        return f"{self._url}/{checked_key(key)}"
+        """What is written into records and shown, so that a later move of the storage can be told."""
+        return f"{self._shown}/{checked_key(key)}"
 
     def key_of(self, uri: str) -> str:
         """The key of a URI that ``uri`` made; raises BadKey for one of another storage."""
-        if not uri.startswith(f"{self._url}/"):
-            raise BadKey(f"{uri!r} does not lie in the configured storage {self._url}")
-        return checked_key(uri.removeprefix(f"{self._url}/"))
+        for url in (self._shown, self._url):  # as earlier releases wrote it
+            if uri.startswith(f"{url}/"):
+                return checked_key(uri.removeprefix(f"{url}/"))
+        raise BadKey(f"{uri!r} does not lie in the configured storage {self._shown}")
 
     def local_path(self, key: str) -> Path | None:
         """Where the key lies on this machine, whether it exists or not; None when the storage is elsewhere."""

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from app.extensions import Database, make_engine
+from app.services.diagnosis.site import Site, opened
+from config.settings import Settings
 from tests.apps import Api
+from tests.examining import BRIEFLY, prepared
 from tests.supervising import World
 
 
@@ -55,3 +58,16 @@ def any_world(tmp_path: Path, database_url: str) -> Iterator[World]:
     made = World(tmp_path, database_url)
     yield made
     made.close()
+
+
+@pytest.fixture
+def deployment(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    """Of a prepared deployment in which nothing runs."""
+    return prepared(tmp_path, database_url, redis_url)
+
+
+@pytest.fixture
+def site(deployment: Settings) -> Iterator[Site]:
+    """The same as the doctor sees it."""
+    with opened(deployment, patience_seconds=BRIEFLY) as site:
+        yield site

@@ -102,5 +102,5 @@ def test_the_description_names_the_headers(sqlite_api: Api) -> None:
     submit = sqlite_api.call("GET", "/v1/openapi.json").json["paths"]["/v1/jobs"]["post"]  # type: ignore[index]
 
     described = {each["name"]: each.get("description", "") for each in submit["parameters"] if each["in"] == "header"}
-    assert described.keys() == {*TOKENS, "Idempotency-Key"}
+    assert described.keys() == {*TOKENS, "Idempotency-Key", "X-Project"}
     assert all("never shown or logged" in described[name] for name in TOKENS)

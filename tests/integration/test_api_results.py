@@ -90,7 +90,35 @@ def test_range_of_an_artifact(sqlite_api: Api, header: str, status: int, expecte
 
     assert answer.status_code == status
     assert expected is None or answer.get_data() == expected
-    assert ("Content-Range" in answer.headers) == (status == 206)
+    assert ("Content-Range" in answer.headers) == (status in (206, 416))
+    assert status != 416 or answer.headers["Content-Range"] == "bytes */2560"
+
+
+def test_head_tells_of_the_whole_file_whatever_range_it_names(sqlite_api: Api):
+    path = f"/v1/jobs/{job_with_artifact(sqlite_api)}/artifacts/model/a%20b.safetensors"
+
+    head = sqlite_api.call("HEAD", path, headers={"Range": "bytes=0-9"})
+
+    assert (head.status_code, head.headers["Content-Length"], head.get_data()) == (200, "2560", b"")
+    assert head.headers["ETag"] == f'"{"5" * 64}"'
+    head.close()
+
+
+@pytest.mark.parametrize("condition", ['"other"', f'W/"{"5" * 64}"', "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_range_under_another_condition_is_the_whole_file(sqlite_api: Api, condition: str):
+    path = f"/v1/jobs/{job_with_artifact(sqlite_api)}/artifacts/model/a%20b.safetensors"
+
+    answer = sqlite_api.call("GET", path, headers={"Range": "bytes=100-", "If-Range": condition})
+
+    assert (answer.status_code, answer.get_data()) == (200, CONTENT)
+
+
+def test_range_beyond_a_file_that_changed_is_the_whole_file(sqlite_api: Api):
+    path = f"/v1/jobs/{job_with_artifact(sqlite_api)}/artifacts/model/a%20b.safetensors"
+
+    answer = sqlite_api.call("GET", path, headers={"Range": "bytes=99999-", "If-Range": '"older"'})
+
+    assert answer.status_code == 200
 
 
 def test_interrupted_download_goes_on_only_with_the_same_content(sqlite_api: Api):

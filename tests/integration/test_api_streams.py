@@ -10,6 +10,7 @@ from typing import Any
 from werkzeug.test import TestResponse
 
 from app.api.stream_slots import StreamPace, StreamSlots
+from app.cli.administrator import ADMINISTRATOR
 from app.domain.job_state import JobState
 from app.models import Job
 from app.security.permissions import Role
@@ -124,7 +125,7 @@ def test_stream_ends_when_its_key_is_revoked(api: Api):
     pieces: Iterator[Any] = iter(answer.response)
     next(pieces)
 
-    keys.revoke(api.db, None, row["key_id"])
+    keys.revoke(api.db, ADMINISTRATOR, row["key_id"])
     rest = "".join(map(text, pieces))
     answer.close()
 

@@ -121,3 +121,13 @@ def test_floods_neither_fill_the_history_nor_the_log_nor_fail_the_job(world):
     assert len(rows(world, Metric)) == 1000
     assert len(job.latest_metrics) == 1000
     assert (world.data_dir / "log" / "supervisors.log").stat().st_size < 200_000
+
+
+def test_script_that_cannot_decide_whether_it_saves_is_taken_at_its_first_yes(world):
+    wavering = "for n in range(2001): say(type='hello', rank=0, can_checkpoint=n % 2 == 0 and n < 2000)"
+    job_id = world.start(SPEAKS + wavering + ENDS)
+
+    job = world.wait_for_end(job_id)
+
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert world.attempt(job_id).can_checkpoint is True

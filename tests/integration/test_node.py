@@ -151,7 +151,8 @@ def test_processes_of_an_ended_attempt_are_killed_before_another_begins(world, k
 
     with straggler("job-of-yesterday", 3) as process:
         AttemptKeeper(settings, world.db, NODE).look()
-        assert process.wait(5) == -signal.SIGKILL
+        # Not by its exit code, which is the keeper's to collect: the straggler is a child of this process.
+        assert processes.start_ticks(process.pid) is None
 
     assert left.path.exists() == keep_runs
     world.wait_for_end(job_id)
@@ -163,7 +164,7 @@ def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
 
     with straggler("job-of-yesterday", 3) as process:
         node._beat()
-        assert process.wait(1) == -signal.SIGKILL
+        assert processes.start_ticks(process.pid) is None
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "-a", "a" * 64, "ä"])

@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.job_state import JobState
 from app.models import Checkpoint, Job
+from app.services import controls
 from tests.supervising import NODE, SLEEPS, STUBBORN, rows, training
 from workers.spawning import start_attempt
 
@@ -84,6 +85,33 @@ def test_checkpoint_now_saves_and_goes_on(world):
 
     assert job.state is JobState.COMPLETED, world.describe(job_id)
     assert len(rows(world, Checkpoint)) == 1
+
+
+def test_checkpoint_that_is_asked_for_outside_is_saved_while_the_job_goes_on(any_world):
+    job_id = any_world.start(training(steps=60, pause=0.05))
+    any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
+
+    with any_world.db.write() as session:
+        controls.wish_checkpoint(session, job_id, actor="somebody")
+    any_world.nudge(job_id)
+    job = any_world.wait_for_end(job_id)
+
+    assert job.state is JobState.COMPLETED, any_world.describe(job_id)
+    assert len(rows(any_world, Checkpoint)) == 1
+    told = [event.type for event in any_world.events(job_id)]
+    assert told.index("job.checkpoint_requested") < told.index("checkpoint.saved")
+    assert any_world.job(job_id).attempt == 1
+
+
+@pytest.mark.parametrize(("script", "can"), [(SLEEPS, None), (training(steps=3), True)], ids=["plain", "hooks"])
+def test_whether_a_script_saves_on_request_is_known_outside(world, script, can):
+    job_id = world.start(script)
+    world.wait_for_line(job_id, "ready" if script == SLEEPS else "step 2")
+
+    world.wish(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+    assert world.attempt(job_id).can_checkpoint is can
 
 
 def test_job_over_its_time_limit_saves_and_fails(world):

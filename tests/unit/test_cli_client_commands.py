@@ -40,6 +40,35 @@ def job(status: str, **more: Any) -> dict[str, Any]:
     return {**JOB, "status": status, **more}
 
 
+PLAN = {
+    "queue": "default", "priority": 5, "queue_position": 1, "estimated_wait_seconds": None,
+    "candidate_nodes": [{"name": "n1", "fits_now": False, "reason": "is drained"}],
+}  # fmt: skip
+
+
+def test_submit_dry_run_shows_plan_and_warnings_and_submits_nothing(server: ScriptedServer, tmp_path: Path) -> None:
+    told = {"valid": True, "plan": PLAN, "warnings": ["no node is free"]}
+    server.script(success(told))
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT))
+
+    for_people = run("submit", str(tmp_path / "job.json"), "--dry-run")
+    for_programs = run("submit", str(tmp_path / "job.json"), "--dry-run", "--json")
+
+    assert [path for _, path, *_ in server.seen] == ["/v1/jobs?dry_run=true"] * 2
+    assert (for_people.exit_code, for_programs.exit_code) == (0, 0)
+    assert "is drained" in for_people.stdout
+    assert for_people.stderr == "Warning: no node is free\n"
+    assert json.loads(for_programs.stdout) == told
+
+
+def test_checkpoint_asks_for_one(server: ScriptedServer) -> None:
+    server.script(success(job("TRAINING"), 202))
+
+    assert run("checkpoint", "job-1").stdout == "job-1 TRAINING\n"
+
+    assert server.seen[0][:2] == ("POST", "/v1/jobs/job-1/checkpoint")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -157,6 +186,18 @@ def test_watch_prints_the_job_as_a_line_of_json_each_time_it_changed(server: Scr
     answer = run("watch", "job-1", "--json")
 
     assert [json.loads(line)["status"] for line in answer.stdout.splitlines()] == ["TRAINING", "COMPLETED"]
+
+
+def test_watch_goes_on_when_it_asked_too_often(server: ScriptedServer) -> None:
+    limited = failure(429, {"code": "RATE_LIMITED", "message": "too many requests", "retry_after": 1})
+    server.script(success(job("TRAINING")), limited, success(job("COMPLETED")), success({}))
+    began = time.monotonic()
+
+    answer = run("watch", "job-1")
+
+    assert answer.exit_code == 0
+    assert "too many requests" in answer.stdout
+    assert time.monotonic() - began >= 1
 
 
 def test_watch_goes_on_when_the_server_was_away(server: ScriptedServer) -> None:

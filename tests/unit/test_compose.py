@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
 OURS = ("migrate", "api", "coordinator", "node-cpu", "node-gpu", "flower")
+EXAMPLE = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
 LASTING = sorted(set(SERVICES) - {"migrate"})
 
 
@@ -67,10 +68,30 @@ def test_gpu_node_gets_gpus_and_only_when_asked_for():
 
 
 def test_every_secret_is_asked_for_in_the_example():
-    asked = set(re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    needed = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
+    needed = set(re.findall(r"(?<!\$)\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
 
-    assert needed <= asked
+    assert needed == {name for name, value in EXAMPLE.items() if not value}
+
+
+def test_the_example_shows_everything_that_can_be_said_with_its_default():
+    text = (ROOT / "docker-compose.yml").read_text()
+    defaults = dict(re.findall(r"(?<!\$)\$\{(\w+):-([^}]*)\}", text))
+
+    assert defaults == {name: value for name, value in EXAMPLE.items() if value}
+
+
+def test_further_settings_come_from_a_file_that_need_not_be_there():
+    for name in OURS:
+        assert SERVICES[name]["env_file"] == [{"path": "trainyard.env", "required": False}]
+    assert "trainyard.env" in (ROOT / ".gitignore").read_text().split()
+    assert "trainyard.env" in (ROOT / ".dockerignore").read_text().split()
+
+
+def test_the_broker_keeps_its_data_and_evicts_nothing():
+    script = SERVICES["redis"]["command"][-1]
+
+    assert all(words in script for words in ("requirepass", "appendonly yes", "maxmemory-policy noeviction"))
+    assert SERVICES["redis"]["volumes"] == ["broker:/data"]
 
 
 def test_directories_under_volumes_are_made_for_our_user():

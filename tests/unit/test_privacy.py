@@ -1,11 +1,15 @@
 """Processes that hold credentials keep them from others of the same user."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from app.cli.command_lines import foreign_environment
+
 ASK = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
+GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(env={}))"  # as far as the hook looks
 
 
 @pytest.mark.parametrize(
@@ -13,11 +17,21 @@ ASK = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_D
     [
         ("pass", "1"),
         ("from config.privacy import hide_from_same_user; hide_from_same_user()", "0"),
-        ("from app.cli import gunicorn_hooks; gunicorn_hooks.on_starting(None)", "0"),
+        (f"{GUNICORN}\nfrom app.cli import gunicorn_hooks; gunicorn_hooks.on_starting(arbiter)", "0"),
         ("from workers import processes; processes.hide_from_same_user()", "0"),
+        ("import contextlib\nfrom tasks import flower\nwith contextlib.suppress(SystemExit):\n    flower.main()", "0"),
     ],
 )
-def test_process_can_be_hidden(statement, dumpable):
-    command = [sys.executable, "-c", f"{statement}; {ASK}"]
+def test_process_can_be_hidden(statement, dumpable, tmp_path):
+    command = [sys.executable, "-c", f"{statement}\n{ASK}"]
+    environment = {**os.environ, "TRAINYARD_DATA_DIR": str(tmp_path)}
 
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == dumpable
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == dumpable
+
+
+def test_a_program_that_is_not_ours_gets_no_setting_and_no_credential():
+    given = {"PATH": "/bin", "LANG": "C", "TRAINYARD_DATABASE_URL": "x", "AWS_SECRET_ACCESS_KEY": "y", "HF_TOKEN": "z"}
+
+    assert foreign_environment(given) == {"PATH": "/bin", "LANG": "C"}

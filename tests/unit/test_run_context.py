@@ -61,6 +61,10 @@ def test_document_of_a_supervisor_is_read_and_gaps_are_filled(context, tmp_path)
     assert context.resume_manifest() is None
 
 
+def spec_in(run_dir):
+    return RunSpec.from_document({**DOCUMENT, "run_dir": str(run_dir)})
+
+
 def draft(context, name, text="weights"):
     directory = context.work_dir / name
     directory.mkdir()
@@ -91,8 +95,7 @@ def test_same_step_is_replaced_by_the_local_double(context):
 
 
 def test_training_goes_on_while_a_checkpoint_is_handed_over(tmp_path):
-    session = SlowSession(tmp_path)
-    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session)
+    context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
 
     context.commit_checkpoint(tmp_path, Saved(step=1))
 
@@ -106,7 +109,7 @@ def test_training_goes_on_while_a_checkpoint_is_handed_over(tmp_path):
 
 
 def test_a_checkpoint_that_failed_fails_the_run_at_the_next_one_or_at_its_end(tmp_path):
-    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session := SlowSession(tmp_path))
+    context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
     session.go_on.set()
     session.problem = OSError("no space left")
 
@@ -121,7 +124,7 @@ def test_a_checkpoint_that_failed_fails_the_run_at_the_next_one_or_at_its_end(tm
 
 
 def test_a_run_that_fails_still_hands_its_checkpoint_over(tmp_path):
-    context = RunContext(RunSpec.from_document({**DOCUMENT, "run_dir": str(tmp_path)}), session := SlowSession(tmp_path))
+    context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
     context.commit_checkpoint(tmp_path, Saved(step=1))
     threading.Timer(0.1, session.go_on.set).start()
 

@@ -160,6 +160,19 @@ def test_uri_and_key_are_each_others_inverse(local: Storage) -> None:
         local.key_of(uri + "/../../../../etc")
 
 
+def test_uri_holds_no_credentials_although_the_storages_own_url_does() -> None:
+    storage = Storage("memory://me:hunter2@host/files")
+
+    uri = storage.uri("jobs/a/artifacts")
+
+    assert uri == "memory://host/files/jobs/a/artifacts"
+    assert storage.key_of(uri) == "jobs/a/artifacts"
+    assert storage.key_of("memory://me:hunter2@host/files/jobs/a") == "jobs/a"
+    with pytest.raises(BadKey, match="the configured storage memory://host/files") as refused:
+        storage.key_of("memory://other/files/jobs/a")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_url_without_a_scheme_is_refused() -> None:
     with pytest.raises(BadKey, match="file:///"):
         Storage("/srv/files")

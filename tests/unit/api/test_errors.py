@@ -17,6 +17,7 @@ def every_class(root: type[Exception]) -> list[type[Exception]]:
     [
         ("InvalidRequest", 400), ("BadSpec", 400), ("NotSupportedYet", 400), ("UnknownQueue", 400), ("CannotFit", 400),
         ("CredentialsMissing", 401), ("CredentialsInvalid", 401), ("Forbidden", 403), ("NotFound", 404),
+        ("NotYours", 404),
         ("Conflict", 409), ("IllegalTransition", 409), ("StaleJob", 409), ("IdempotencyConflict", 409),
         ("LimitExceeded", 429), ("QuotaExceeded", 429), ("Unavailable", 503), ("TransientStorageError", 503),
     ],

@@ -67,6 +67,22 @@ def test_every_problem_of_a_document_is_told_with_its_dotted_field() -> None:
     }  # fmt: skip
 
 
+def test_fields_that_are_named_like_a_part_of_an_object_keep_their_names() -> None:
+    condition = {"column": "a", "op": "==", "value": {}}
+    document = {
+        "_schema": "x",
+        "labels": {"value": 5, "key": "x", "a b": "x"},
+        "data_config": {"sources": [{"path": "x", "filters": [condition]}], "key": 1},
+    }
+
+    with pytest.raises(BadShape) as raised:
+        validated(SubmitJobSchema(), document)
+
+    assert {field for field, _ in raised.value.details} >= {
+        "_schema", "labels.value", "labels.a b", "data_config.key", "data_config.sources.0.filters.0.value",
+    }  # fmt: skip
+
+
 def test_null_means_left_out() -> None:
     document = {
         "name": "x", "labels": None, "training_config": {"training_type": "SFT", "base_model": {"model_id": "m",

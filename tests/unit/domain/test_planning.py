@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from app.domain.planning import QueuedJob, plan
+import pytest
+
+from app.domain.planning import QueuedJob, held_back, plan
 from app.domain.resources import Device, NodeCapacity, Request
 
 
@@ -15,9 +17,9 @@ def node(
     return NodeCapacity(name=name, devices=devices, free=free, cpu_cores=8, ram_mb=16_000, storage_mb=100_000)
 
 
-def job(job_id: str, *, priority: int = 5, position: int = 0, **request: Any) -> QueuedJob:
+def job(job_id: str, *, priority: int = 5, position: int = 0, queue: str = "default", **request: Any) -> QueuedJob:
     wanted = Request(**request)
-    return QueuedJob(job_id=job_id, priority=priority, position=position, request=wanted)
+    return QueuedJob(job_id=job_id, priority=priority, position=position, request=wanted, queue=queue)
 
 
 def starts(jobs: list[QueuedJob], nodes: list[NodeCapacity]) -> list[tuple[str, str, list[int]]]:
@@ -87,3 +89,43 @@ def test_an_explanation_of_gpus_names_the_type() -> None:
     ).pending_reasons
 
     assert reasons == {"j": "needs 2 a100 on one node; free: 1 on n"}
+
+
+def test_a_queue_starts_no_more_than_it_has_room_for_and_others_pass() -> None:
+    waiting = [
+        job("n1", position=1, queue="night"),
+        job("n2", position=2, queue="night"),
+        job("p1", position=3, queue="paused"),
+        job("d1", position=4, queue="day"),
+    ]
+
+    decided = plan(waiting, [node("n", cpu=4)], {"night": 1, "paused": 0})
+
+    assert [placement.job_id for placement in decided.placements] == ["n1", "d1"]
+    assert decided.room == {"night": 0, "paused": 0}
+    assert decided.pending_reasons == {}
+
+
+def test_a_job_that_does_not_fit_takes_no_room() -> None:
+    waiting = [job("big", position=1, queue="night", device_count=9), job("small", position=2, queue="night")]
+
+    decided = plan(waiting, [node("n", cpu=4)], {"night": 1})
+
+    assert [placement.job_id for placement in decided.placements] == ["small"]
+    assert list(decided.pending_reasons) == ["big"]
+
+
+@pytest.mark.parametrize(
+    ("is_paused", "limit", "running", "said"),
+    [
+        pytest.param(False, None, 100, "", id="neither paused nor limited"),
+        pytest.param(False, 2, 1, "", id="below its limit"),
+        pytest.param(False, 2, 2, "the queue night runs 2 of at most 2 jobs (max_running_jobs)", id="at it"),
+        pytest.param(False, 2, 3, "the queue night runs 3 of at most 2 jobs (max_running_jobs)", id="limited later"),
+        pytest.param(
+            True, 2, 2, "the queue night is paused: it takes jobs and starts none until it is resumed", id="paused"
+        ),
+    ],
+)  # fmt: skip
+def test_a_queue_that_starts_nobody_says_why(*, is_paused: bool, limit: int | None, running: int, said: str) -> None:
+    assert held_back("night", is_paused=is_paused, limit=limit, running=running) == said

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.errors import Forbidden, NotFound
-from app.security.keys import NewKey, is_valid, make_key, read_key
+from app.domain.errors import Forbidden, NotFound, NotYours
+from app.security.keys import NewKey, is_live, is_of, make_key, read_key
 from app.security.permissions import PERMISSIONS, Caller, Permission, Role
 from app.security.secrets import SecretBox, SecretKeyMissing
 
@@ -23,7 +23,7 @@ def test_a_key_is_accepted_and_only_its_hash_is_stored() -> None:
     presented = read_key(new.key)
 
     assert presented is not None
-    assert is_valid(presented, new.row, now=NOW)
+    assert is_of(presented, new.row)
     assert presented.secret not in (new.row.secret_hash, new.row.prefix, new.row.sealed_secret_key)
     assert BOX.open(new.row.sealed_secret_key) == {"secret_key": new.secret_key}
     assert len(new.row.prefix) <= 32
@@ -54,18 +54,19 @@ def test_wrong_expired_revoked_and_unknown_keys_are_refused() -> None:
     assert presented is not None
     assert other is not None
 
-    assert is_valid(presented, new.row, now=NOW)
-    assert not is_valid(other, new.row, now=NOW)
-    assert not is_valid(presented, None, now=NOW)
-    assert not is_valid(presented, new.row, now=NOW + timedelta(seconds=1))
+    assert is_of(presented, new.row)
+    assert not is_of(other, new.row)
+    assert not is_of(presented, None)
+    assert is_live(new.row, now=NOW)
+    assert not is_live(new.row, now=NOW + timedelta(seconds=1))
     new.row.revoked_at = NOW
-    assert not is_valid(presented, new.row, now=NOW)
+    assert not is_live(new.row, now=NOW)
 
 
 def test_roles_have_what_the_contract_says() -> None:
     assert PERMISSIONS[Role.VIEWER] == {Permission.VIEW}
     assert PERMISSIONS[Role.USER] == {Permission.VIEW, Permission.MANAGE, Permission.EVALUATE}
-    assert PERMISSIONS[Role.ADMIN] - PERMISSIONS[Role.USER] == {Permission.MANAGE_KEYS}
+    assert PERMISSIONS[Role.ADMIN] - PERMISSIONS[Role.USER] == {Permission.MANAGE_KEYS, Permission.VIEW_AUDIT}
     assert PERMISSIONS[Role.SUPER_ADMIN] == set(Permission)
 
 
@@ -83,8 +84,19 @@ def test_other_projects_do_not_exist_for_a_caller() -> None:
     assert (caller.home_project, everywhere.home_project) == ("p", "default")
     caller.require_project("p")
     everywhere.require_project("q")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"^no project q$"):
         caller.require_project("q")
+
+
+def test_what_is_foreign_looks_missing_but_is_known_to_be_foreign() -> None:
+    caller, everywhere = (Caller(key_id="k", role=Role.ADMIN, project=project) for project in ("p", None))
+
+    caller.require_sight("p", "no job 1")
+    everywhere.require_sight(None, "no job 1")
+    for project in ("q", None):
+        with pytest.raises(NotYours, match=r"^no job 1$"):
+            caller.require_sight(project, "no job 1")
+    assert (NotYours.code, NotYours.__mro__[1]) == (NotFound.code, NotFound)
 
 
 def test_sealed_secrets_open_with_the_same_key_only() -> None:

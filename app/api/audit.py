@@ -1,0 +1,32 @@
+"""The audit trail."""
+
+from typing import Any
+
+from flask import Blueprint
+
+from app.api.context import caller, plane
+from app.api.operation import operation
+from app.api.pagination import page_data, page_request
+from app.schemas.audit import AuditEntrySchema, AuditQuerySchema
+from app.security.permissions import Permission
+from app.services import audit_lists
+
+blueprint = Blueprint("audit", __name__)
+_ENTRY = AuditEntrySchema()
+
+
+@blueprint.get("/audit")
+@operation(
+    "List who did, or tried to do, what", permission=Permission.VIEW_AUDIT, query=AuditQuerySchema,
+    answer=AuditEntrySchema, items="entries",
+)  # fmt: skip
+def list_entries(query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        return page_data("entries", _ENTRY, audit_lists.page(session, caller(), query, page_request(query)), query)
+
+
+@blueprint.get("/audit/<entry_id>")
+@operation("Read a line of the audit trail", permission=Permission.VIEW_AUDIT, answer=AuditEntrySchema)
+def get_entry(entry_id: str) -> Any:
+    with plane().db.read() as session:
+        return _ENTRY.dump(audit_lists.find(session, caller(), entry_id))

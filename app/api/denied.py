@@ -1,0 +1,29 @@
+"""What is refused to a caller goes into the audit trail, with what only the operator may know of it."""
+
+from flask import g, request
+
+from app.api.context import backend
+from app.domain.errors import CredentialsInvalid, Forbidden, NotYours, TrainyardError, Unauthenticated
+from app.security.permissions import Caller
+from app.services import denials
+from app.services.denials import Denial
+
+DENIED = (Unauthenticated, Forbidden, NotYours)
+ANONYMOUS = "anonymous"
+
+
+def note(error: TrainyardError) -> None:
+    """Remember a refusal. Of what is another project's only super admins may read: it exists, and that is told."""
+    caller: Caller | None = g.get("caller")
+    actor, project = (caller.actor, caller.project) if caller is not None else (ANONYMOUS, None)
+    if isinstance(error, CredentialsInvalid) and error.key_id:
+        actor, project = error.key_id, error.project
+    if isinstance(error, NotYours):
+        project = None
+    denial = Denial(
+        actor=actor, project=project, target=f"{request.method} {request.path}", message=error.message,
+        data={"code": error.code, "foreign": True} if isinstance(error, NotYours) else {"code": error.code},
+    )  # fmt: skip
+    here = backend()
+    source = actor if actor != ANONYMOUS else request.remote_addr or ANONYMOUS
+    denials.note(here.plane.db, here.denials, source, denial)

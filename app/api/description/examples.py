@@ -1,0 +1,44 @@
+"""Bodies to begin with, by the schema that takes them; a test sends each."""
+
+from typing import Any
+
+from marshmallow import Schema
+
+_DATA = {"sources": [{"path": "/srv/data/train.jsonl", "format": "jsonl"}], "batch_size": 4, "validation_split": 0.05}
+_JOB = {
+    "name": "support-v3",
+    "labels": {"team": "support"},
+    "training_config": {
+        "training_type": "SFT",
+        "base_model": {"model_id": "/srv/models/base"},
+        "framework": {"type": "HF_TRAINER"},
+        "hyperparameters": {"learning_rate": "2e-4", "num_train_epochs": "3"},
+    },
+    "data_config": _DATA,
+    "resource_config": {"gpu_count": 1, "device_type": "cpu"},
+    "output_config": {"checkpoint": {"save_steps": 200, "save_total_limit": 3}},
+    "scheduling_config": {"queue": "default", "priority": 6},
+}
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "SubmitJobSchema": _JOB,
+    "CancelSchema": {"reason": "the data was wrong"},
+    "ValidateDataSchema": {"data_config": _DATA},
+    "ChangeJobSchema": {"priority": 8, "labels": {"team": "support"}},
+    "CreateQueueSchema": {"name": "nightly", "max_running_jobs": 4},
+    "ChangeQueueSchema": {"paused": True},
+    "DrainSchema": {"requeue": True},
+    "RotateKeySchema": {"grace_seconds": 3600},
+    "CreateProjectSchema": {"name": "support", "description": "The support team's models"},
+    "ChangeProjectSchema": {"description": "The support team's models and their evaluations"},
+    "CreateWebhookSchema": {
+        "url": "https://hooks.example.org/trainyard",
+        "event_types": ["COMPLETED", "FAILED"],
+    },
+    "ChangeWebhookSchema": {"is_active": False},
+    "CreateKeySchema": {"role": "user", "name": "nightly runs", "expires_days": 90},
+}
+
+
+def example_of(schema: Schema) -> dict[str, Any] | None:
+    """A good body, where there is one to show."""
+    return EXAMPLES.get(type(schema).__name__)

@@ -1,0 +1,108 @@
+"""``GET /metrics`` for Prometheus: jobs and cluster from the database, requests as the server's processes count."""
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from flask import Blueprint, Flask, Response, current_app, g, request
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from app.api.context import caller, plane
+from app.api.operation import operation
+from app.security.permissions import Permission
+from app.services import measurements
+from app.services.measurements import Distribution, Measurement
+
+blueprint = Blueprint("prometheus", __name__)
+PREFIX = "trainyard_"
+EXTENSION = "trainyard.request_figures"
+# A method is free text that clients choose; each new one would be a new series for ever.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER_METHOD, NO_ROUTE = "OTHER", "none"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class RequestFigures:
+    """Requests of this process; with ``directory``, where each process keeps its counts in files, of all of them."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            f"{PREFIX}http_requests", "Requests answered", ("method", "route", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}http_request_duration_seconds", "Time until a request was answered, a stream until it began",
+            ("method", "route"), buckets=SECONDS, registry=self._registry,
+        )  # fmt: skip
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        method = method if method in METHODS else OTHER_METHOD
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def families(self) -> Iterable[Metric]:
+        if self._directory is None:
+            return self._registry.collect()
+        together = MultiProcessCollector(None, path=str(self._directory))  # type: ignore[no-untyped-call] # it has no types
+        return list(together.collect())  # type: ignore[no-untyped-call] # the same
+
+
+class _Collected(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def register(app: Flask, *, directory: Path | None) -> None:
+    """Before whatever else looks at a request, so that what is refused counts as well."""
+    app.extensions[EXTENSION] = RequestFigures(directory)
+    app.before_request(_begin)
+    app.after_request(_end)
+
+
+@blueprint.get("/metrics")
+@operation("Figures for Prometheus", permission=Permission.VIEW, media="text")
+def prometheus() -> Response:
+    who = caller()
+    with plane().db.read() as session:
+        found = [*measurements.of_jobs(session, who), *measurements.of_cluster(session, who)]
+    families = [_family(measurement) for measurement in found]
+    if who.project is None and who.may(Permission.CLUSTER_ADMIN):
+        families += current_app.extensions[EXTENSION].families()
+    encode, media = choose_encoder(request.headers.get("Accept", ""))
+    registry = CollectorRegistry()
+    registry.register(_Collected(families))
+    return Response(encode(registry), content_type=media)
+
+
+def _begin() -> None:
+    g.began_at = time.perf_counter()
+
+
+def _end(response: Response) -> Response:
+    route = request.url_rule.rule if request.url_rule is not None else NO_ROUTE
+    seconds = time.perf_counter() - g.began_at
+    current_app.extensions[EXTENSION].count(request.method, route, response.status_code, seconds)
+    return response
+
+
+def _family(measurement: Measurement) -> Metric:
+    name = f"{PREFIX}{measurement.name}"
+    if isinstance(measurement, Distribution):
+        histogram = HistogramMetricFamily(name, measurement.meaning, labels=measurement.labels)
+        for labels, up_to, total in measurement.values:
+            buckets = [("+Inf" if math.isinf(bound) else str(bound), float(count)) for bound, count in up_to]
+            histogram.add_metric(labels, buckets, sum_value=total)
+        return histogram
+    gauge = GaugeMetricFamily(name, measurement.meaning, labels=measurement.labels)
+    for labels, value in measurement.values:
+        gauge.add_metric(labels, value)
+    return gauge

@@ -1,0 +1,128 @@
+"""Webhooks and their deliveries."""
+
+from typing import Any
+
+from flask import Blueprint
+from sqlalchemy.orm import Session
+
+from app.api.context import backend, base_path, caller, plane
+from app.api.envelope import Reply
+from app.api.idempotency import Answering
+from app.api.operation import operation
+from app.api.pagination import page_data, page_request
+from app.models import WebhookDelivery
+from app.schemas.webhooks import (
+    ChangeWebhookSchema,
+    CreateWebhookSchema,
+    DeliveryQuerySchema,
+    DeliverySchema,
+    DeliveryWithPayloadSchema,
+    NewWebhookSchema,
+    NothingSchema,
+    WebhookQuerySchema,
+    WebhookSchema,
+)
+from app.security.permissions import Permission
+from app.services import webhook_deliveries, webhooks
+from app.services.webhooks import WantedWebhook, WebhookRules, Webhooks
+
+blueprint = Blueprint("webhooks", __name__)
+_WEBHOOK, _NEW, _DELIVERY, _WHOLE = WebhookSchema(), NewWebhookSchema(), DeliverySchema(), DeliveryWithPayloadSchema()
+
+
+@blueprint.get("/webhooks")
+@operation(
+    "List the webhooks", permission=Permission.VIEW, query=WebhookQuerySchema, answer=WebhookSchema, items="webhooks"
+)  # fmt: skip
+def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        page = webhooks.page(session, caller(), page_request(query), project=query.get("project"))
+        return page_data("webhooks", _WEBHOOK, page, query)
+
+
+@blueprint.post("/webhooks")
+@operation(
+    "Make a webhook", permission=Permission.MANAGE, body=CreateWebhookSchema, answer=NewWebhookSchema, status=201
+)  # fmt: skip
+def create_webhook(body: dict[str, Any]) -> Reply:
+    wanted = WantedWebhook(**{**body, "event_types": tuple(body["event_types"])})
+    base = base_path()
+    answering = Answering(
+        lambda _, new: Reply(_NEW.dump(new), 201, location=f"{base}/webhooks/{new.row.id}"), sealed=True
+    )
+    _webhooks().create(caller(), wanted, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/webhooks/<webhook_id>")
+@operation("Read a webhook", permission=Permission.VIEW, answer=WebhookSchema)
+def get_webhook(webhook_id: str) -> Any:
+    with plane().db.read() as session:
+        return _WEBHOOK.dump(webhooks.find(session, caller(), webhook_id))
+
+
+@blueprint.patch("/webhooks/<webhook_id>")
+@operation("Change a webhook", permission=Permission.MANAGE, body=ChangeWebhookSchema, answer=WebhookSchema)
+def change_webhook(webhook_id: str, body: dict[str, Any]) -> Any:
+    return _WEBHOOK.dump(_webhooks().change(caller(), webhook_id, body))
+
+
+@blueprint.delete("/webhooks/<webhook_id>")
+@operation("Delete a webhook", permission=Permission.MANAGE, status=204)
+def delete_webhook(webhook_id: str) -> Reply:
+    _webhooks().delete(caller(), webhook_id)
+    return Reply(None, 204)
+
+
+@blueprint.post("/webhooks/<webhook_id>/test")
+@operation(
+    "Send a webhook an event that is none", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
+    answer=DeliverySchema, status=201,
+)  # fmt: skip
+def try_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
+    del body
+    answering = Answering(_sent)
+    webhook_deliveries.send_test(plane().db, caller(), webhook_id, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/webhooks/<webhook_id>/deliveries")
+@operation(
+    "List what was or is to be delivered", permission=Permission.VIEW, query=DeliveryQuerySchema, answer=DeliverySchema,
+    items="deliveries",
+)  # fmt: skip
+def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        hook = webhooks.find(session, caller(), webhook_id)
+        page = webhook_deliveries.page(session, hook.id, page_request(query), state=query.get("state"))
+        return page_data("deliveries", _DELIVERY, page, query)
+
+
+@blueprint.get("/webhooks/<webhook_id>/deliveries/<delivery_id>")
+@operation("Read a delivery, with what it sends", permission=Permission.VIEW, answer=DeliveryWithPayloadSchema)
+def get_delivery(webhook_id: str, delivery_id: str) -> Any:
+    with plane().db.read() as session:
+        return _WHOLE.dump(webhook_deliveries.find(session, caller(), webhook_id, delivery_id))
+
+
+@blueprint.post("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
+@operation(
+    "Send an event once more", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
+    answer=DeliverySchema, status=201,
+)  # fmt: skip
+def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
+    del body
+    answering = Answering(_sent)
+    webhook_deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, remember=answering)
+    return answering.reply
+
+
+def _webhooks() -> Webhooks:
+    settings = backend().settings.webhook
+    rules = WebhookRules(allow=settings.allow, max_per_project=settings.max_per_project)
+    return Webhooks(plane().db, plane().box, rules)
+
+
+def _sent(_session: Session, row: WebhookDelivery) -> Reply:
+    location = f"{base_path()}/webhooks/{row.webhook_id}/deliveries/{row.id}"
+    return Reply(_DELIVERY.dump(row), 201, location=location)

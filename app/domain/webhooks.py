@@ -1,0 +1,71 @@
+"""The rules of webhooks: which events one wants, how long it rests after a failure, and how a body is signed."""
+
+import hashlib
+import hmac
+from collections.abc import Collection
+from datetime import timedelta
+from urllib.parse import unquote, urlsplit
+
+from app.domain.errors import BadSpec
+from app.domain.events import EventType
+from app.domain.hosts import refuse_private_host
+from app.domain.job_state import JobState
+from app.domain.uris import leads_up
+
+TEST_EVENT = "webhook.test"
+# What a webhook may ask for: kinds of events, and states that a job comes into.
+EVENT_NAMES: tuple[str, ...] = (*(str(kind) for kind in EventType), *(str(state) for state in JobState))
+
+GIVEN_UP_AFTER = timedelta(hours=24)
+# An event that its receiver does not take is tried again after these; the last one is repeated. It holds up later
+# events for three tries, then it steps aside for them.
+PAUSES_SECONDS = (5, 15, 300, 900, 1800, 3600)
+TRIES_IN_LINE = 3
+# A receiver that fails again and again, whatever it is told, is left alone this long.
+RESTS_SECONDS = (5, 15, 60, 300, 900)
+
+ALLOW_SETTING = "TRAINYARD_WEBHOOK_ALLOW"
+LONGEST_URL = 2048
+
+
+def wants(event_types: Collection[str], kind: str, to_status: str | None) -> bool:
+    """Whether a webhook for these names is told of the event; no names mean all."""
+    return not event_types or kind in event_types or (to_status is not None and to_status in event_types)
+
+
+def pause_after(tries: int) -> timedelta:
+    """How long an event waits after this many tries, from 1."""
+    return timedelta(seconds=PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS)) - 1])
+
+
+def rest_after(failures: int, asked_seconds: int = 0) -> timedelta:
+    """How long a receiver that failed this often in a row is left alone; ``asked_seconds`` is its Retry-After."""
+    own = RESTS_SECONDS[min(failures, len(RESTS_SECONDS)) - 1]
+    return timedelta(seconds=max(own, min(asked_seconds, RESTS_SECONDS[-1])))
+
+
+def signature(secret: str, at_unix: int, body: bytes) -> str:
+    """The header X-Trainyard-Signature: the time is signed too, so that a receiver can refuse what was recorded."""
+    signed = hmac.new(secret.encode(), f"{at_unix}.".encode() + body, hashlib.sha256)
+    return f"t={at_unix},v1={signed.hexdigest()}"
+
+
+def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
+    """Refuse an address that nobody can be told at, or that is written as a private one and not listed."""
+    if not url.isascii():
+        raise BadSpec("write the URL in ASCII: host names as punycode (xn--…), the rest percent-encoded", field=field)
+    scheme, authority = url.partition("://")[0].lower(), url.partition("://")[2].partition("/")[0]
+    if scheme not in ("http", "https"):
+        raise BadSpec("a webhook is an address such as https://host/path; other schemes are not served", field=field)
+    if "@" in authority or "#" in url:
+        raise BadSpec(
+            "the URL must hold no user, password or fragment; the receiver knows us by X-Trainyard-Signature",
+            field=field,
+        )
+    refuse_private_host(url, allow, field=field, setting=ALLOW_SETTING)
+    try:
+        path = urlsplit(url).path
+    except ValueError as error:
+        raise BadSpec("the URL is malformed; the form is https://host/path", field=field) from error
+    if leads_up(unquote(path)):
+        raise BadSpec("the URL leads up by ..; write it without", field=field)

@@ -1,0 +1,31 @@
+"""One line of the audit trail: who did, or tried to do, what. It outlives what it tells of."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, Index, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import ID, Base, utc_now
+
+
+class AuditEntry(Base):
+    __tablename__ = "audit_entry"
+    __table_args__ = (
+        CheckConstraint("outcome IN ('done', 'denied')", name="known_outcome"),
+        Index("ix_audit_entry_at", "at", "id"),
+        Index("ix_audit_entry_project", "project", "at", "id"),
+        Index("ix_audit_entry_target", "target", "at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=utc_now)
+    project: Mapped[str | None] = mapped_column(String(63))  # None: of the cluster, or nobody knows whose
+    actor: Mapped[str] = mapped_column(String(96))
+    action: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str] = mapped_column(String(128), default="")
+    outcome: Mapped[str] = mapped_column(String(8), default="done")
+    message: Mapped[str] = mapped_column(Text, default="")
+    request_id: Mapped[str] = mapped_column(ID, default="")
+    address: Mapped[str] = mapped_column(String(64), default="")
+    data: Mapped[dict[str, Any]] = mapped_column(default=dict)

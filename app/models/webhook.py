@@ -1,0 +1,60 @@
+"""A project's address that is told of events, and each event on its way there."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, literal_column, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import ID, Base, utc_now
+
+
+class Webhook(Base):
+    __tablename__ = "webhook"
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    project: Mapped[str] = mapped_column(ForeignKey("project.name", ondelete="CASCADE"), index=True)
+    url: Mapped[str] = mapped_column(Text)
+    description: Mapped[str] = mapped_column(String(255), default="")
+    event_types: Mapped[list[Any]]  # empty: all
+    sealed_secret: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: signing needs it
+    is_active: Mapped[bool] = mapped_column(default=True)
+    created_by: Mapped[str] = mapped_column(String(96), default="")
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+    # One at a time delivers to it: a turn of some coordinator's, which is over when it says so or stands still.
+    turn: Mapped[str] = mapped_column(ID, default="")
+    turn_until: Mapped[datetime | None]
+    failures: Mapped[int] = mapped_column(default=0)  # tries that failed since the last one that did not
+    rests_until: Mapped[datetime | None]
+
+
+class WebhookDelivery(Base):
+    """Written in the transaction of its event, so that neither is there without the other."""
+
+    __tablename__ = "webhook_delivery"
+    __table_args__ = (
+        CheckConstraint("state IN ('waiting', 'delivered', 'given_up')", name="known_state"),
+        Index("ix_webhook_delivery_webhook_id", "webhook_id", "id"),
+        # The oldest that waits, whatever was delivered before it.
+        Index("ix_webhook_delivery_waiting", "webhook_id", "id", postgresql_where=text("state = 'waiting'"),
+              sqlite_where=text("state = 'waiting'")),
+        Index("ix_webhook_delivery_finished_at", "finished_at"),
+    )  # fmt: skip
+
+    id: Mapped[str] = mapped_column(ID, primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))
+    event_id: Mapped[str] = mapped_column(ID)
+    event_type: Mapped[str] = mapped_column(String(48))
+    payload: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(9), default="waiting")
+    tries: Mapped[int] = mapped_column(default=0)
+    next_try_at: Mapped[datetime | None]  # empty: at once, whatever the clock of its writer says
+    status_code: Mapped[int | None]
+    problem: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    finished_at: Mapped[datetime | None]
+
+
+# Written out: with a parameter in its place neither database would use the index of those that wait.
+IS_WAITING = WebhookDelivery.state == literal_column("'waiting'")

@@ -1,0 +1,73 @@
+"""Reading the audit trail: pages of it, one line, or all of it for an export."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import NotFound
+from app.models import AuditEntry
+from app.security.permissions import Caller
+from app.services import projects
+from app.services.pages import Orders, Page, PageRequest, page_of
+
+ORDERS: Orders = {"created_at": (AuditEntry.at, AuditEntry.id)}
+EXPORT_PAGE = 1000
+
+
+def _of_action(action: str) -> ColumnElement[bool]:
+    """One action, or with a noun alone all of its actions."""
+    if "." in action:
+        return AuditEntry.action == action
+    return or_(AuditEntry.action == action, AuditEntry.action.startswith(f"{action}.", autoescape=True))
+
+
+FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+    "project": lambda project: AuditEntry.project == project,
+    "actor": lambda actor: AuditEntry.actor == actor,
+    "action": _of_action,
+    "target": lambda target: AuditEntry.target == target,
+    "outcome": lambda outcome: AuditEntry.outcome == outcome,
+    "after": lambda moment: AuditEntry.at > moment,
+    "before": lambda moment: AuditEntry.at < moment,
+}
+
+
+def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[AuditEntry]:
+    """The lines that the caller may see and that pass every filter. Raises NotFound for a foreign project."""
+    if "project" in filters and caller.project is not None:
+        projects.visible(session, caller, filters["project"])  # a deleted one's lines are still a super admin's to see
+    return page_of(session, _chosen(caller, filters), ORDERS, request)
+
+
+def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> Iterator[AuditEntry]:
+    """All lines that pass every filter, oldest first, read in portions."""
+    request = PageRequest(size=EXPORT_PAGE, order="created_at")
+    while True:
+        found = page(session, caller, filters, request)
+        yield from found.items
+        session.expunge_all()
+        if found.next_after is None:
+            return
+        request = PageRequest(size=EXPORT_PAGE, order="created_at", after=found.next_after)
+
+
+def find(session: Session, caller: Caller, entry_id: str) -> AuditEntry:
+    """Raises NotFound alike for an unknown line and one that the caller does not see."""
+    missing = f"no audit entry {entry_id[:64]}"
+    entry = session.get(AuditEntry, entry_id)
+    if entry is None:
+        raise NotFound(missing)
+    caller.require_sight(entry.project, missing)
+    return entry
+
+
+def _chosen(caller: Caller, filters: Mapping[str, Any]) -> Select[Any]:
+    query = select(AuditEntry)
+    if caller.project is not None:
+        query = query.where(AuditEntry.project == caller.project)
+    for name, value in filters.items():
+        if name in FILTERS:
+            query = query.where(FILTERS[name](value))
+    return query

@@ -1,0 +1,1 @@
+"""What `trainyard doctor` looks at: one small check for each thing that goes wrong in real deployments."""

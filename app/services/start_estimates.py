@@ -1,0 +1,92 @@
+"""When waiting jobs will start, estimated from what the running ones say of their own end. None: nobody knows."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from app.domain.job_state import HELD
+from app.domain.resources import Request, request_of
+from app.domain.waiting import Ending, starts
+from app.models import Job, Reservation
+from app.models.base import utc_now
+from app.services import nodes, queue_limits, queues
+
+# Only the front of the line: the further back, the more an estimate would be a guess, and the more it would cost.
+LOOK_AHEAD = 20
+# Admission and the planner's next pass, which also a job waits for that nothing stands in the way of.
+PASS_SECONDS = 1.0
+
+
+def of_new(session: Session, request: Request, *, queue: str, priority: int) -> float | None:
+    """Seconds that a job which is submitted now would wait."""
+    ahead = (Job.status.in_(queues.WAITING), Job.priority >= priority)
+    # Counted before they are read: with a long line this is all that a submission pays for its estimate.
+    if len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all()) == LOOK_AHEAD:
+        return None
+    room = dict(queue_limits.rooms(session))
+    ready = [job for job in _first(session, *ahead) if not _rests(job, utc_now())]
+    line = _served(ready, room)
+    if room.get(queue, 1) <= 0:
+        return None
+    seconds = starts([*_requests(session, line), request], nodes.capacities(session), _endings(session))[-1]
+    return None if seconds is None else round(max(seconds, PASS_SECONDS), 1)
+
+
+def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetime]:
+    """Job → when it starts, for those of the jobs (with their places in the line) of which it can be told."""
+    if not any(place <= LOOK_AHEAD for place in places.values()):
+        return {}
+    now = utc_now()
+    # The planner passes over who rests after a failure; until then the others behind it come first.
+    first = sorted(_first(session, Job.status.in_(queues.WAITING)), key=lambda job: _rests(job, now))
+    line = _served(first, dict(queue_limits.rooms(session)))
+    expected = starts(_requests(session, line), nodes.capacities(session), _endings(session))
+    found = {}
+    for job, seconds in zip(line, expected, strict=True):
+        if seconds is not None and job.id in places:
+            soonest = now + timedelta(seconds=max(seconds, PASS_SECONDS))
+            found[job.id] = max(soonest, job.not_before_at or soonest)
+    return found
+
+
+def _first(session: Session, *which: ColumnElement[bool]) -> Sequence[Job]:
+    query = select(Job).where(*which, Job.requested.is_(None)).order_by(*queues.ORDERS["priority"])
+    return session.scalars(query.limit(LOOK_AHEAD)).all()
+
+
+def _rests(job: Job, now: datetime) -> bool:
+    return job.not_before_at is not None and job.not_before_at > now
+
+
+def _served(line: Sequence[Job], room: dict[str, int]) -> list[Job]:
+    """Those whose queue has room for them, which is taken: when there will be more is not known."""
+    found = []
+    for job in line:
+        if room.get(job.queue, 1) > 0:
+            found.append(job)
+            if job.queue in room:
+                room[job.queue] -= 1
+    return found
+
+
+def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
+    has_gpus = nodes.has_gpus(session) if line else False
+    return [request_of(job.spec, has_gpus=has_gpus) for job in line]
+
+
+def _endings(session: Session) -> list[Ending]:
+    rows = session.execute(
+        select(Reservation.node, Reservation.device_index, Job.id, Job.eta_seconds, Job.spec)
+        .join(Job, Job.id == Reservation.job_id)
+        .where(Job.eta_seconds.is_not(None), Job.status.in_(HELD))
+    )
+    held: dict[tuple[str, str], Ending] = {}
+    for node, index, job_id, eta_seconds, spec in rows:
+        known = held.get((node, job_id))
+        held[node, job_id] = Ending(
+            seconds=float(eta_seconds), node=node, devices=(known.devices if known else frozenset()) | {index},
+            quantities=request_of(spec, has_gpus=False).quantities,
+        )  # fmt: skip
+    return list(held.values())

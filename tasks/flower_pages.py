@@ -1,0 +1,43 @@
+"""Flower's own pages, made to know jobs: their states, and a button that cancels one which has not ended.
+
+Flower offers "Terminate" for Celery's STARTED alone, and filters by Celery's states; a job is QUEUED or TRAINING.
+"""
+
+from pathlib import Path
+
+from tornado.template import Loader, Template
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "PREEMPTED", "SUCCESS", "FAILURE", "REVOKED")
+AT_WORK = ("STARTED", "PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
+_BUTTON = '\n      <button class="btn btn-danger" id="task-terminate">'
+_TERMINATE = f'if task.state == "STARTED" %}}{_BUTTON}Terminate</button>'
+_CANCEL = f'if task.uuid.startswith("job-") and task.state not in {ENDED} %}}{_BUTTON}Cancel job</button>'
+_BADGE = '%}\n          <span class="badge task-state-started">'
+_FILTER = '<button class="task-state-filter" type="button" data-task-state="{0}" aria-pressed="false">{1}</button>'
+# Template → (what stands in it, what shall stand there instead).
+CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
+    "task.html": (
+        ("{% " + _TERMINATE, "{% " + _CANCEL + "\n      {% el" + _TERMINATE),
+        ('{% if task.state == "SUCCESS" %}', '{% if task.state in ("SUCCESS", "COMPLETED") %}'),
+        ('{% elif task.state == "STARTED" ' + _BADGE, f"{{% elif task.state in {AT_WORK} " + _BADGE),
+    ),
+    "tasks.html": (
+        (_FILTER.format("STARTED", "Started"), _FILTER.format("TRAINING", "Training")),
+        (_FILTER.format("SUCCESS", "Succeeded"), _FILTER.format("COMPLETED", "Completed")),
+        (_FILTER.format("RETRY", "Retried"), _FILTER.format("QUEUED", "Queued")),
+    ),
+}
+
+
+class JobPages(Loader):
+    """Flower's templates with the changes; what another Flower words differently stays as it is there."""
+
+    def _create_template(self, name: str) -> Template:
+        return Template(changed(name, Path(self.root, name).read_text(encoding="utf-8")), name=name, loader=self)
+
+
+def changed(name: str, text: str) -> str:
+    """A template of that name with its changes."""
+    for before, after in CHANGES.get(name, ()):
+        text = text.replace(before, after)
+    return text

@@ -1,0 +1,28 @@
+"""Fixtures of the tests that walk over the whole API: without limits of rate, and with nobody to look at data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.extensions import Database, make_engine
+from tests.apps import Api
+
+SETTINGS = {
+    "TRAINYARD_PREFLIGHT_ENABLED": "false",
+    "TRAINYARD_API_RATE_PER_SECOND": "0",
+    "TRAINYARD_API_WRONG_KEYS_PER_SECOND": "0",
+}
+
+
+@pytest.fixture
+def api(database: Database, tmp_path: Path) -> Api:
+    return Api(database, tmp_path, **SETTINGS)
+
+
+@pytest.fixture
+def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
+    """For what does not depend on the kind of database."""
+    bound = Database().bind(make_engine(sqlite_url))
+    yield Api(bound, tmp_path, **SETTINGS)
+    bound.close()

@@ -1,0 +1,85 @@
+"""Two projects with something in each: what one has planted must never be found in an answer to the other."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.events import EventType
+from app.domain.job_state import JobState
+from app.models import Artifact, Job
+from app.models.base import utc_now
+from app.security.permissions import Role
+from app.services import lifecycle, telemetry
+from app.services.telemetry import MetricPoint, Reports
+from tests.apps import Api
+from tests.factories import make_attempt, make_checkpoint, make_job, make_node
+
+ARTIFACT = "model.safetensors"
+SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config")
+_ENDED = {JobState.COMPLETED: {}, JobState.FAILED: {"error_type": "TRAINER_ERROR"}, JobState.CANCELLED: {}}
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """``mark`` stands in everything that the project has; ``ids`` are values of path parameters by their name."""
+
+    name: str
+    key: str
+    mark: str
+    ids: dict[str, list[str]]
+
+
+def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
+    """A project with a waiting, a running and some ended jobs, with results and history, and a second key."""
+    mark = f"mark{secrets.token_hex(6)}"
+    key = api.make_key(role, name, name=f"key of {mark}")
+    waiting = api.submit(key=key, **_changes(mark))
+    document = api.get(f"/v1/jobs/{waiting}", key=key)
+    spec = {section: document[section] for section in ("name", "labels", *SECTIONS)}
+    running = _running_job(api, name, mark, spec)
+    ended = [_ended_job(api, name, mark, spec, state) for state in _ENDED]
+    api.data(api.post("/v1/keys", {"name": mark, "role": "viewer"}, key=key), 201)
+    hook = api.post("/v1/webhooks", {"url": "https://example.org/x", "description": mark}, key=key)
+    webhook_id = api.data(hook, 201)["webhook_id"]
+    key_ids = [row["key_id"] for row in api.get("/v1/keys", key=key)["keys"]]
+    ids = {
+        "job_id": [waiting, running, *ended],
+        "key_id": key_ids,
+        "path": [ARTIFACT],
+        "name": [name],
+        "webhook_id": [webhook_id],
+    }
+    return Tenant(name, key, mark, ids)
+
+
+def _changes(mark: str) -> dict[str, Any]:
+    return {"name": mark, "labels": {"team": mark}, "training_config": {"environment": {"PLACE": mark}}}
+
+
+def _running_job(api: Api, project: str, mark: str, spec: dict[str, Any]) -> str:
+    with api.db.write() as session:
+        job = make_job(session, project=project, document=spec, labels={"team": mark})
+        lease = make_attempt(session, job, make_node(session, f"node-{project}"))
+        _tell(session, job, mark)
+    points = [MetricPoint(name=mark, step=step, at=utc_now(), value=1.0) for step in range(3)]
+    telemetry.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=Reports(points=points))
+    return job.id
+
+
+def _ended_job(api: Api, project: str, mark: str, spec: dict[str, Any], state: JobState) -> str:
+    content = mark.encode()
+    with api.db.write() as session:
+        job = make_job(
+            session, project=project, document=spec, labels={"team": mark}, state=state,
+            error_message=mark, finished_at=utc_now(), **_ENDED[state],
+        )  # fmt: skip
+        checkpoint = make_checkpoint(session, job, uri=f"file:///srv/{mark}", metrics={mark: 1.0})
+        job.latest_checkpoint_id, job.latest_metrics = checkpoint.id, {mark: 2.0}
+        session.add(Artifact(job_id=job.id, path=ARTIFACT, size_bytes=len(content), sha256="5" * 64))
+        _tell(session, job, mark)
+    api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job.id}/artifacts/{ARTIFACT}", content)
+    return job.id
+
+
+def _tell(session: Any, job: Job, mark: str) -> None:
+    lifecycle.record_event(session, job.id, EventType.WARNING, actor="node", message=mark, data={"said": mark})

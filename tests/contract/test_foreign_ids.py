@@ -1,0 +1,139 @@
+"""What is another project's answers exactly as what is nowhere, on every route and with every method."""
+
+import re
+from typing import Any
+
+import pytest
+from werkzeug.routing import Rule
+
+from app.api.operation import operation_of
+from app.security.permissions import PERMISSIONS, Role
+from tests.apps import Api
+from tests.contract.tenants import Tenant, make_tenant
+
+NOBODY = "01900000-0000-7000-8000-000000000000"
+NOWHERE = {"job_id": f"job-{NOBODY}", "key_id": f"key-{NOBODY}", "webhook_id": f"whk-{NOBODY}"}
+ACCEPTS = ("application/json", "text/event-stream")
+
+
+@pytest.fixture
+def tenants(sqlite_api: Api) -> tuple[Tenant, Tenant]:
+    return make_tenant(sqlite_api, "alpha"), make_tenant(sqlite_api, "beta")
+
+
+def rules_about(api: Api, *names: str) -> list[tuple[str, Rule]]:
+    """(method, rule) of what has such a value in its path and is open to the admin of a project."""
+    found = []
+    for rule in api.app.url_map.iter_rules():
+        permission = operation_of(api.app.view_functions[rule.endpoint]).permission
+        if set(names) & rule.arguments and permission in PERMISSIONS[Role.ADMIN]:
+            found += [(method, rule) for method in sorted((rule.methods or set()) - {"OPTIONS"})]
+    return found
+
+
+def answer(api: Api, key: str, method: str, path: str, accept: str) -> tuple[int, Any]:
+    """Status and text, without what differs from one request to the next."""
+    body = {"json": {"priority": 1} if "/jobs/" in path else {}} if method == "PATCH" else {}
+    got = api.call(method, path, key=key, headers={"Accept": accept}, **body)
+    text = re.sub(r"req_[0-9a-f]+", "REQUEST", got.get_data(as_text=True))
+    return got.status_code, {"text": text, "type": got.content_type}
+
+
+@pytest.mark.parametrize("name", ["job_id", "key_id", "webhook_id"])
+def test_what_is_anothers_looks_like_what_is_nowhere(sqlite_api: Api, tenants: tuple[Tenant, Tenant], name: str):
+    foreign, caller = tenants
+    differing = []
+    for method, rule in rules_about(sqlite_api, name):
+        pattern = rule.rule.replace("<path:path>", "model.safetensors").replace("<delivery_id>", "x")
+        for foreign_id in foreign.ids[name]:
+            for accept in ACCEPTS:
+                theirs = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", foreign_id), accept)
+                nobodys = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", NOWHERE[name]), accept)
+                nobodys[1]["text"] = nobodys[1]["text"].replace(NOWHERE[name], foreign_id)
+                if theirs != nobodys or theirs[0] not in (404, 501):
+                    differing.append((method, rule.rule, theirs, nobodys))
+
+    assert differing == []
+
+
+def test_own_ids_do_answer(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
+    """Or the test above would say nothing."""
+    owner = tenants[0]
+
+    statuses = {
+        path: sqlite_api.call("GET", f"/v1/jobs/{owner.ids['job_id'][2]}{path}", key=owner.key).status_code
+        for path in (
+            "",
+            "/events",
+            "/metrics",
+            "/checkpoints",
+            "/attempts",
+            "/artifacts",
+            "/artifacts/model.safetensors",
+        )
+    }
+
+    assert statuses == dict.fromkeys(statuses, 200)
+
+
+def test_lists_show_the_own_project_alone(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
+    foreign, caller = tenants
+    lists = [
+        rule.rule for rule in sqlite_api.app.url_map.iter_rules()
+        if "page_token" in operation_of(sqlite_api.app.view_functions[rule.endpoint]).query.fields
+        and not rule.arguments and (rule.methods or set()) & {"GET"}
+    ]  # fmt: skip
+    assert len(lists) > 10
+
+    answers = {path: sqlite_api.call("GET", f"{path}?page_size=100", key=caller.key) for path in lists}
+
+    assert {path: got.status_code for path, got in answers.items() if got.status_code not in (200, 403)} == {}
+    told = {
+        path
+        for path, got in answers.items()
+        if foreign.mark in got.text or "alpha" in got.text.replace("node-alpha", "")
+    }
+    assert told == set()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Project": "alpha"},
+        {"X-Project": "ALPHA"},
+        {"X-Project": "alpha, beta"},
+        {"X-Project": "../alpha"},
+        {"X-Project": ""},
+        {"X-Project": "x" * 300},
+    ],
+)
+def test_the_header_opens_no_other_project(sqlite_api: Api, tenants: tuple[Tenant, Tenant], headers: dict[str, str]):
+    foreign, caller = tenants
+
+    got = sqlite_api.call("GET", "/v1/jobs", key=caller.key, headers=headers)
+
+    assert got.status_code == 404
+    assert foreign.mark not in got.text
+
+
+def test_an_idempotency_key_is_of_its_project(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
+    body, headers = {"name": "one", "role": "viewer"}, {"Idempotency-Key": "the-same"}
+
+    first, second = (sqlite_api.post("/v1/keys", body, key=one.key, headers=headers) for one in tenants)
+
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert sqlite_api.data(first, 201)["key"] != sqlite_api.data(second, 201)["key"]
+    assert "Idempotency-Replayed" not in second.headers
+
+
+def test_a_validator_tells_nothing_to_others(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
+    owner, other = tenants
+    path = f"/v1/jobs/{owner.ids['job_id'][2]}/artifacts/model.safetensors"
+    etag = sqlite_api.call("GET", path, key=owner.key).headers["ETag"]
+
+    got = [
+        sqlite_api.call("GET", path, key=other.key, headers=headers)
+        for headers in ({"If-None-Match": etag}, {"If-Range": etag, "Range": "bytes=0-1"}, {"If-Match": etag})
+    ]
+
+    assert [one.status_code for one in got] == [404, 404, 404]

@@ -1,0 +1,56 @@
+"""Flower beside the whole system: an operator sees a job by its name while it trains, and cancels it there."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.flower_site import FlowerSite
+from tests.installations import counting_job
+from tests.system import System, wait_for
+
+CANCEL = '<button class="btn btn-danger" id="task-terminate">Cancel job</button>'
+
+
+@pytest.fixture
+def flower() -> Iterator[FlowerSite]:
+    site = FlowerSite("pass-of-a-test")
+    yield site
+    site.stop()
+
+
+def test_a_job_is_seen_live_and_cancelled(make_system: Callable[..., System], flower: FlowerSite) -> None:
+    system = make_system(**flower.settings).start("n1")
+    flower.start(system).wait_until_up()
+
+    job_id = system.submit(counting_job(steps=5000, step_seconds=0.05, name="nightly run"))
+    shown = flower.wait_for_state(job_id, "TRAINING")
+    offered = CANCEL in flower.page(f"/task/{job_id}")
+    forged = flower.call("POST", f"/api/task/revoke/{job_id}?terminate=true", Sec_Fetch_Site="cross-site")[0]
+    unharmed = system.job(job_id)["status"]
+    asked = flower.call("POST", f"/api/task/revoke/{job_id}?terminate=true", Sec_Fetch_Site="same-origin")[0]
+    job = system.wait_for_status(job_id, "CANCELLED", seconds=30)
+    flower.wait_for_state(job_id, "CANCELLED")
+    wait_for(lambda: not system.processes_of(job_id), seconds=5, what="no process of the job left")
+
+    assert (shown["name"], shown["worker"]) == ("SFT:nightly run", "node@n1")
+    assert "'queue': 'default'" in shown["kwargs"]
+    assert (offered, forged, unharmed, asked) == (True, 403, "TRAINING", 200)
+    assert job["error_type"] is None
+    assert CANCEL not in flower.page(f"/task/{job_id}")
+
+
+def test_an_ended_job_stays_visible_with_its_reason(make_system: Callable[..., System], flower: FlowerSite) -> None:
+    system = make_system(**flower.settings).start("n1")
+    flower.start(system).wait_until_up()
+    (system.inputs / "broken.py").write_text("raise RuntimeError('the reason')\n")
+    document = counting_job(name="broken")
+    document["training_config"]["framework"]["custom_script_path"] = "broken.py"
+
+    job_id = system.submit(document)
+    shown = flower.wait_for_state(job_id, "FAILURE", seconds=60)
+
+    assert shown["name"] == "SFT:broken"
+    assert shown["exception"].startswith("SCRIPT_ERROR: ")
+    assert list(json.loads(flower.page("/api/tasks"))) == [job_id]  # the messages that woke somebody are not listed
+    assert "Training</button>" in flower.page("/tasks")

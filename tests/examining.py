@@ -1,0 +1,63 @@
+"""The doctor in tests: a deployment in which nothing runs, its checks one by one, and somebody who beats."""
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import update
+
+from app.extensions import Database
+from app.models import Node, ProcessBeat
+from app.models.base import utc_now
+from app.services import bootstrap, nodes, scheduling
+from app.services.diagnosis.checks import CHECKS
+from app.services.diagnosis.findings import Finding
+from app.services.diagnosis.site import Site
+from config.settings import Settings, load_settings
+
+BRIEFLY = 0.2
+
+
+def prepared(folder: Path, database_url: str, redis_url: str) -> Settings:
+    """A deployment in which nothing runs."""
+    return bootstrap.prepare(
+        load_settings(
+            {
+                "TRAINYARD_DATA_DIR": str(folder / "data"),
+                "TRAINYARD_DATABASE_URL": database_url,
+                "TRAINYARD_BROKER_URL": redis_url,
+                "TRAINYARD_CACHE_MAX_BYTES": "1",
+            }
+        )
+    )
+
+
+def said(site: Site, name: str) -> list[Finding]:
+    """What one check finds."""
+    return next(check for check in CHECKS if check.name == name).look(site)
+
+
+class Alive:
+    """A coordinator and a node that beat as long as the block runs, and say that it is ``off`` later than it is."""
+
+    def __init__(self, db: Database, off: timedelta = timedelta(0)) -> None:
+        self._db = db
+        self._off = off
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(0.05):
+            scheduling.beat(self._db, "coordinator@here-1", "a:b:1:1")
+            nodes.heartbeat(self._db, "n1")
+            if self._off:
+                with self._db.write() as session:
+                    for table in (ProcessBeat, Node):
+                        session.execute(update(table).values(last_seen_at=utc_now() + self._off))

@@ -1,0 +1,219 @@
+"""Projects over HTTP: made, changed, deleted, and acted in by X-Project."""
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.api.operation import operation_of
+from app.domain.job_state import JobState
+from app.models import ApiKey, Inspection, Webhook
+from app.security.permissions import Role
+from tests.apps import Api
+from tests.factories import make_document, make_job
+
+IN_TEAM_A = {"X-Project": "team-a"}
+
+
+def names(api: Api, items: str, field: str, path: str, **request: Any) -> list[str]:
+    return [item[field] for item in api.get(path, **request)[items]]
+
+
+def test_a_project_is_made_read_and_changed(api: Api) -> None:
+    answer = api.post("/v1/projects", {"name": "team-a", "description": "speech"})
+    made = api.data(answer, 201)
+
+    assert (made["name"], made["description"]) == ("team-a", "speech")
+    assert answer.headers["Location"] == "/v1/projects/team-a"
+    assert api.get(answer.headers["Location"]) == made
+    changed = api.data(api.call("PATCH", "/v1/projects/team-a", json={"description": "vision"}))
+    assert changed == {**made, "description": "vision"}
+    assert api.get("/v1/projects/team-a") == changed
+
+
+def test_a_name_is_taken_once(api: Api) -> None:
+    api.post("/v1/projects", {"name": "team-a"})
+
+    problem = api.problem(api.post("/v1/projects", {"name": "team-a"}), 409)
+
+    assert problem["code"] == "CONFLICT"
+    assert "PATCH /v1/projects/team-a" in problem["message"]
+
+
+def test_the_same_request_is_answered_once_more(api: Api) -> None:
+    request = {"headers": {"Idempotency-Key": "k-1"}}
+    first = api.post("/v1/projects", {"name": "team-a"}, **request)
+    again = api.post("/v1/projects", {"name": "team-a"}, **request)
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"), ({"name": ""}, "name"), ({"name": "Team A"}, "name"), ({"name": "-a"}, "name"),
+        ({"name": "a" * 64}, "name"), ({"name": "a\n"}, "name"), ({"name": 1}, "name"),
+        ({"name": "a", "description": "x" * 256}, "description"), ({"name": "a", "owner": "me"}, "owner"),
+    ],
+)  # fmt: skip
+def test_what_is_no_project_is_refused(sqlite_api: Api, body: dict[str, Any], field: str) -> None:
+    problem = sqlite_api.problem(sqlite_api.post("/v1/projects", body), 422)
+
+    assert problem["details"][0]["field"] == field
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_a_project_that_is_not_there_is_missing(api: Api, method: str) -> None:
+    assert api.call(method, "/v1/projects/nothing", json={}).status_code == 404
+
+
+def test_a_project_without_jobs_is_deleted_with_its_keys(api: Api) -> None:
+    member = api.make_key(Role.ADMIN, "team-a")
+    with api.db.write() as session:
+        session.add(Webhook(id="hook-1", project="team-a", url="https://x", event_types=[], sealed_secret=""))
+        session.add(Inspection(id="look-1", project="team-a"))
+    assert api.call("GET", "/v1/jobs", key=member).status_code == 200
+
+    answer = api.call("DELETE", "/v1/projects/team-a")
+
+    assert (answer.status_code, answer.get_data()) == (204, b"")
+    assert api.problem(api.call("GET", "/v1/jobs", key=member), 401)["code"] == "AUTH_TOKEN_INVALID"
+    assert api.call("GET", "/v1/projects/team-a").status_code == 404
+    assert api.call("DELETE", "/v1/projects/team-a").status_code == 404
+    with api.db.read() as session:
+        left = [session.scalars(select(model.project)).all() for model in (ApiKey, Webhook, Inspection)]
+    assert all("team-a" not in projects for projects in left)
+
+
+def test_a_new_project_of_the_same_name_has_none_of_the_old_keys(api: Api) -> None:
+    member = api.make_key(Role.ADMIN, "team-a")
+    api.call("DELETE", "/v1/projects/team-a")
+    api.post("/v1/projects", {"name": "team-a"})
+
+    assert api.call("GET", "/v1/jobs", key=member).status_code == 401
+
+
+def test_a_project_with_jobs_stays_and_says_how_many(api: Api) -> None:
+    member = api.make_key(Role.USER, "team-a")
+    with api.db.write() as session:
+        make_job(session, project="team-a", state=JobState.COMPLETED)
+        make_job(session, project="team-a")
+
+    problem = api.problem(api.call("DELETE", "/v1/projects/team-a"), 409)
+
+    assert "2 jobs" in problem["message"]
+    assert api.call("GET", "/v1/jobs", key=member).status_code == 200
+
+
+def test_the_default_project_stays(api: Api) -> None:
+    assert "default" in api.problem(api.call("DELETE", "/v1/projects/default"), 409)["message"]
+
+
+def test_a_job_submitted_while_its_project_goes_is_refused_and_not_lost(api: Api) -> None:
+    """Whoever is first wins; the other one is told, and neither fails."""
+    api.post("/v1/projects", {"name": "team-a"})
+    statuses: dict[str, int] = {}
+    together = threading.Barrier(2)
+
+    def call(name: str, method: str, path: str, **request: Any) -> None:
+        together.wait()
+        statuses[name] = api.call(method, path, **request).status_code
+
+    threads = [
+        threading.Thread(target=call, args=("submit", "POST", "/v1/jobs?project=team-a"),
+                         kwargs={"json": make_document()}),
+        threading.Thread(target=call, args=("delete", "DELETE", "/v1/projects/team-a")),
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert (statuses["submit"], statuses["delete"]) in {(201, 409), (404, 204), (409, 204)}
+
+
+def add_key_of_nowhere(session: Session) -> None:
+    session.add(
+        ApiKey(id="key-x", project="nowhere", role="user", prefix="ty_x", secret_hash="", access_key="a",
+               sealed_secret_key="")
+    )  # fmt: skip
+    session.flush()
+
+
+def test_what_refers_to_something_that_went_is_a_conflict(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(IntegrityError) as refused, api.db.write() as session:
+        add_key_of_nowhere(session)
+    monkeypatch.setitem(api.app.view_functions, "access.list_keys", _raising(api, refused.value))
+
+    problem = api.problem(api.call("GET", "/v1/keys"), 409)
+
+    assert problem["code"] == "CONFLICT"
+    assert "INSERT" not in problem["message"]
+
+
+def _raising(api: Api, error: Exception) -> Any:
+    def view(**_values: Any) -> None:
+        raise error
+
+    setattr(view, "operation", operation_of(api.app.view_functions["access.list_keys"]))  # noqa: B010  a view is a function
+    return view
+
+
+def test_a_super_admin_acts_within_the_project_that_the_header_names(api: Api) -> None:
+    member = api.make_key(Role.ADMIN, "team-a", name="member")
+    api.make_key(Role.USER, "team-b", name="other")
+    elsewhere = api.submit()
+
+    made = api.data(api.call("POST", "/v1/jobs", json=make_document(), headers=IN_TEAM_A), 201)["job_id"]
+
+    assert api.get(f"/v1/jobs/{made}", key=member)["project"] == "team-a"
+    assert names(api, "jobs", "job_id", "/v1/jobs", headers=IN_TEAM_A) == [made]
+    assert names(api, "jobs", "job_id", "/v1/jobs") == [made, elsewhere]
+    assert names(api, "keys", "name", "/v1/keys", headers=IN_TEAM_A) == ["member"]
+    assert names(api, "projects", "name", "/v1/projects", headers=IN_TEAM_A) == ["team-a"]
+    assert api.call("GET", f"/v1/jobs/{elsewhere}", headers=IN_TEAM_A).status_code == 404
+    assert api.call("GET", "/v1/jobs?project=team-b", headers=IN_TEAM_A).status_code == 404
+    key = api.data(api.call("POST", "/v1/keys", json={"name": "made there"}, headers=IN_TEAM_A), 201)
+    assert key["project"] == "team-a"
+
+
+def test_the_header_takes_nobody_anywhere_else(api: Api) -> None:
+    member = api.make_key(Role.ADMIN, "team-a")
+    api.make_key(Role.USER, "team-b")
+
+    def status(project: str, key: str | None) -> int:
+        return api.call("GET", "/v1/jobs", key=key, headers={"X-Project": project}).status_code
+
+    assert [status(project, member) for project in ("team-a", "team-b", "nothing", "")] == [200, 404, 404, 404]
+    assert [status(project, None) for project in ("team-b", "nothing", "x" * 300, "t\xe9am")] == [200, 404, 404, 404]
+
+
+def test_a_page_token_is_of_one_project(api: Api) -> None:
+    api.make_key(Role.USER, "team-a")
+    for _ in range(2):
+        api.submit()
+    token = api.get("/v1/jobs?page_size=1")["next_page_token"]
+
+    assert api.call("GET", f"/v1/jobs?page_size=1&page_token={token}").status_code == 200
+    assert api.call("GET", f"/v1/jobs?page_size=1&page_token={token}", headers=IN_TEAM_A).status_code == 400
+
+
+def test_of_those_who_make_the_same_project_at_once_one_does(api: Api) -> None:
+    statuses: list[int] = []
+    together = threading.Barrier(4)
+
+    def make() -> None:
+        together.wait()
+        statuses.append(api.post("/v1/projects", {"name": "team-a"}).status_code)
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(statuses) == [201, 409, 409, 409]

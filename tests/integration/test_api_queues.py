@@ -1,0 +1,147 @@
+"""Queues over HTTP: made, paused, limited, and what submitting to them says then."""
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.security.permissions import Role
+from app.services import scheduling
+from tests.apps import Api
+from tests.factories import make_document, make_job, make_node, make_queue
+
+PAUSED = "the queue default is paused: it takes jobs and starts none until it is resumed"
+
+
+def test_a_queue_is_made_read_and_listed(api: Api) -> None:
+    made = api.post("/v1/queues", {"name": "night", "max_running_jobs": 2})
+
+    queue = api.data(made, 201)
+    assert made.headers["Location"] == "/v1/queues/night"
+    assert {key: value for key, value in queue.items() if key != "created_at"} == {
+        "name": "night", "paused": False, "max_running_jobs": 2, "max_waiting_jobs": None, "waiting": 0, "running": 0,
+    }  # fmt: skip
+    assert api.get("/v1/queues/night") == queue
+    assert [each["name"] for each in api.get("/v1/queues")["queues"]] == ["default", "night"]
+    assert api.submit(scheduling_config={"queue": "night"})
+
+
+def test_making_a_queue_again_is_a_conflict_unless_it_is_the_same_request(api: Api) -> None:
+    first = api.post("/v1/queues", {"name": "night"}, headers={"Idempotency-Key": "k"})
+    again = api.post("/v1/queues", {"name": "night"}, headers={"Idempotency-Key": "k"})
+    other = api.post("/v1/queues", {"name": "night"})
+
+    assert api.data(again, 201) == api.data(first, 201)
+    assert again.headers["Location"] == "/v1/queues/night"
+    assert "PATCH /v1/queues/night" in api.problem(other, 409)["message"]
+
+
+def test_a_paused_queue_takes_jobs_and_says_why_they_wait(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session)
+        job_id = make_job(session).id
+
+    paused = api.data(api.call("PATCH", "/v1/queues/default", json={"paused": True}))
+
+    assert (paused["paused"], paused["waiting"]) == (True, 1)
+    assert api.submit()
+    assert scheduling.plan_once(api.db) == []
+    assert api.get(f"/v1/jobs/{job_id}")["pending_reason"] == PAUSED
+    reasons = {entry["job_id"]: entry["pending_reason"] for entry in api.get("/v1/queue")["entries"]}
+    assert reasons[job_id] == PAUSED
+    api.data(api.call("PATCH", "/v1/queues/default", json={"paused": False}))
+    assert [dispatched.job_id for dispatched in scheduling.plan_once(api.db)] == [job_id]
+
+
+def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:
+    limits = {"max_running_jobs": 3, "max_waiting_jobs": 0}
+
+    api.data(api.call("PATCH", "/v1/queues/default", json=limits))
+    kept = api.data(api.call("PATCH", "/v1/queues/default", json={"paused": True}))
+    taken = api.data(api.call("PATCH", "/v1/queues/default", json={"max_running_jobs": None}))
+
+    assert limits.items() <= kept.items()
+    assert (taken["max_running_jobs"], taken["max_waiting_jobs"], taken["paused"]) == (None, 0, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs?dry_run=true"])
+def test_a_full_queue_refuses_with_a_time_to_try_again(api: Api, path: str) -> None:
+    api.data(api.call("PATCH", "/v1/queues/default", json={"max_waiting_jobs": 1}))
+    api.submit()
+
+    refused = api.post(path, make_document())
+
+    error = api.problem(refused, 429)
+    assert error["code"] == "QUOTA_EXCEEDED"
+    assert "the queue default holds 1 waiting jobs of at most 1" in error["message"]
+    assert refused.headers["Retry-After"] == str(error["retry_after"])
+    assert api.get("/v1/jobs")["total_count"] == 1
+
+
+def test_a_full_queue_of_somebody_else_does_not_matter(api: Api) -> None:
+    with api.db.write() as session:
+        make_queue(session, "night").max_waiting_jobs = 0
+
+    assert api.submit()
+    assert api.problem(api.post("/v1/jobs", make_document(scheduling_config={"queue": "night"})), 429)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"weight": 3}, 400, "weight"),
+        ({"weight": None}, 400, "weight"),
+        ({"paused": "yes"}, 422, "paused"),
+        ({"paused": None}, 422, "paused"),
+        ({"max_running_jobs": 0}, 422, "max_running_jobs"),
+        ({"max_running_jobs": True}, 422, "max_running_jobs"),
+        ({"max_waiting_jobs": -1}, 422, "max_waiting_jobs"),
+        ({"max_waiting_jobs": 1_000_001}, 422, "max_waiting_jobs"),
+        ({"pasued": True}, 422, "pasued"),
+        ({"name": "other"}, 422, "name"),
+    ],
+)
+def test_a_bad_change_names_the_field_and_changes_nothing(
+    sqlite_api: Api, body: dict[str, object], status: int, field: str
+) -> None:
+    before = sqlite_api.get("/v1/queues/default")
+
+    error = sqlite_api.problem(sqlite_api.call("PATCH", "/v1/queues/default", json=body), status)
+
+    assert [detail["field"] for detail in error["details"]] == [field]
+    assert sqlite_api.get("/v1/queues/default") == before
+
+
+@pytest.mark.parametrize("name", ["", "Night", "a:b", "-a", "a-", "a" * 64, "a/b", "n\u00e4cht"])
+def test_a_bad_name_is_refused(sqlite_api: Api, name: str) -> None:
+    error = sqlite_api.problem(sqlite_api.post("/v1/queues", {"name": name}), 422)
+
+    assert "lower-case letters, digits and dashes" in error["message"]
+
+
+def test_an_unknown_queue_is_missing(sqlite_api: Api) -> None:
+    for answer in (
+        sqlite_api.call("GET", "/v1/queues/nigth"),
+        sqlite_api.call("PATCH", "/v1/queues/nigth", json={"paused": True}),
+    ):
+        assert "no queue 'nigth'" in sqlite_api.problem(answer, 404)["message"]
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.USER, Role.ADMIN])
+def test_only_cluster_administrators_change_queues(sqlite_api: Api, role: Role) -> None:
+    key = sqlite_api.make_key(role)
+
+    sqlite_api.problem(sqlite_api.call("PATCH", "/v1/queues/default", key=key, json={"paused": True}), 403)
+    sqlite_api.problem(sqlite_api.post("/v1/queues", {"name": "night"}, key=key), 403)
+    assert sqlite_api.get("/v1/queues/default", key=key)["paused"] is False
+
+
+def test_counts_are_of_the_jobs_that_the_key_sees(api: Api) -> None:
+    with api.db.write() as session:
+        make_job(session, project="other")
+        make_job(session, project="other", state=JobState.TRAINING)
+        make_job(session)
+    key = api.make_key(Role.VIEWER, "other")
+
+    mine, everybodys = api.get("/v1/queues/default", key=key), api.get("/v1/queues/default")
+
+    assert (mine["waiting"], mine["running"]) == (1, 1)
+    assert (everybodys["waiting"], everybodys["running"]) == (2, 1)

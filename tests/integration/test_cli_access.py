@@ -1,0 +1,126 @@
+"""`trainyard keys rotate`, `projects change|delete` and `audit`, on a real database of each kind."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli.main import main
+from app.domain.errors import CredentialsInvalid
+from app.extensions import Database
+from app.services import audit, audit_lists, keys
+from tests.factories import make_job
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that the commands find, prepared."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    assert run("db", "init").exit_code == 0
+    return database
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def told(*arguments: str) -> Any:
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def exported(*arguments: str) -> list[Any]:
+    answer = run("audit", "export", *arguments)
+    assert answer.exit_code == 0, answer.stderr
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
+    old = told("keys", "create", "--role", "admin")
+
+    new = told("keys", "rotate", old["key_id"], "--grace", "60")
+    newest = told("keys", "rotate", new["key_id"], "--grace", "0")
+
+    assert set(new) == {"key_id", "key", "access_key", "secret_key"}
+    assert {keys.authenticate(db, key["key"]).role for key in (old, newest)} == {"admin"}
+    with pytest.raises(CredentialsInvalid):
+        keys.authenticate(db, new["key"])
+    listed = run("keys", "list").stdout
+    assert "revoked" in listed
+    assert "until" in listed
+    again = run("keys", "rotate", old["key_id"])
+    assert (again.exit_code, new["key_id"] in again.stderr) == (1, True)
+    assert run("keys", "rotate", old["key_id"], "--grace", "-1").exit_code == 2
+
+
+@pytest.mark.usefixtures("db")
+def test_a_project_is_described_and_deleted() -> None:
+    told("projects", "create", "team-a")
+
+    assert told("projects", "change", "team-a", "--description", "speech")["description"] == "speech"
+    assert "speech" in run("projects", "list").stdout
+    assert run("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
+    assert CliRunner().invoke(main, ["projects", "delete", "team-a"], input="n\n").exit_code == 1
+    assert told("projects", "show", "team-a")["name"] == "team-a"
+    assert told("projects", "delete", "team-a", "--yes") == {"name": "team-a", "deleted": True}
+    assert run("projects", "show", "team-a").exit_code == 1
+
+
+def test_a_project_with_jobs_is_not_deleted(db: Database) -> None:
+    with db.write() as session:
+        make_job(session, project="team-a")
+
+    refused = run("projects", "delete", "team-a", "--yes")
+
+    assert (refused.exit_code, "1 jobs" in refused.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("db")
+def test_what_was_done_at_the_machine_is_in_the_trail() -> None:
+    key_id = told("keys", "create", "--project", "team-a")["key_id"]
+    told("keys", "revoke", key_id)
+
+    lines = told("audit", "list", "--project", "team-a", "--actor", "cli")["entries"]
+
+    assert [line["action"] for line in lines] == ["key.revoke", "key.create", "project.create"]
+    assert [line["id"] for line in told("audit", "list", "--action", "key", "--target", key_id)["entries"]] == [
+        line["id"] for line in lines[:2]
+    ]
+    assert told("audit", "show", lines[0]["id"]) == lines[0]
+    assert key_id in run("audit", "show", lines[0]["id"]).stdout
+    assert "key.revoke" in run("audit", "list").stdout
+    assert run("audit", "list", "--outcome", "denied").stdout == "no entries\n"
+    assert run("audit", "show", "audit-0").exit_code == 1
+    assert run("audit", "list", "--after", "yesterday").exit_code == 2
+
+
+def test_an_export_has_every_line_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_lists, "EXPORT_PAGE", 3)
+    with db.write() as session:
+        for number in range(10):
+            audit.record(session, actor="x", action="node.drain", project=None, target=str(number), data={"n": number})
+
+    lines = exported("--actor", "x")
+
+    assert [line["target"] for line in lines] == [str(number) for number in range(10)]
+    assert exported("--actor", "x", "--json") == lines
+    assert exported("--actor", "x", "--after", lines[-1]["at"]) == []
+    assert exported("--actor", "nobody") == []
+
+
+def test_an_export_for_spreadsheets_holds_no_formulas(db: Database) -> None:
+    with db.write() as session:
+        audit.record(session, actor="x", action="key.create", project=None, target="=1+1", message='a,"b"\n@c')
+
+    answer = run("audit", "export", "--actor", "x", "--csv")
+    head, line = csv.reader(io.StringIO(answer.stdout))
+
+    row = dict(zip(head, line, strict=True))
+    assert (row["target"], row["message"], row["data"], row["project"]) == ("'=1+1", 'a,"b"\n@c', "{}", "")
+    assert len(run("audit", "export", "--actor", "nobody", "--csv").stdout.splitlines()) == 1

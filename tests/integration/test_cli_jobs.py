@@ -1,0 +1,120 @@
+"""`trainyard jobs`: filters, the verbs and the export, on a real database of each kind."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli.main import main
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import Job, JobLabel
+from app.storage.storage import Storage
+from tests.factories import make_attempt, make_document, make_job, make_node
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that the commands find, prepared; nobody listens at the broker."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    monkeypatch.setenv("TRAINYARD_BROKER_URL", "redis://127.0.0.1:1/0")
+    assert run("db", "init").exit_code == 0
+    return database
+
+
+def run(*arguments: str, **options: Any) -> Result:
+    return CliRunner().invoke(main, list(arguments), **options)
+
+
+def told(*arguments: str) -> Any:
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def stored(db: Database, **columns: Any) -> str:
+    document = make_document(name=columns.pop("name", "a"))
+    with db.write() as session:
+        job = make_job(session, document=document, **columns)
+        session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in job.labels.items())
+        return str(job.id)
+
+
+def test_jobs_are_found_by_name_and_labels(db: Database) -> None:
+    stored(db, name="other")
+    wanted = stored(db, name="mine", labels={"team": "a", "run": "1"})
+
+    assert [job["job_id"] for job in told("jobs", "list", "--name", "mi")["jobs"]] == [wanted]
+    assert [job["job_id"] for job in told("jobs", "list", "--label", "team=a", "--label", "run=1")["jobs"]] == [wanted]
+    assert told("jobs", "list", "--label", "team=b")["jobs"] == []
+    assert run("jobs", "list", "--label", "team").exit_code == 2
+
+
+def test_priority_and_labels_are_changed(db: Database) -> None:
+    job_id = stored(db, labels={"a": "b"})
+
+    changed = told("jobs", "change", job_id, "--priority", "9", "--label", "c=d=e")
+
+    assert (changed["scheduling_config"]["priority"], changed["labels"]) == (9, {"c": "d=e"})
+    assert told("jobs", "change", job_id, "--no-labels")["labels"] == {}
+    assert "priority 9" in run("jobs", "change", job_id, "--priority", "9").stdout
+    nothing = run("jobs", "change", job_id)
+    assert (nothing.exit_code, "at least one of" in nothing.stderr) == (2, True)
+    assert told("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
+
+
+def test_running_job_is_asked_to_save(db: Database) -> None:
+    with db.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session))
+        job.status = JobState.TRAINING
+        job_id = job.id
+
+    assert told("jobs", "checkpoint", job_id)["status"] == "TRAINING"
+
+    with db.read() as session:
+        assert session.get_one(Job, job_id).checkpoint_requests == 1
+    assert "cannot save" in run("jobs", "checkpoint", stored(db)).stderr
+
+
+def test_deletion_asks_first_and_removes_files_only_if_told(db: Database, tmp_path: Path) -> None:
+    kept, gone = stored(db, state=JobState.COMPLETED), stored(db, state=JobState.FAILED)
+    storage = Storage(f"file://{tmp_path}/data/files")
+    for job_id in (kept, gone):
+        storage.write(f"jobs/{job_id}/artifacts/model", b"x")
+
+    refused = run("jobs", "delete", kept, input="n\n")
+    assert refused.exit_code == 1
+    assert told("jobs", "show", kept)["status"] == "COMPLETED"
+    assert run("jobs", "delete", kept, input="y\n").stdout == f"{kept} deleted\n"
+    assert told("jobs", "delete", gone, "--artifacts", "--yes") == {"job_id": gone, "deleted": True}
+
+    assert told("jobs", "list")["jobs"] == []
+    assert [len(storage.list(f"jobs/{job_id}")) for job_id in (kept, gone)] == [1, 0]
+
+
+def test_job_that_has_not_ended_is_not_deleted(db: Database) -> None:
+    job_id = stored(db)
+
+    answer = run("jobs", "delete", job_id, "--yes")
+
+    assert (answer.exit_code, "cancel it first" in answer.stderr) == (1, True)
+
+
+def test_export_prints_every_job_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.cli.job_admin.EXPORT_PAGE", 2)
+    ids = [stored(db, name=f"-j{n}", state=JobState.COMPLETED) for n in range(5)]
+    stored(db)
+
+    lines = [json.loads(line) for line in run("jobs", "export").stdout.splitlines()]
+    table = run("jobs", "export", "--csv", "--status", "completed", "--project", "default").stdout
+
+    assert [line["job_id"] for line in lines][:5] == ids
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["job_id"] for row in rows] == ids
+    assert (rows[0]["name"], rows[0]["queue"], rows[0]["priority"]) == ("'-j0", "default", "5")

@@ -1,0 +1,154 @@
+"""`trainyard queues` and `trainyard nodes`: pausing, limiting, draining and forgetting, on a database of each kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli.main import main
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import AuditEntry, Device, Job, Node
+from app.services import scheduling
+from tests.factories import make_attempt, make_job, make_node
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that the commands find, prepared."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    assert run("db", "init").exit_code == 0
+    return database
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def told(*arguments: str) -> Any:
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def actions(db: Database) -> list[tuple[str, str, str]]:
+    with db.read() as session:
+        entries = session.query(AuditEntry).where(AuditEntry.action.regexp_match("^(queue|node)[.]"))
+        return [(entry.actor, entry.action, entry.target) for entry in entries.order_by(AuditEntry.id)]
+
+
+def test_a_queue_is_paused_resumed_and_limited(db: Database) -> None:
+    told("queues", "create", "night")
+    with db.write() as session:
+        make_node(session)
+        job_id = make_job(session, queue="night").id
+
+    assert told("queues", "pause", "night")["paused"] is True
+    assert scheduling.plan_once(db) == []
+    assert "is paused" in run("queues", "show", "night").stdout
+    assert run("queues", "resume", "night").stdout == "night open\n"
+    assert [dispatched.job_id for dispatched in scheduling.plan_once(db)] == [job_id]
+    limited = told("queues", "limit", "night", "--running", "2", "--waiting", "0")
+    assert (limited["max_running_jobs"], limited["max_waiting_jobs"]) == (2, 0)
+    said = run("queues", "limit", "night", "--no-waiting").stdout
+    assert said == "night open, running at most 2\n"
+    assert actions(db) == [
+        ("cli", "queue.create", "night"),
+        *[("cli", "queue.patch", "night")] * 4,
+    ]
+
+
+def test_making_a_queue_again_leaves_it_as_it_is(db: Database) -> None:
+    told("queues", "create", "night")
+    told("queues", "pause", "night")
+
+    assert told("queues", "create", "night")["paused"] is True
+    assert run("queues", "create", "night").stdout == "night\n"
+
+
+def test_queues_are_listed_with_their_limits(db: Database) -> None:
+    with db.write() as session:
+        make_job(session, state=JobState.TRAINING)
+    told("queues", "limit", "default", "--running", "7")
+
+    lines = run("queues", "list").stdout.splitlines()
+
+    assert lines[0].split() == ["name", "status", "waiting", "of", "at", "most", "running", "of", "at", "most"]
+    assert lines[1].split()[:3] == ["default", "open", "0"]
+    assert lines[1].split()[-2:] == ["1", "7"]
+
+
+@pytest.mark.usefixtures("db")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["limit", "default"], 2),
+        (["limit", "default", "--running", "0"], 2),
+        (["limit", "default", "--running", "2", "--no-running"], 2),
+        (["limit", "nigth", "--running", "2"], 1),
+        (["pause", "nigth"], 1),
+        (["resume", "nigth"], 1),
+    ],
+)
+def test_what_cannot_be_changed_is_told(arguments: list[str], code: int) -> None:
+    answer = run("queues", *arguments)
+
+    assert answer.exit_code == code
+    assert "Error: " in answer.stderr
+
+
+def test_draining_may_send_jobs_back(db: Database) -> None:
+    with db.write() as session:
+        job = make_job(session, state=JobState.TRAINING)
+        make_attempt(session, job, make_node(session, "gpu-1"))
+
+    assert run("nodes", "drain", "gpu-1", "--requeue").stdout == "gpu-1 draining, requeued jobs: 1\n"
+    with db.read() as session:
+        assert session.get_one(Job, job.id).requested == "requeue"
+    assert told("nodes", "enable", "gpu-1") == {"name": "gpu-1", "status": "ready"}
+    assert actions(db) == [("cli", "node.drain", "gpu-1"), ("cli", "node.enable", "gpu-1")]
+
+
+def test_a_lost_node_is_forgotten_with_its_devices(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1", state="lost")
+        make_node(session, "gpu-2")
+
+    assert run("nodes", "remove", "gpu-1").stdout == "gpu-1 removed\n"
+
+    with db.read() as session:
+        assert [node.name for node in session.query(Node)] == ["gpu-2"]
+        assert {device.node for device in session.query(Device)} == {"gpu-2"}
+    assert actions(db) == [("cli", "node.remove", "gpu-1")]
+
+
+@pytest.mark.parametrize(
+    ("state", "way_out"),
+    [
+        ("ready", "stop its worker first"),
+        ("draining", "enable it and wait until it counts as lost"),
+        ("drained", "enable it and wait until it counts as lost"),
+    ],
+)
+def test_only_a_lost_node_is_forgotten(db: Database, state: str, way_out: str) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1", state=state)
+
+    answer = run("nodes", "remove", "gpu-1")
+
+    assert answer.exit_code == 1
+    assert way_out in answer.stderr
+    assert told("nodes", "show", "gpu-1")["status"] == state
+
+
+def test_a_node_whose_attempt_is_not_ended_yet_stays(db: Database) -> None:
+    with db.write() as session:
+        make_attempt(session, make_job(session), make_node(session, "gpu-1", state="lost"))
+
+    answer = run("nodes", "remove", "gpu-1")
+
+    assert (answer.exit_code, "attempts still hold node gpu-1" in answer.stderr) == (1, True)
+    assert run("nodes", "remove", "gpu-2").exit_code == 1

@@ -1,0 +1,96 @@
+"""`trainyard webhooks` on a real database of each kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli.main import main
+from app.extensions import Database
+from app.models import AuditEntry
+from tests.factories import make_job, make_webhook
+
+URL = "https://receiver.example/hook"
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that the commands find, prepared."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    assert run("db", "init").exit_code == 0
+    return database
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["webhooks", *arguments] if arguments[0] != "db" else list(arguments))
+
+
+def told(*arguments: str) -> Any:
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+def test_webhook_is_made_shown_switched_and_deleted(db: Database) -> None:
+    made = told("create", URL, "--event", "FAILED", "--event", "checkpoint.saved", "--description", "for us")
+
+    assert made["secret"].startswith("whsec_")
+    assert made["event_types"] == ["FAILED", "checkpoint.saved"]
+    assert told("show", made["webhook_id"])["created_by"] == "cli"
+    assert told("disable", made["webhook_id"])["is_active"] is False
+    assert "off" in run("list").stdout
+    assert told("enable", made["webhook_id"])["is_active"] is True
+    assert [hook["webhook_id"] for hook in told("list", "--project", "default")["webhooks"]] == [made["webhook_id"]]
+    assert made["secret"] not in run("list").stdout + run("show", made["webhook_id"]).stdout
+    assert told("delete", made["webhook_id"]) == {"webhook_id": made["webhook_id"], "deleted": True}
+    assert told("list")["webhooks"] == []
+    with db.read() as session:
+        actions = {entry.action for entry in session.query(AuditEntry).filter_by(target=made["webhook_id"])}
+    assert actions == {"webhook.create", "webhook.patch", "webhook.delete"}
+
+
+@pytest.mark.usefixtures("db")
+def test_secret_is_printed_once_for_people_too() -> None:
+    answer = run("create", URL)
+
+    assert "whsec_" in answer.stdout
+    assert "not shown again" in answer.stderr
+
+
+def test_test_event_and_redelivery_are_listed(db: Database) -> None:
+    made = told("create", URL)
+
+    first = told("test", made["webhook_id"])
+    second = told("redeliver", made["webhook_id"], first["delivery_id"])
+
+    listed = told("deliveries", made["webhook_id"])
+    assert [row["delivery_id"] for row in listed["deliveries"]] == [second["delivery_id"], first["delivery_id"]]
+    assert told("deliveries", made["webhook_id"], "--state", "given_up")["deliveries"] == []
+    assert told("deliveries", made["webhook_id"], first["delivery_id"])["payload"]["event"]["actor"] == "cli"
+    assert "webhook.test" in run("deliveries", made["webhook_id"]).stdout
+    assert run("test", made["webhook_id"]).stdout.startswith("dlv-")
+    assert run("redeliver", made["webhook_id"], first["delivery_id"]).stdout.startswith("dlv-")
+    assert "webhook.test" in run("deliveries", made["webhook_id"], first["delivery_id"]).stdout
+
+
+@pytest.mark.usefixtures("db")
+def test_what_cannot_be_is_told_in_a_line() -> None:
+    assert run("show", "whk-1").stderr == "Error: no webhook whk-1\n"
+    assert "TRAINYARD_WEBHOOK_ALLOW" in run("create", "http://127.0.0.1/").stderr
+    assert run("create", URL, "--event", "job.finished").exit_code == 2
+    assert run("create", URL, "--project", "nobody").stderr == "Error: no project nobody\n"
+
+
+def test_deleted_project_takes_its_webhooks_along(db: Database) -> None:
+    with db.write() as session:
+        hook = make_webhook(session, project="short-lived")
+        make_job(session)
+        project = hook.project
+
+    with db.write() as session:
+        session.connection().exec_driver_sql(f"DELETE FROM project WHERE name = '{project}'")
+
+    assert told("list")["webhooks"] == []

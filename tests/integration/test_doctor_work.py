@@ -1,0 +1,154 @@
+"""The doctor finds who does not work, whose clock is wrong, and what should have moved on long ago."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from app.domain.job_state import JobState
+from app.models import Inspection, Job, Lease, Webhook, WebhookDelivery
+from app.models.base import utc_now
+from app.services.diagnosis.findings import Level
+from app.services.diagnosis.site import Site
+from tests.examining import Alive, said
+from tests.factories import make_attempt, make_job, make_node, make_project
+
+LONG_AGO = timedelta(hours=1)
+
+# ---- who works
+
+
+def test_nobody_working_fails(site: Site) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1")
+
+    assert said(site, "coordinators")[0].level is Level.FAILED
+    assert said(site, "nodes")[0].level is Level.FAILED
+
+
+def test_silent_unconfined_and_drained_nodes_are_named(site: Site) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1", sandbox="process", state="drained")
+        make_node(session, "n2", state="lost")
+
+    with Alive(site.db):
+        findings = said(replace(site, patience_seconds=3.0), "nodes")
+
+    assert [finding.level for finding in findings] == [Level.WARNING] * 3
+    assert ["n2" in findings[0].message, "n1" in findings[1].message, "n1" in findings[2].message] == [True] * 3
+
+
+def test_a_clock_that_is_wrong_is_told_with_its_difference(site: Site) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1")
+
+    with Alive(site.db, off=timedelta(seconds=90)):
+        (finding,) = said(replace(site, patience_seconds=3.0), "clocks")
+
+    assert finding.level is Level.WARNING
+    assert "n1 by +" in finding.message
+
+
+# ---- work that stands still
+
+
+def stuck_pending(session: Any) -> None:
+    make_job(session, state=JobState.PENDING, created_at=utc_now() - LONG_AGO)
+
+
+def stuck_scheduling(session: Any) -> None:
+    job, node = make_job(session), make_node(session)
+    make_attempt(session, job, node, claimed=False)
+    job.updated_at = utc_now() - LONG_AGO
+
+
+def held_by_nobody(session: Any) -> None:
+    make_job(session, state=JobState.TRAINING, updated_at=utc_now() - LONG_AGO)
+
+
+def wish_unheard(session: Any) -> None:
+    job = make_job(session, requested="pause", pause_requested_at=utc_now() - LONG_AGO)
+    make_attempt(session, job, make_node(session))
+
+
+def lease_standing_still(session: Any) -> None:
+    make_attempt(session, make_job(session), make_node(session)).renewed_at = utc_now() - LONG_AGO
+
+
+def lease_of_an_ended_job(session: Any) -> None:
+    job = make_job(session)
+    make_attempt(session, job, make_node(session))
+    session.flush()
+    session.execute(update(Job).values({"status": JobState.FAILED, "finished_at": utc_now() - LONG_AGO}))
+
+
+def reserved_for_nobody(session: Any) -> None:
+    make_attempt(session, make_job(session), make_node(session))
+    session.flush()
+    session.execute(update(Lease).values(released_at=utc_now()))
+
+
+def delivery_overdue(session: Any, **webhook: Any) -> None:
+    make_project(session)
+    session.flush()
+    values = {"url": "https://x.example", "event_types": [], "sealed_secret": "", **webhook}
+    session.add(Webhook(id="hook-1", project="default", **values))
+    session.flush()
+    session.add(
+        WebhookDelivery(
+            id="job-is-told-1", webhook_id="hook-1", event_id="evt-1", event_type="job.status", payload={},
+            created_at=utc_now() - LONG_AGO,
+        )
+    )  # fmt: skip
+
+
+def look_that_does_not_end(session: Any) -> None:
+    job = make_job(session, state=JobState.PENDING)
+    session.add(Inspection(id="look-for-job-1", project=job.project, created_at=utc_now() - LONG_AGO))
+
+
+@pytest.mark.parametrize(
+    ("arrange", "check", "level", "words"),
+    [
+        (stuck_pending, "jobs", Level.WARNING, "wait for admission"),
+        (stuck_scheduling, "jobs", Level.FAILED, "does not take them up"),
+        (held_by_nobody, "jobs", Level.FAILED, "nobody holds them"),
+        (wish_unheard, "jobs", Level.WARNING, "asked to stop long ago"),
+        (lease_standing_still, "leases", Level.FAILED, "no longer renewed"),
+        (lease_of_an_ended_job, "leases", Level.FAILED, "jobs that have ended"),
+        (delivery_overdue, "messages", Level.WARNING, "deliveries are overdue"),
+        (look_that_does_not_end, "messages", Level.WARNING, "do not end"),
+        (reserved_for_nobody, "leases", Level.FAILED, "reserved for attempts that have ended"),
+    ],
+)
+def test_work_that_stands_still_is_named(
+    site: Site, arrange: Callable[[Any], None], check: str, level: Level, words: str
+) -> None:
+    with site.db.write() as session:
+        arrange(session)
+
+    findings = said(site, check)
+
+    assert [(finding.level, words in finding.message) for finding in findings] == [(level, True)]
+    assert "job-" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    "webhook", [{"is_active": False}, {"rests_until": utc_now() + LONG_AGO}, {"turn_until": utc_now() + LONG_AGO}]
+)
+def test_a_delivery_that_waits_for_a_reason_is_not_named(site: Site, webhook: dict[str, Any]) -> None:
+    with site.db.write() as session:
+        delivery_overdue(session, **webhook)
+
+    assert said(site, "messages")[0].level is Level.OK
+
+
+def test_work_that_moves_is_not_named(site: Site) -> None:
+    with site.db.write() as session:
+        make_job(session, state=JobState.PENDING)
+        make_attempt(session, make_job(session), make_node(session))
+
+    assert [said(site, name)[0].level for name in ("jobs", "leases", "messages")] == [Level.OK] * 3

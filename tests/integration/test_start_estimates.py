@@ -1,0 +1,113 @@
+"""When a waiting job will start: told where it can be known, null where not."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+
+from app.domain.job_state import JobState
+from app.models import Job, Queue
+from app.models.base import utc_now
+from app.services.start_estimates import LOOK_AHEAD, PASS_SECONDS
+from tests.apps import Api
+from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
+
+
+def running(api: Api, *, eta_seconds: float | None, name: str = "local") -> str:
+    """A job that holds the only device of a node."""
+    with api.db.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session, name, devices=1))
+        job.status, job.eta_seconds = JobState.TRAINING, eta_seconds
+        return str(job.id)
+
+
+def wait_told(api: Api, **changes: object) -> float | None:
+    told: float | None = api.data(api.post("/v1/jobs", make_document(**changes)), 201)["estimated_wait_seconds"]
+    return told
+
+
+def seconds_until(start: str) -> float:
+    return (datetime.fromisoformat(start) - utc_now()).total_seconds()
+
+
+def test_free_node_means_about_a_second(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=2)
+
+    assert wait_told(api) == PASS_SECONDS
+
+
+def test_busy_node_means_the_time_that_its_job_says(api: Api):
+    running(api, eta_seconds=120.0)
+
+    assert wait_told(api) == 120.0
+
+    job = api.get("/v1/jobs")["jobs"][0]
+    assert job["queue_position"] == 1
+    assert 110 < seconds_until(job["estimated_start_at"]) <= 120
+    assert api.get(f"/v1/jobs/{job['job_id']}")["estimated_start_at"] is not None
+
+
+def test_nothing_is_made_up(api: Api):
+    assert wait_told(api) is None  # no node
+    running(api, eta_seconds=None)
+    assert wait_told(api) is None  # nobody says when it ends
+    assert [job["estimated_start_at"] for job in api.get("/v1/jobs?status=PENDING")["jobs"]] == [None, None]
+
+
+def test_who_stands_behind_a_job_of_unknown_length_is_told_nothing(api: Api):
+    running(api, eta_seconds=60.0)
+    api.submit()
+
+    assert wait_told(api) is None
+    assert wait_told(api, scheduling_config={"priority": 9}) == 60.0
+
+
+def test_paused_queue_has_no_estimate_and_takes_nothing_from_others(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=1)
+        make_queue(session, "later").is_paused = True
+    api.submit(scheduling_config={"queue": "later", "priority": 9})
+
+    assert wait_told(api, scheduling_config={"queue": "later"}) is None
+    assert wait_told(api) == PASS_SECONDS
+
+
+def test_queue_with_room_for_one_tells_only_the_first(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=4)
+        session.get_one(Queue, "default").max_running_jobs = 1
+
+    assert [wait_told(api), wait_told(api)] == [PASS_SECONDS, None]
+
+
+def test_backoff_counts(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=1)
+        make_job(session, not_before_at=utc_now() + timedelta(hours=1))
+
+    assert seconds_until(api.get("/v1/jobs")["jobs"][0]["estimated_start_at"]) > 3500
+    assert wait_told(api) == PASS_SECONDS  # the planner passes over who rests
+    assert seconds_until(api.get("/v1/jobs")["jobs"][0]["estimated_start_at"]) < 60
+
+
+def test_far_back_in_a_long_line_nothing_is_told(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=100)
+        for _ in range(LOOK_AHEAD):
+            make_job(session)
+
+    assert wait_told(api) is None
+
+    told = {job["queue_position"]: job["estimated_start_at"] for job in api.get("/v1/jobs?page_size=100")["jobs"]}
+    assert [place for place, start in sorted(told.items()) if start is None] == [LOOK_AHEAD + 1]
+
+
+def test_job_that_runs_or_has_ended_has_no_start_to_come(api: Api):
+    job_id = running(api, eta_seconds=10.0)
+    with api.db.write() as session:
+        make_job(session, state=JobState.COMPLETED)
+        assert session.scalars(select(Job.id)).all()
+
+    assert {job["estimated_start_at"] for job in api.get("/v1/jobs")["jobs"]} == {None}
+    assert api.get(f"/v1/jobs/{job_id}")["queue_position"] is None

@@ -1,0 +1,56 @@
+"""A flood of denied attempts fills a few lines, and none of them is forgotten."""
+
+import pytest
+
+from app.services import denials
+from app.services.denials import LINES_OF_ALL, LINES_OF_ONE, WINDOW_SECONDS, Floodgate
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def written(gate: Floodgate, source: str, tries: int) -> list[int]:
+    """What each line that was written says of those left out before it."""
+    said = [gate.admit(source) for _ in range(tries)]
+    return [left_out for left_out in said if left_out is not None]
+
+
+def test_a_few_attempts_are_written_one_by_one() -> None:
+    assert written(Floodgate(Clock()), "10.0.0.1", LINES_OF_ONE) == [0] * LINES_OF_ONE
+
+
+def test_of_a_flood_every_power_of_ten_is_written_with_what_was_left_out() -> None:
+    lines = written(Floodgate(Clock()), "10.0.0.1", 10_000)
+
+    assert lines == [0] * LINES_OF_ONE + [89, 899, 8999]
+    assert len(lines) + sum(lines) == 10_000
+
+
+def test_the_next_minute_begins_anew_and_tells_of_the_last() -> None:
+    clock = Clock()
+    gate = Floodgate(clock)
+    written(gate, "10.0.0.1", 60)
+    clock.now += WINDOW_SECONDS
+
+    assert written(gate, "10.0.0.1", 2) == [50, 0]
+
+
+def test_many_sources_fill_no_more_than_their_share() -> None:
+    gate = Floodgate(Clock())
+
+    lines = [gate.admit(f"10.0.{number // 250}.{number % 250}") for number in range(1000)]
+
+    assert len([left_out for left_out in lines if left_out is not None]) == LINES_OF_ALL
+
+
+def test_sources_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(denials, "SOURCES", 3)
+    gate = Floodgate(Clock())
+
+    assert [gate.admit(f"10.0.0.{number}") for number in range(20)] == [0] * 20
+    assert len(gate._windows) == 3

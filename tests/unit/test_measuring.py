@@ -1,0 +1,46 @@
+"""Where an API server's processes count together."""
+
+from app.cli.command_lines import api_command
+from app.cli.gunicorn_hooks import _count_from_zero
+from config.measuring import VARIABLE, counting_directory, shared_counts
+from config.settings import load_settings
+
+
+def test_servers_that_share_a_data_directory_count_apart(tmp_path):
+    first, second = (
+        load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_API_PORT": port}) for port in ("8000", "8001")
+    )
+
+    assert counting_directory(first) != counting_directory(second)
+    assert counting_directory(first).parent == tmp_path / "run" / "measurements"
+
+
+def test_the_server_is_told_where_and_nobody_else(tmp_path):
+    settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
+
+    command = api_command(settings, bind="127.0.0.1:8000")
+
+    assert command[command.index("--env") + 1] == f"{VARIABLE}={counting_directory(settings)}"
+    assert shared_counts({VARIABLE: "/srv/counts"}) is not None
+    assert shared_counts({}) is None
+
+
+def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):
+    directory = tmp_path / "measurements" / "box-8000"
+    environment = {VARIABLE: str(directory)}
+    _count_from_zero(environment)
+    (directory / "counter_12.db").write_bytes(b"old")
+    (directory / "notes.txt").write_text("not ours")
+
+    _count_from_zero(environment)
+
+    assert [path.name for path in directory.iterdir()] == ["notes.txt"]
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_server_that_counts_alone_has_nothing_to_throw_away(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    _count_from_zero({})
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,176 @@
+"""What a client reaches besides jobs: one small class for each noun of the API."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from trainyard import records
+from trainyard._calls import Calls, given, query_of
+from trainyard._http import quote
+
+Time = datetime | str
+UNCHANGED: Any = object()  # where None says something of its own: no limit
+
+
+class Queues:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self) -> records.Queues:
+        return cast("records.Queues", self._calls.record("GET", "/v1/queues")["queues"])
+
+    def get(self, name: str) -> records.Queue:
+        return cast("records.Queue", self._calls.record("GET", f"/v1/queues/{quote(name)}"))
+
+    def create(self, name: str, **limits: Any) -> records.Queue:
+        """``limits`` as of ``change``."""
+        return cast("records.Queue", self._calls.record("POST", "/v1/queues", body={"name": name, **limits}))
+
+    def change(
+        self,
+        name: str,
+        *,
+        paused: bool | None = None,
+        max_running_jobs: int | None = UNCHANGED,
+        max_waiting_jobs: int | None = UNCHANGED,
+    ) -> records.Queue:
+        """Pause or limit; a limit of None takes it away."""
+        limits = {"max_running_jobs": max_running_jobs, "max_waiting_jobs": max_waiting_jobs}
+        body = given(paused=paused) | {key: value for key, value in limits.items() if value is not UNCHANGED}
+        return cast("records.Queue", self._calls.record("PATCH", f"/v1/queues/{quote(name)}", body=body))
+
+    def line(self, *, queue: str = "", order_by: str = "") -> Iterator[records.QueueEntry]:
+        """The jobs that wait, in the order of service unless ``order_by`` says another."""
+        query = query_of(queue=queue, order_by=order_by)
+        return cast("Iterator[records.QueueEntry]", self._calls.pages("/v1/queue", "entries", query))
+
+
+class Nodes:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self, *, order_by: str = "") -> Iterator[records.Node]:
+        return cast("Iterator[records.Node]", self._calls.pages("/v1/nodes", "nodes", query_of(order_by=order_by)))
+
+    def get(self, name: str) -> records.Node:
+        return cast("records.Node", self._calls.record("GET", f"/v1/nodes/{quote(name)}"))
+
+    def drain(self, name: str, *, requeue: bool = False) -> records.Node:
+        """Give it no new jobs; with ``requeue`` those it runs save and go back to the queue."""
+        body = {"requeue": requeue}
+        return cast("records.Node", self._calls.record("POST", f"/v1/nodes/{quote(name)}/drain", body=body))
+
+    def enable(self, name: str) -> records.Node:
+        return cast("records.Node", self._calls.record("POST", f"/v1/nodes/{quote(name)}/enable", body={}))
+
+
+class Projects:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self, *, order_by: str = "") -> Iterator[records.Project]:
+        query = query_of(order_by=order_by)
+        return cast("Iterator[records.Project]", self._calls.pages("/v1/projects", "projects", query))
+
+    def get(self, name: str) -> records.Project:
+        return cast("records.Project", self._calls.record("GET", f"/v1/projects/{quote(name)}"))
+
+    def create(self, name: str, *, description: str = "") -> records.Project:
+        body = {"name": name, "description": description}
+        return cast("records.Project", self._calls.record("POST", "/v1/projects", body=body))
+
+    def change(self, name: str, *, description: str) -> records.Project:
+        body = {"description": description}
+        return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
+
+    def delete(self, name: str) -> None:
+        """Only a project without jobs; its keys are revoked."""
+        self._calls.send("DELETE", f"/v1/projects/{quote(name)}")
+
+
+class Keys:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self, *, order_by: str = "") -> Iterator[records.Key]:
+        return cast("Iterator[records.Key]", self._calls.pages("/v1/keys", "keys", query_of(order_by=order_by)))
+
+    def get(self, key_id: str) -> records.Key:
+        return cast("records.Key", self._calls.record("GET", f"/v1/keys/{quote(key_id)}"))
+
+    def create(
+        self, *, role: str = "user", project: str | None = None, name: str = "", expires_days: int | None = None
+    ) -> records.NewKey:
+        body = given(role=role, project=project, name=name, expires_days=expires_days)
+        return cast("records.NewKey", self._calls.record("POST", "/v1/keys", body=body))
+
+    def rotate(self, key_id: str, *, grace_seconds: int | None = None) -> records.NewKey:
+        """A new key in the place of the old one, which is good for a while yet."""
+        body = given(grace_seconds=grace_seconds)
+        return cast("records.NewKey", self._calls.record("POST", f"/v1/keys/{quote(key_id)}/rotate", body=body))
+
+    def revoke(self, key_id: str) -> None:
+        self._calls.send("DELETE", f"/v1/keys/{quote(key_id)}")
+
+
+class Audit:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self, *, after: Time = "", before: Time = "", **filters: str) -> Iterator[records.AuditEntry]:
+        """Newest first; ``filters``: ``actor``, ``action``, ``target``, ``outcome``, ``project``, ``order_by``."""
+        query = query_of(after=after, before=before, **filters)
+        return cast("Iterator[records.AuditEntry]", self._calls.pages("/v1/audit", "entries", query))
+
+
+class Webhooks:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self) -> Iterator[records.Webhook]:
+        return cast("Iterator[records.Webhook]", self._calls.pages("/v1/webhooks", "webhooks"))
+
+    def get(self, webhook_id: str) -> records.Webhook:
+        return cast("records.Webhook", self._calls.record("GET", _hook(webhook_id)))
+
+    def create(
+        self, url: str, *, event_types: Sequence[str] = (), secret: str | None = None, **more: Any
+    ) -> records.NewWebhook:
+        """``more``: ``description``, ``is_active``, ``project``. Without ``secret`` one is made."""
+        body = {"url": url, "event_types": list(event_types), **given(secret=secret, **more)}
+        return cast("records.NewWebhook", self._calls.record("POST", "/v1/webhooks", body=body))
+
+    def change(self, webhook_id: str, **changes: Any) -> records.Webhook:
+        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; what is left out stays."""
+        return cast("records.Webhook", self._calls.record("PATCH", _hook(webhook_id), body=changes))
+
+    def delete(self, webhook_id: str) -> None:
+        self._calls.send("DELETE", _hook(webhook_id))
+
+    def test(self, webhook_id: str) -> records.Delivery:
+        """Send it an event that is none."""
+        return cast("records.Delivery", self._calls.record("POST", f"{_hook(webhook_id)}/test", body={}))
+
+    def deliveries(self, webhook_id: str, *, state: str = "") -> Iterator[records.Delivery]:
+        path, query = f"{_hook(webhook_id)}/deliveries", query_of(state=state)
+        return cast("Iterator[records.Delivery]", self._calls.pages(path, "deliveries", query))
+
+    def redeliver(self, webhook_id: str, delivery_id: str) -> records.Delivery:
+        path = f"{_hook(webhook_id)}/deliveries/{quote(delivery_id)}/redeliver"
+        return cast("records.Delivery", self._calls.record("POST", path, body={}))
+
+
+class Data:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def validate(
+        self, data_config: Mapping[str, Any], training_config: Mapping[str, Any] | None = None
+    ) -> records.DataReport:
+        """Look at data, and with ``training_config`` at the model that would learn from it, before submitting."""
+        body = {"data_config": data_config, **given(training_config=training_config)}
+        return cast("records.DataReport", self._calls.record("POST", "/v1/data/validate", body=body))
+
+
+def _hook(webhook_id: str) -> str:
+    return f"/v1/webhooks/{quote(webhook_id)}"

@@ -1,0 +1,347 @@
+"""What the server's answers hold, for type checkers: at run time all but ``Job`` and ``Submitted`` are plain dicts.
+
+Times are texts such as ``2026-05-17T09:30:00.000Z``, which ``datetime.fromisoformat`` reads. A newer server may send
+more than is named here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, TypedDict
+
+TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"})
+Metric = float | str  # "NaN", "Infinity" and "-Infinity" are texts: JSON has no such numbers
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The answer to a submission."""
+
+    job_id: str
+    status: str
+    message: str = ""
+    estimated_wait_seconds: float | None = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Submitted":
+        return cls(
+            data["job_id"], data["status"], data.get("message") or "",
+            estimated_wait_seconds=data.get("estimated_wait_seconds"),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the server tells it; ``data`` holds everything, the other fields what most programs ask for."""
+
+    job_id: str
+    name: str
+    status: str
+    project: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    progress: float = 0.0
+    current_step: int = 0
+    total_steps: int | None = None
+    eta_seconds: float | None = None
+    elapsed_seconds: float = 0.0
+    attempt: int = 0
+    node_names: Sequence[str] = ()
+    latest_metrics: Mapping[str, Metric] = field(default_factory=dict)
+    latest_checkpoint_id: str | None = None
+    best_checkpoint_id: str | None = None
+    queue_position: int | None = None
+    estimated_start_at: str | None = None
+    pending_reason: str = ""
+    requested: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Job":
+        names = cls.__dataclass_fields__.keys() - {"data"}
+        known = {name: data[name] for name in names if data.get(name) is not None}
+        return cls(**{"name": "", "status": "", **known}, data=data)
+
+
+class Candidate(TypedDict):
+    name: str
+    fits_now: bool
+    reason: str
+
+
+class Plan(TypedDict):
+    project: str
+    queue: str
+    priority: int
+    queue_position: int
+    estimated_wait_seconds: float | None
+    candidate_nodes: list[Candidate]
+    device_type: str
+    gpu_type: str
+    devices: int
+    training_type: str
+    framework: str
+    max_retries: int
+    max_runtime_seconds: int | None
+    resumes_from: str | None
+
+
+class DryRun(TypedDict):
+    valid: bool
+    plan: Plan
+    warnings: list[str]
+
+
+class Event(TypedDict):
+    id: str
+    at: str
+    type: str
+    from_status: str | None
+    to_status: str | None
+    actor: str
+    reason: str
+    message: str
+    data: dict[str, Any]
+
+
+class LogLine(TypedDict):
+    id: str
+    attempt: int
+    n: int
+    at: str
+    rank: int
+    line: str
+
+
+class Checkpoint(TypedDict):
+    checkpoint_id: str
+    step: int
+    epoch: float
+    created_at: str
+    size_bytes: int
+    sha256: str
+    world_size: int
+    metrics: dict[str, Metric]
+    is_best: bool
+    is_complete: bool
+    uri: str
+
+
+class Metrics(TypedDict):
+    """``series`` has ``[step, at, value]`` of each point."""
+
+    latest: dict[str, Metric]
+    series: dict[str, list[list[Any]]]
+    checkpoints: list[Checkpoint]
+
+
+class Attempt(TypedDict):
+    number: int
+    node_names: list[str]
+    device_indices: list[list[int]]
+    started_at: str | None
+    ended_at: str | None
+    start_type: str
+    end_reason: str | None
+    end_related_task: str | None
+    end_recover: str | None
+    start_step: int
+    end_step: int | None
+    exit_code: int | None
+    cause: str | None
+    policy: str | None
+    lost_steps: int | None
+    detect_seconds: float | None
+    recover_seconds: float | None
+
+
+class Artifact(TypedDict):
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class Report(TypedDict):
+    job_id: str
+    status: str
+    output_model_name: str | None
+    model_hash: str
+    model_uri: str
+    weight_files: list[str]
+    final_metrics: dict[str, Metric]
+    compute_time_ms: int
+    gpu_time_ms: int
+    average_gpu_util: float | None
+    steps: int
+    tokens: int
+    attempts: int
+    error_message: str | None
+    error_stack: str | None
+
+
+class Queue(TypedDict):
+    name: str
+    paused: bool
+    max_running_jobs: int | None
+    max_waiting_jobs: int | None
+    waiting: int
+    running: int
+    created_at: str
+
+
+class QueueEntry(TypedDict):
+    job_id: str
+    name: str
+    project: str
+    status: str
+    queue: str
+    priority: int
+    position: int
+    waiting_seconds: float
+    pending_reason: str
+    created_at: str
+    queued_at: str | None
+
+
+class Device(TypedDict):
+    index: int
+    type: str
+    memory_mb: int
+    simulated: bool
+    in_use: bool
+
+
+class Node(TypedDict):
+    name: str
+    status: str
+    labels: list[str]
+    capabilities: list[str]
+    cpu_cores: int
+    ram_mb: int
+    storage_mb: int
+    devices: list[Device]
+    sandbox: str
+    version: str
+    created_at: str
+    last_seen_at: str
+
+
+class Project(TypedDict):
+    name: str
+    description: str
+    created_at: str
+
+
+class Key(TypedDict):
+    key_id: str
+    name: str
+    role: str
+    project: str | None
+    prefix: str
+    access_key: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    replaced_by: str | None
+
+
+class NewKey(TypedDict):
+    """The only place where ``key`` and ``secret_key`` are ever told."""
+
+    key_id: str
+    key: str
+    access_key: str
+    secret_key: str
+    role: str
+    project: str | None
+    expires_at: str | None
+
+
+class AuditEntry(TypedDict):
+    id: str
+    at: str
+    project: str | None
+    actor: str
+    action: str
+    target: str
+    outcome: str
+    message: str
+    request_id: str
+    address: str
+    data: dict[str, Any]
+
+
+class Webhook(TypedDict):
+    webhook_id: str
+    project: str
+    url: str
+    description: str
+    event_types: list[str]
+    is_active: bool
+    created_by: str
+    created_at: str
+
+
+class NewWebhook(Webhook):
+    """The only place where ``secret`` is ever told."""
+
+    secret: str
+
+
+class Delivery(TypedDict):
+    delivery_id: str
+    webhook_id: str
+    event_id: str
+    event_type: str
+    state: str
+    tries: int
+    status_code: int | None
+    problem: str
+    next_try_at: str | None
+    created_at: str
+    finished_at: str | None
+
+
+class DataReport(TypedDict):
+    """What was not looked at has no figures."""
+
+    valid: bool
+    errors: list[dict[str, str]]
+    warnings: list[str]
+    left_out: list[str]
+    sources: list[dict[str, Any]]
+    lengths: NotRequired[dict[str, int]]
+    truncated_share: NotRequired[float | None]
+    batch: NotRequired[dict[str, Any]]
+    model: NotRequired[dict[str, Any]]
+
+
+class TrainingType(TypedDict):
+    training_type: str
+    framework: str
+    description: str
+    record_shapes: list[str]
+    export_formats: list[str]
+    any_hyperparameter: bool
+    hyperparameters: list[dict[str, Any]]
+
+
+class ErrorType(TypedDict):
+    name: str
+    meaning: str
+    retried: bool
+
+
+# By name, because a class that has a method `list` can't say list[…] of its others.
+LogLines = list[LogLine]
+Checkpoints = list[Checkpoint]
+Attempts = list[Attempt]
+Artifacts = list[Artifact]
+Queues = list[Queue]
+TrainingTypes = list[TrainingType]
+ErrorTypes = list[ErrorType]
