@@ -1,11 +1,12 @@
 """What the use cases of the API stand on, made once by the factory and passed down."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.domain.locations import ReadingRules
 from app.extensions import Database
 from app.security.secrets import SecretBox
+from app.services.inventory import Inventory
 from app.storage.storage import Storage
 
 
@@ -24,3 +25,4 @@ class ControlPlane:
     storage: Storage
     box: SecretBox
     reading: ReadingRules
+    inventory: Inventory = field(default_factory=Inventory)

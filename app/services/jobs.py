@@ -8,16 +8,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, NotFound
-from app.domain.events import EventType
-from app.domain.fitting import refuse_unfitting
 from app.domain.ids import JOB_ID, new_id
 from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, from_document
 from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
-from app.domain.resources import Request, request_of
+from app.domain.resources import Request
 from app.models import Checkpoint, Job, JobLabel
 from app.security.permissions import Caller
-from app.services import audit, controls, lifecycle, nodes, projects, queues, start_estimates, start_points
+from app.services import audit, controls, lifecycle, projects, queues, start_estimates, start_points
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
 
@@ -73,10 +71,7 @@ def check(
     """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
     spec = from_document(document, plane.reading, forwarded)
     with plane.db.read() as session:
-        capacities = nodes.capacities(session, only_ready=False)
-        has_gpus = any(not device.is_cpu for node in capacities for device in node.devices)
-        request = request_of(spec.document, has_gpus=has_gpus)
-        refuse_unfitting(request, capacities)
+        request = plane.inventory.request(session, spec.document)
         wait = start_estimates.of_new(session, request, queue=spec.queue, priority=spec.priority)
     return Checked(spec=spec, project=project or caller.home_project, request=request, wait_seconds=wait)
 
@@ -152,12 +147,7 @@ def _store(session: Session, plane: ControlPlane, caller: Caller, checked: Check
         resume_checkpoint_id=start.id if start is not None else None,
     )  # fmt: skip
     session.add(job)
-    session.flush()
     session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
-    lifecycle.record_event(
-        session, job.id, EventType.SUBMITTED, actor=caller.actor, message=f"queue {spec.queue}", to_status=job.state
-    )
     audit.record(session, actor=caller.actor, action="job.submit", project=job.project, target=job.id)
-    session.flush()
-    session.refresh(job)
+    lifecycle.record_submission(session, job, actor=caller.actor, message=f"queue {spec.queue}")
     return job

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition, LeaseLost, NotFound, StaleJob
@@ -61,6 +61,20 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
     session.flush()
     session.refresh(job)
     if counted.has_webhooks:
+        enqueue(session, job, event)
+
+
+def record_submission(session: Session, job: Job, *, actor: str, message: str) -> None:
+    """Write a new job, and the first line of its history."""
+    job.event_seq = 1
+    job.status = JobState.PENDING
+    event = JobEvent(
+        id=new_id("evt"), job_id=job.id, seq=1, at=utc_now(), type=EventType.SUBMITTED, to_status=job.state,
+        actor=actor, message=message, reason="", data={},
+    )  # fmt: skip
+    session.add_all((job, event))
+    session.flush()
+    if session.scalar(select(HAS_WEBHOOKS).select_from(Job).where(Job.id == job.id)):
         enqueue(session, job, event)
 
 

@@ -1,0 +1,55 @@
+"""What could fit is remembered for a moment; nobody is refused by what is remembered."""
+
+import pytest
+
+from app.domain.errors import CannotFit
+from app.extensions import Database
+from app.services.inventory import Inventory
+from tests.factories import make_document, make_node
+from tests.statements import statements
+
+SMALL = make_document(resource_config={"gpu_count": 1, "device_type": "cpu"})
+LARGE = make_document(resource_config={"gpu_count": 8, "device_type": "cpu"})
+
+
+def register(database: Database, name: str, devices: int) -> None:
+    with database.write() as session:
+        make_node(session, name, devices=devices)
+
+
+def test_nodes_are_looked_at_once_a_second(database: Database) -> None:
+    register(database, "n1", 2)
+    now = [10.0]
+    inventory = Inventory(clock=lambda: now[0])
+
+    with database.read() as session, statements(database) as sent:
+        inventory.request(session, SMALL)
+        first = len(sent)
+        inventory.request(session, SMALL)
+        assert len(sent) == first
+        now[0] += 1.1
+        inventory.request(session, SMALL)
+
+    assert len(sent) == 2 * first > 0
+
+
+def test_a_node_that_has_just_come_counts_at_once(database: Database) -> None:
+    register(database, "n1", 2)
+    inventory = Inventory(clock=lambda: 10.0)
+    with database.read() as session:
+        inventory.request(session, SMALL)
+    register(database, "n2", 8)
+
+    with database.read() as session:
+        request = inventory.request(session, LARGE)
+
+    assert request.device_count == 8
+
+
+def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) -> None:
+    register(database, "n1", 2)
+    inventory = Inventory(clock=lambda: 10.0)
+
+    for _ in range(2):
+        with database.read() as session, pytest.raises(CannotFit, match="would fit is 2"):
+            inventory.request(session, LARGE)
