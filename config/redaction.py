@@ -16,30 +16,42 @@ MASK = "***"
 SHORTEST = 6
 SHORTEST_NUMBER = 12
 SHORTEST_ENCODED = 8
+SHORTEST_BEGINNING = 4  # of a secret, where a text was cut
 SECRET_NAMES = ("password", "secret", "secret_key")  # how the names of settings end that hold one
 
 # With more of them than this, what a text could hold at all is looked up first.
 FEW = 60
 
-# Every form contains one of these in lower case; almost no line does, and looking for them is quick.
-_HINTS = ("://", "ty_", "hf_", "whsec_", "eyj", "bearer", "authorization", "passw", "pwd", "x-")
 _WORD = r"[^\s'\"\\,;&<>]"
-# Whoever prints may be hostile: none of them may look at the same character again and again.
+# What every text of a form holds in lower case, its pattern, and what is shown instead. Almost no line holds any of
+# that, and looking for it is quick. Whoever prints may be hostile: no pattern may look at the same character again and
+# again.
 _FORMS = (
     # Our API keys: what identifies one stays, so that it can be found and revoked.
-    (re.compile(r"\b(ty_[0-9a-z]{12})_[0-9A-Za-z]{20,}"), rf"\1_{MASK}"),
-    (re.compile(r"\bhf_[0-9A-Za-z]{20,}"), f"hf_{MASK}"),
-    (re.compile(r"\bwhsec_[\w+/=-]{16,}"), f"whsec_{MASK}"),
-    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), MASK),  # JSON web tokens
-    (re.compile(rf"(?i)\b(authorization\b['\"]*\s*[:=]\s*b?['\"]*(?:[a-z]+\s+)?){_WORD}+"), rf"\1{MASK}"),
-    (re.compile(r"(?i)\b(bearer\s+)(?=\S*\d)[\w.~+/=-]{12,}"), rf"\1{MASK}"),
-    (re.compile(rf"(?i)(?<![\w-])(x-[a-z-]*(?:token|key|secret)['\"]*\s*[:=]\s*b?['\"]*){_WORD}+"), rf"\1{MASK}"),
-    (re.compile(rf"(?i)((?:password|passwd|pwd)['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
-    # scheme://user:password@host and scheme://token@host.
-    (re.compile(r"(://)[^\s/@'\"<>]+@"), rf"\1{MASK}@"),
+    ("ty_", re.compile(r"\b(ty_[0-9a-z]{12})_[0-9A-Za-z]{20,}"), rf"\1_{MASK}"),
+    ("hf_", re.compile(r"\bhf_[0-9A-Za-z]{20,}"), f"hf_{MASK}"),
+    ("whsec_", re.compile(r"\bwhsec_[\w+/=-]{16,}"), f"whsec_{MASK}"),
+    ("eyj", re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), MASK),  # JSON web tokens
+    (
+        "authorization",
+        re.compile(rf"(?i)\b(authorization\b['\"]*\s*[:=]\s*b?['\"]*(?:[a-z]+\s+)?){_WORD}+"),
+        rf"\1{MASK}",
+    ),
+    ("bearer", re.compile(r"(?i)\b(bearer\s+)(?=\S*\d)[\w.~+/=-]{12,}"), rf"\1{MASK}"),
+    (
+        "x-",
+        re.compile(rf"(?i)(?<![\w-])(x-[a-z-]*(?:token|key|secret)['\"]*\s*[:=]\s*b?['\"]*){_WORD}+"),
+        rf"\1{MASK}",
+    ),
+    ("passw", re.compile(rf"(?i)(passw(?:or)?d['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
+    ("pwd", re.compile(rf"(?i)(pwd['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
+    # scheme://user:password@host and scheme://token@host; a password may hold an @ that nobody encoded.
+    ("://", re.compile(r"(://)[^\s/'\"<>]+@"), rf"\1{MASK}@"),
 )
 # What a URL is signed with, by its parameter's name.
 _PARAMETER = re.compile(rf"([?&])([\w.%-]{{1,128}})={_WORD}+")
+_PERCENT = re.compile("%[0-9A-F]{2}")
+_XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _SIGNS = re.compile(r"sig|token|key|secret|passw|auth|hmac|jwt|credential", re.IGNORECASE)
 
 
@@ -68,9 +80,14 @@ class Redaction:
 
     def of_cut(self, text: str) -> str:
         """The same for text that was cut off at its end, where only the beginning of a secret may stand."""
-        text = self(text)
+        # A letter that was cut in two has become a mark; the secret goes on there.
+        text = self(text.rstrip("\ufffd"))
         kept = min((_length_without(text, needle) for needle in self._needles), default=len(text))
         return text if kept == len(text) else text[:kept] + MASK
+
+    def bounded(self, text: str, limit: int) -> str:
+        """The same for text that was cut off if it is that long."""
+        return self.of_cut(text) if len(text) >= limit else self(text)
 
     def _that_may_be_in(self, text: str) -> list[str]:
         """Those whose beginning stands there, the longest first."""
@@ -82,8 +99,8 @@ class Redaction:
 def masked_forms(text: str) -> str:
     """Without what looks like a key, a token, an Authorization header, or a password or signature in a URL."""
     lower = text.lower()
-    if any(hint in lower for hint in _HINTS):
-        for form, shown in _FORMS:
+    for hint, form, shown in _FORMS:
+        if hint in lower:
             text = form.sub(shown, text)
     if "=" in text and ("?" in text or "&" in text):
         text = _PARAMETER.sub(_parameter, text)
@@ -112,17 +129,34 @@ def _secrets_in(part: object) -> Iterator[str]:
 
 
 def _writings(secret: str) -> Iterator[str]:
-    """How a secret may stand in a text; the lines of one that has several, too."""
-    parts = {secret, *secret.splitlines()} if "\n" in secret else {secret}
-    for part in parts:
-        text = part.strip()
-        if len(text) < SHORTEST or (text.isdecimal() and len(text) < SHORTEST_NUMBER):
-            continue
-        plain = (text, quote(text, safe=""), quote(text), quote_plus(text), repr(text)[1:-1])
-        yield from {*plain, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    """How a secret may stand in a text; the lines of one that has several, too, as a log shows them one by one."""
+    text = secret.strip()
+    if _can_be_told(text):
         raw = text.encode("utf-8", "surrogatepass")
+        yield from {*_escaped(text), *_quoted(raw)}
         encoded = {raw.hex(), raw.hex().upper(), *_base64(raw)}
         yield from (writing for writing in encoded if len(writing) >= SHORTEST_ENCODED)
+    # A file of many lines must not take ten times its size: what is encoded is the whole.
+    lines = {line.strip() for line in text.splitlines()} if "\n" in text else set()
+    yield from (writing for line in lines if _can_be_told(line) for writing in {*_escaped(line)})
+
+
+def _can_be_told(text: str) -> bool:
+    """Whether it is unlike ordinary words and numbers."""
+    return len(text) >= (SHORTEST_NUMBER if text.isdecimal() else SHORTEST)
+
+
+def _escaped(text: str) -> Iterator[str]:
+    """Plain, and as Python, JSON and XML write it; also JSON within JSON, as logs of logs hold it."""
+    yield from (text, repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode("utf-8", "surrogatepass"))[2:-1])
+    for written in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+        yield from (written, written.replace("/", "\\/"), json.dumps(written)[1:-1])
+    yield text.translate(_XML)
+
+
+def _quoted(raw: bytes) -> Iterator[str]:
+    for written in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield from (written, _PERCENT.sub(lambda found: found[0].lower(), written))
 
 
 def _base64(raw: bytes) -> Iterator[str]:
@@ -137,7 +171,8 @@ def _base64(raw: bytes) -> Iterator[str]:
 
 def _length_without(text: str, needle: str) -> int:
     """How long the text is without the beginning of the needle that it ends with."""
-    for length in range(min(len(needle) - 1, len(text)), 3, -1):
-        if text.endswith(needle[:length]):
-            return len(text) - length
-    return len(text)
+    head = needle[:SHORTEST_BEGINNING]
+    at = text.find(head, max(0, len(text) - len(needle) + 1))
+    while at >= 0 and not needle.startswith(text[at:]):
+        at = text.find(head, at + 1)
+    return at if at >= 0 else len(text)

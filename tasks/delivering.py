@@ -66,8 +66,8 @@ class Deliverer:
     def _begin(self, due: Due) -> None:
         thread = threading.Thread(target=self._deliver, args=(due,), name=f"webhook-{due.webhook_id}", daemon=True)
         with self._lock:
+            thread.start()  # first: a machine without room for another thread must not count it as running for ever
             self._running[due.webhook_id] = (due, thread)
-        thread.start()
 
     def _deliver(self, due: Due) -> None:
         try:

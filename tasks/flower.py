@@ -9,7 +9,7 @@ from flower import urls
 from config.privacy import hide_from_same_user
 from config.queues import celery_config
 from config.settings import Settings, SettingsError, load_settings
-from tasks.flower_pages import JobPages
+from tasks.flower_pages import JobPages, guarded
 
 
 def main() -> None:
@@ -21,6 +21,7 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(str(error))
     urls.settings["template_loader"] = JobPages(urls.settings["template_path"])
+    urls.handlers[:] = guarded(urls.handlers)
     celery = Celery("trainyard")
     celery.conf.update(config)
     flower = settings.flower

@@ -3,9 +3,13 @@
 Flower offers "Terminate" for Celery's STARTED alone, and filters by Celery's states; a job is QUEUED or TRAINING.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from flower.views.monitor import Metrics
 from tornado.template import Loader, Template
+from tornado.web import authenticated
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "PREEMPTED", "SUCCESS", "FAILURE", "REVOKED")
 AT_WORK = ("STARTED", "PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
@@ -41,3 +45,16 @@ def changed(name: str, text: str) -> str:
     for before, after in CHANGES.get(name, ()):
         text = text.replace(before, after)
     return text
+
+
+class GuardedMetrics(Metrics):
+    """Flower shows its metrics to everybody; they name every project's jobs."""
+
+    @authenticated
+    async def get(self) -> None:
+        await super().get()
+
+
+def guarded(handlers: Iterable[Any]) -> list[Any]:
+    """Flower's table of handlers, with the login asked for in front of its metrics."""
+    return [("/metrics", GuardedMetrics) if one == ("/metrics", Metrics) else one for one in handlers]

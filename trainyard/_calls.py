@@ -89,7 +89,7 @@ class Calls:
         """All items of a list, page after page as they are asked for."""
         given, token = list(query), ""
         while True:
-            page = self.record("GET", path, query=[*given, ("page_size", PAGE_SIZE), ("page_token", token)])
+            page = self.record("GET", path, query=[*given, ("page_size", PAGE_SIZE), *query_of(page_token=token)])
             yield from page[items]
             token = page.get("next_page_token") or ""
             if not token:
@@ -105,4 +105,10 @@ def query_of(**values: Any) -> Iterable[tuple[str, Any]]:
     """Parameters of a query; a list's items one by one, a time as it is written, what was not given not at all."""
     for name, value in values.items():
         for one in value if isinstance(value, list | tuple | set | frozenset) else [value]:
-            yield name, one.isoformat() if hasattr(one, "isoformat") else one
+            if one not in (None, ""):
+                yield name, one.isoformat() if hasattr(one, "isoformat") else one
+
+
+def several(texts: Iterable[str]) -> list[str]:
+    """What was given as one of them alone is one: a text is iterable, too, and its letters are never meant."""
+    return [texts] if isinstance(texts, str) else list(texts)

@@ -84,7 +84,7 @@ class Transport:
     def _request(
         self, method: str, path: str, query: Query, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> urllib.request.Request:
-        pairs = [(name, value) for name, value in query if value not in (None, "")]
+        pairs = list(query)
         url = self.url + path + ("?" + urllib.parse.urlencode(pairs) if pairs else "")
         sent = {**self._own_headers, **headers}
         request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310 – checked above

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trainyard import records
-from trainyard._calls import Calls, Patience, Tries, given, query_of
+from trainyard._calls import Calls, Patience, Tries, given, query_of, several
 from trainyard._downloads import download
 from trainyard._errors import (
     ApiError,
@@ -120,7 +120,9 @@ class Client:
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
         ``parent_job_id``.
         """
-        query = [*query_of(status=list(status), **{f"labels.{name}": value for name, value in (labels or {}).items()})]
+        # Not by query_of: an empty value is one that a label may have.
+        wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]
+        query = [*query_of(status=several(status)), *wanted]
         query += query_of(created_after=created_after, created_before=created_before, order_by=order_by, **filters)
         return map(Job.of, self._calls.pages("/v1/jobs", "jobs", query))
 
@@ -184,7 +186,7 @@ class Client:
     def metrics(
         self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None, max_points: int | None = None
     ) -> records.Metrics:
-        query = query_of(names=",".join(names), since_step=since_step, max_points=max_points)
+        query = query_of(names=",".join(several(names)), since_step=since_step, max_points=max_points)
         return cast("records.Metrics", self._calls.record("GET", f"{_job(job_id)}/metrics", query=query))
 
     def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> records.LogLines:
@@ -196,7 +198,7 @@ class Client:
         return self._stream(f"{_job(job_id)}/events", [], last_id)
 
     def follow_metrics(self, job_id: str, *, names: Iterable[str] = (), last_id: str = "") -> Iterator[StreamEvent]:
-        return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(names)), last_id)
+        return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(several(names))), last_id)
 
     def follow_logs(
         self, job_id: str, *, tail: int | None = None, rank: int | None = None, last_id: str = ""

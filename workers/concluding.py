@@ -22,7 +22,7 @@ from workers.event_store import EventStore
 from workers.failures import AttemptFailed
 from workers.log_store import LogStore
 from workers.main_loop import MainLoop
-from workers.messages import clean_text
+from workers.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.outcomes import Sightings, Verdict, judge
 from workers.publishing.delivering import deliver
 from workers.publishing.publication import wishes_of
@@ -144,8 +144,8 @@ def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
         kind=verdict.kind,
         cause=verdict.cause,
         # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
-        message=clean_text(attempt.redaction(verdict.message)),
-        stack=clean_text(attempt.redaction(verdict.stack)),
+        message=clean_text(attempt.redaction.bounded(verdict.message, MAX_SAID)),
+        stack=clean_text(attempt.redaction.bounded(verdict.stack, MAX_TEXT)),
         exit_code=verdict.exit_code,
         related_task=verdict.related_task,
         end_step=attempt.ranks.last_step if result is None or result.step is None else result.step,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 MAX_TEXT = 64_000
+MAX_SAID = 8000
 MAX_NAME = 128
 MAX_PATH = 4096
 MAX_METRICS = 1000
@@ -168,7 +169,7 @@ def _error(message: Fields) -> Failure:
     return Failure(
         rank=_rank(message),
         error_type=clean_text(message.get("error_type"), 32),
-        message=clean_text(message.get("message"), 8000),
+        message=clean_text(message.get("message"), MAX_SAID),
         stack=clean_text(message.get("stack")),
     )
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from app.services.telemetry import MetricPoint
+from config.redaction import Redaction
+from workers.messages import MAX_NAME
 
 # Written within seconds once the database takes them; a day of an ordinary training fits.
 MAX_POINTS = 50_000
@@ -12,24 +14,35 @@ MAX_NAMES = 1000
 
 
 class MetricNames:
-    """The first ``MAX_NAMES`` names of a job; points of further ones are left out."""
+    """The first ``MAX_NAMES`` names of a job, without secrets in them; points of further ones are left out."""
 
-    def __init__(self, known: Sequence[str] = (), *, limit: int = MAX_NAMES) -> None:
-        self._known = set(islice(known, limit))
+    def __init__(
+        self, known: Sequence[str] = (), *, limit: int = MAX_NAMES, redaction: Redaction | None = None
+    ) -> None:
+        self._shown = {name: name for name in islice(known, limit)}
         self._limit = limit
+        self._redaction = redaction or Redaction()
         self.overflowed = False
 
     def admit(self, values: Mapping[str, float]) -> dict[str, float]:
         """What of the values may be kept."""
         admitted = {}
         for name, value in values.items():
-            if name not in self._known:
-                if len(self._known) >= self._limit:
+            shown = self._shown.get(name)
+            if shown is None:
+                if len(self._shown) >= self._limit:
                     self.overflowed = True
                     continue
-                self._known.add(name)
-            admitted[name] = value
+                shown = self._shown[name] = self._masked(name)
+            admitted[shown] = value
         return admitted
+
+    def masked(self, values: Mapping[str, float]) -> dict[str, float]:
+        """All of the values, under names that may be shown."""
+        return {self._masked(name): value for name, value in values.items()}
+
+    def _masked(self, name: str) -> str:
+        return self._redaction.bounded(name, MAX_NAME)[:MAX_NAME]
 
 
 class MetricBacklog:

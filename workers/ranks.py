@@ -5,6 +5,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -85,7 +86,7 @@ class Ranks:
         plan = prepared.plan
         self._start_step = self.last_step = prepared.start.step
         self._world_size = plan.spec["world_size"]
-        self._metric_names = MetricNames(metric_names)
+        self._metric_names = MetricNames(metric_names, redaction=prepared.redaction)
         self._events.start_from(self._start_step)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._hear, max_connections=connections_for(self._world_size)
@@ -243,9 +244,9 @@ class Ranks:
             self.enter(self._phase or JobState.TRAINING)
             self._metrics(report)
         elif isinstance(report, messages.CheckpointReady):
-            self._checkpoints.offer(report)
+            self._checkpoints.offer(replace(report, metrics=self._metric_names.masked(report.metrics)))
         elif isinstance(report, messages.Result):
-            self._seen.result = report
+            self._seen.result = replace(report, final_metrics=self._metric_names.masked(report.final_metrics))
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         was_full = self._metric_names.overflowed

@@ -9,13 +9,14 @@ from typing import Any, Literal, cast
 
 from flask import Response
 from marshmallow import Schema
+from sqlalchemy.exc import IntegrityError
 
 from app.api import idempotency
 from app.api.context import backend
 from app.api.envelope import Reply, json_response, success_body
 from app.api.query import read_query
 from app.api.request_body import read_body, validated
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, LimitExceeded, NotFound
 from app.schemas.queries import NoQuerySchema
 from app.security.permissions import Permission
 from app.services.idempotency import AlreadyAnswered
@@ -91,8 +92,11 @@ def _respond_once(described: Operation, schema: Schema, view: View, values: dict
         return earlier
     try:
         return _respond(view(**values, body=validated(schema, document)))
-    except AlreadyAnswered:
-        return idempotency.replay()
+    except (AlreadyAnswered, Conflict, LimitExceeded, IntegrityError):
+        # Perhaps the same request was faster, and what it did is all that this one was refused for.
+        if (earlier := idempotency.replay()) is None:
+            raise
+        return earlier
 
 
 def _respond(answer: Any) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+from marshmallow import ValidationError
 
 from app.cli.administrator import ADMINISTRATOR
 from app.cli.control import admin_plane
@@ -16,7 +17,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.job_state import JobState
 from app.extensions import Database
 from app.models import Job
-from app.schemas.jobs import JobSchema
+from app.schemas.jobs import ChangeJobSchema, JobSchema
 from app.services import job_changes, job_deletion, job_lists
 from app.services import jobs as services
 from app.services.control_plane import ControlPlane
@@ -42,6 +43,10 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
     wanted: dict[str, Any] = {} if priority is None else {"priority": priority}
     if labels or no_labels:
         wanted["labels"] = dict(map(pair, labels))
+    try:
+        wanted = ChangeJobSchema().load(wanted)
+    except ValidationError as error:
+        raise click.UsageError(f"labels: {_first(error.messages)}") from error
     with admin_plane() as plane:
         try:
             job = job_changes.change(plane, ADMINISTRATOR, job_id, wanted)
@@ -100,6 +105,13 @@ def pair(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise click.BadParameter(f"{text!r} is no label; write KEY=VALUE")
     return key, value
+
+
+def _first(messages: Any) -> str:
+    """The first problem that a schema tells of, however deep."""
+    while not isinstance(messages, str):
+        messages = next(iter(messages.values() if isinstance(messages, dict) else messages))
+    return messages
 
 
 def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str, Any]]]:

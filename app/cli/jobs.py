@@ -8,6 +8,7 @@ from app.cli.administrator import ADMINISTRATOR, newest, picked
 from app.cli.control import admin_plane
 from app.cli.database import admin_database
 from app.cli.job_admin import change, checkpoint, delete, export, pair
+from app.cli.names import checked_text
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.job_state import JobState
 from app.extensions import Database
@@ -19,6 +20,7 @@ from app.services.job_details import details as details_of
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
+LONGEST_REASON = 1000
 HISTORY_LENGTH_JSON = 500
 
 
@@ -81,7 +83,7 @@ def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 @jobs.command()
 @click.argument("job_id")
-@click.option("--reason", default="", help="Kept in the job's history.")
+@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Kept in the job's history.")
 @json_option
 def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
     """End a job, wherever it is."""

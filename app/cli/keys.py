@@ -7,7 +7,7 @@ import click
 
 from app.cli.administrator import ADMINISTRATOR, newest, picked
 from app.cli.database import admin_database, cli_settings
-from app.cli.names import checked_name
+from app.cli.names import checked_name, checked_text
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.extensions import Database
 from app.models import Project
@@ -21,6 +21,7 @@ from app.services import keys as services
 from app.services import projects
 
 MOST_KEYS = 10_000
+LONGEST_NAME = 128
 # The contract of this command; the API's answer has more.
 PRINTED = ("key_id", "key", "access_key", "secret_key")
 
@@ -53,7 +54,7 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
 @click.option(
     "--expires", type=click.IntRange(1, 36500), metavar="DAYS", help="Good for this many days; else for ever."
 )
-@click.option("--name", default="", help="What it is for.")
+@click.option("--name", default="", callback=checked_text(LONGEST_NAME), help="What it is for.")
 @json_option
 def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
     """Make a key and print it, this once."""

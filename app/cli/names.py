@@ -1,4 +1,6 @@
-"""What administrators may call the things they make."""
+"""What administrators may call the things they make, and say of them."""
+
+from collections.abc import Callable
 
 import click
 
@@ -10,3 +12,16 @@ def checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None
     if value is not None and not NAME.fullmatch(value):
         raise click.BadParameter(NAME_RULE)
     return value
+
+
+def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
+    """A click callback for texts that the API would take; one from a shell may hold bytes that are no UTF-8."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+        if len(value) > longest:
+            raise click.BadParameter(f"use at most {longest} characters")
+        if not value.isascii() and value.encode(errors="ignore").decode() != value:
+            raise click.BadParameter("holds something that is no UTF-8")
+        return value
+
+    return check

@@ -4,7 +4,7 @@ import click
 
 from app.cli.administrator import ADMINISTRATOR, newest, picked
 from app.cli.database import admin_database
-from app.cli.names import checked_name
+from app.cli.names import checked_name, checked_text
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.schemas.projects import ProjectSchema
 from app.services import projects as services
@@ -16,12 +16,6 @@ LONGEST = 255  # characters of a description
 @click.group()
 def projects() -> None:
     """Projects, in the database."""
-
-
-def _short(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    if len(value) > LONGEST:
-        raise click.BadParameter(f"use at most {LONGEST} characters")
-    return value
 
 
 @projects.command("list")
@@ -59,7 +53,7 @@ def create(name: str, as_json: bool) -> None:  # noqa: FBT001
 
 @projects.command()
 @click.argument("name")
-@click.option("--description", required=True, callback=_short, help="What it is for.")
+@click.option("--description", required=True, callback=checked_text(LONGEST), help="What it is for.")
 @json_option
 def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
     """Say what a project is for."""

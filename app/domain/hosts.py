@@ -18,6 +18,9 @@ _PORT = re.compile(r":([0-9]{1,5})?$")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # All that the internet's registries give out; what Python calls global has site-local and wrapped addresses, too.
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+# Not for everybody, though older Pythons, or all, call them global: clouds answer there to their own machines alone
+# (192.0.0.192 tells Oracle's their credentials, 168.63.129.16 Azure's their configuration); documentation.
+_NOT_FOR_ALL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32", "3fff::/20")))
 
 
 def refuse_private_host(
@@ -68,7 +71,7 @@ def is_public(address: Address) -> bool:
             return is_public(inner)
         if address not in _GLOBAL_UNICAST:
             return False
-    return address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and not any(address in part for part in _NOT_FOR_ALL)
 
 
 def is_allowed(host: str, address: Address | None, allow: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from app.domain.errors import BadSpec
 from app.domain.events import EventType
-from app.domain.hosts import refuse_private_host
+from app.domain.hosts import authority_of, refuse_private_host
 from app.domain.job_state import JobState
 from app.domain.uris import leads_up
 
@@ -54,7 +54,7 @@ def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
     """Refuse an address that nobody can be told at, or that is written as a private one and not listed."""
     if not url.isascii():
         raise BadSpec("write the URL in ASCII: host names as punycode (xn--…), the rest percent-encoded", field=field)
-    scheme, authority = url.partition("://")[0].lower(), url.partition("://")[2].partition("/")[0]
+    scheme, authority = url.partition("://")[0].lower(), authority_of(url)
     if scheme not in ("http", "https"):
         raise BadSpec("a webhook is an address such as https://host/path; other schemes are not served", field=field)
     if "@" in authority or "#" in url:

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.models import AuditEntry
+from app.models import AuditEntry, Project
 from app.security.permissions import Caller
 from app.services import projects
 from app.services.pages import Orders, Page, PageRequest, page_of
@@ -60,14 +60,22 @@ def find(session: Session, caller: Caller, entry_id: str) -> AuditEntry:
     if entry is None:
         raise NotFound(missing)
     caller.require_sight(entry.project, missing)
+    if session.scalar(_seen(select(AuditEntry.id).where(AuditEntry.id == entry_id), caller)) is None:
+        raise NotFound(missing)
     return entry
 
 
 def _chosen(caller: Caller, filters: Mapping[str, Any]) -> Select[Any]:
-    query = select(AuditEntry)
-    if caller.project is not None:
-        query = query.where(AuditEntry.project == caller.project)
+    query = _seen(select(AuditEntry), caller)
     for name, value in filters.items():
         if name in FILTERS:
             query = query.where(FILTERS[name](value))
     return query
+
+
+def _seen(query: Select[Any], caller: Caller) -> Select[Any]:
+    if caller.project is None:
+        return query
+    # A project of the same name that was deleted before this one was made may have been somebody else's.
+    made_at = select(Project.created_at).where(Project.name == caller.project).scalar_subquery()
+    return query.where(AuditEntry.project == caller.project, AuditEntry.at >= made_at)

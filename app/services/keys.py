@@ -78,6 +78,10 @@ def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, 
     if wanted.role is Role.SUPER_ADMIN:
         if not caller.may(Permission.CLUSTER_ADMIN):
             raise Forbidden("only a super admin makes keys of super admins")
+        if caller.project is not None:
+            raise InvalidRequest(
+                f"a super_admin is not of the project {caller.project} alone; leave out X-Project", field="role"
+            )
     else:
         wanted = replace(wanted, project=wanted.project or caller.home_project)
         caller.require_project(wanted.project or "")

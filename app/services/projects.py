@@ -8,9 +8,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.extensions import Database
-from app.models import ApiKey, Checkpoint, Inspection, Job, Project, Webhook
+from app.models import ApiKey, Checkpoint, Inspection, Job, Project, QueueWait, Webhook
 from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services import audit
@@ -29,7 +29,9 @@ def ensure(session: Session, name: str, *, actor: str) -> Project:
 
 
 def create(db: Database, caller: Caller, name: str, *, description: str = "", remember: Remember = forget) -> Project:
-    """A new project. Raises Conflict when there is one of that name."""
+    """A new project. Raises Conflict when there is one of that name, InvalidRequest within another one."""
+    if caller.project is not None:
+        raise InvalidRequest(f"a new project is not part of {caller.project}; leave out X-Project")
     try:
         with db.write() as session:
             if session.get(Project, name) is not None:
@@ -44,11 +46,14 @@ def create(db: Database, caller: Caller, name: str, *, description: str = "", re
 def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> Project:
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
-        for column, value in changes.items():
+        changed = {column: value for column, value in changes.items() if getattr(project, column) != value}
+        for column, value in changed.items():
             setattr(project, column, value)
-        audit.record(
-            session, actor=caller.actor, action="project.patch", project=name, target=name, data={"changes": changes}
-        )
+        if changed:
+            audit.record(
+                session, actor=caller.actor, action="project.patch", project=name, target=name,
+                data={"changes": changed},
+            )  # fmt: skip
         return project
 
 
@@ -67,7 +72,7 @@ def delete(db: Database, caller: Caller, name: str) -> None:
                 session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
                 message="its project was deleted",
             )  # fmt: skip
-        for owned in (ApiKey, Webhook, Inspection):
+        for owned in (ApiKey, Webhook, Inspection, QueueWait):
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
             session, actor=caller.actor, action="project.delete", project=name, target=name,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.domain.webhooks import GIVEN_UP_AFTER, TRIES_IN_LINE, pause_after, rest_after
 from app.extensions import Database
@@ -24,6 +24,8 @@ from app.services.webhook_posts import Posted
 
 # Longer than a try may take, with a name that resolves slowly.
 TURN_MARGIN_SECONDS = 30.0
+# Nothing is put off for longer than an hour: what seems to be was written by a clock that has been set back since.
+_TOO_FAR = timedelta(hours=2)
 _NOT_TAKEN = "not taken within 24 hours"
 _UNREADABLE_SECRET = "its secret was stored under another secret key of this installation; give it a new one"  # noqa: S105
 
@@ -161,14 +163,17 @@ def body_of(payload: dict[str, Any]) -> bytes:
 def _free(now: datetime) -> tuple[ColumnElement[bool], ...]:
     return (
         Webhook.is_active.is_(True),
-        or_(Webhook.turn == "", Webhook.turn_until.is_(None), Webhook.turn_until <= now),
-        or_(Webhook.rests_until.is_(None), Webhook.rests_until <= now),
+        or_(Webhook.turn == "", _is_over(Webhook.turn_until, now)),
+        _is_over(Webhook.rests_until, now),
     )
 
 
 def _due_deliveries(now: datetime) -> Any:
-    is_time = or_(WebhookDelivery.next_try_at.is_(None), WebhookDelivery.next_try_at <= now)
-    return select(WebhookDelivery).where(IS_WAITING, is_time)
+    return select(WebhookDelivery).where(IS_WAITING, _is_over(WebhookDelivery.next_try_at, now))
+
+
+def _is_over(until: InstrumentedAttribute[datetime | None], now: datetime) -> ColumnElement[bool]:
+    return or_(until.is_(None), until <= now, until > now + _TOO_FAR)
 
 
 def _finish(session: Session, delivery_id: str, posted: Posted, now: datetime) -> None:

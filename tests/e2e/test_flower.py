@@ -28,6 +28,7 @@ def test_a_job_is_seen_live_and_cancelled(make_system: Callable[..., System], fl
     offered = CANCEL in flower.page(f"/task/{job_id}")
     forged = flower.call("POST", f"/api/task/revoke/{job_id}?terminate=true", Sec_Fetch_Site="cross-site")[0]
     unharmed = system.job(job_id)["status"]
+    strangers = flower.call("GET", "/metrics", Authorization="")[0]
     asked = flower.call("POST", f"/api/task/revoke/{job_id}?terminate=true", Sec_Fetch_Site="same-origin")[0]
     job = system.wait_for_status(job_id, "CANCELLED", seconds=30)
     flower.wait_for_state(job_id, "CANCELLED")
@@ -36,6 +37,7 @@ def test_a_job_is_seen_live_and_cancelled(make_system: Callable[..., System], fl
     assert (shown["name"], shown["worker"]) == ("SFT:nightly run", "node@n1")
     assert "'queue': 'default'" in shown["kwargs"]
     assert (offered, forged, unharmed, asked) == (True, 403, "TRAINING", 200)
+    assert strangers == 401  # the metrics name jobs
     assert job["error_type"] is None
     assert CANCEL not in flower.page(f"/task/{job_id}")
 

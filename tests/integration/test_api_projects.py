@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.api.operation import operation_of
 from app.domain.job_state import JobState
-from app.models import ApiKey, Inspection, Webhook
+from app.models import ApiKey, Inspection, QueueWait, Webhook
 from app.security.permissions import Role
 from tests.apps import Api
 from tests.factories import make_document, make_job
@@ -95,6 +95,44 @@ def test_a_new_project_of_the_same_name_has_none_of_the_old_keys(api: Api) -> No
     api.post("/v1/projects", {"name": "team-a"})
 
     assert api.call("GET", "/v1/jobs", key=member).status_code == 401
+
+
+def test_a_new_project_of_the_same_name_learns_nothing_of_the_old_one(api: Api) -> None:
+    api.make_key(Role.ADMIN, "team-a", name="of the old one")
+    with api.db.write() as session:
+        session.add(QueueWait(project="team-a", queue="default", up_to_seconds=1, attempts=3, waited_seconds=1.0))
+    old = api.get("/v1/audit?project=team-a")["entries"]
+    api.call("DELETE", "/v1/projects/team-a")
+    api.post("/v1/projects", {"name": "team-a"})
+    admin = api.make_key(Role.ADMIN, "team-a")
+
+    seen = api.get("/v1/audit", key=admin)["entries"]
+
+    assert [line["action"] for line in seen] == ["key.create", "project.create"]
+    assert api.call("GET", f"/v1/audit/{old[0]['id']}", key=admin).status_code == 404
+    assert api.call("GET", f"/v1/audit/{seen[0]['id']}", key=admin).status_code == 200
+    assert "queue_wait_seconds_sum" not in api.call("GET", "/metrics", key=admin).get_data(as_text=True)
+    assert len(api.get("/v1/audit?project=team-a")["entries"]) > len(seen)
+
+
+def test_a_change_that_changes_nothing_is_no_line_of_the_trail(api: Api) -> None:
+    api.post("/v1/projects", {"name": "team-a", "description": "a"})
+
+    for body in ({}, {"description": "a"}, {"description": "b"}):
+        api.data(api.call("PATCH", "/v1/projects/team-a", json=body))
+
+    lines = api.get("/v1/audit?action=project.patch")["entries"]
+    assert [line["data"] for line in lines] == [{"changes": {"description": "b"}}]
+
+
+def test_within_a_project_nothing_is_made_that_is_beyond_it(api: Api) -> None:
+    api.post("/v1/projects", {"name": "team-a"})
+
+    key = api.problem(api.post("/v1/keys", {"role": "super_admin"}, headers=IN_TEAM_A), 400)
+    project = api.problem(api.post("/v1/projects", {"name": "team-b"}, headers=IN_TEAM_A), 400)
+
+    assert all("X-Project" in problem["message"] for problem in (key, project))
+    assert [one["name"] for one in api.get("/v1/projects?order_by=name")["projects"]] == ["default", "team-a"]
 
 
 def test_a_project_with_jobs_stays_and_says_how_many(api: Api) -> None:

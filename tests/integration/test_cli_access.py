@@ -72,6 +72,15 @@ def test_a_project_is_described_and_deleted() -> None:
     assert run("projects", "show", "team-a").exit_code == 1
 
 
+@pytest.mark.usefixtures("db")
+@pytest.mark.parametrize("name", ["x" * 129, "caf\udce9"])
+def test_a_key_gets_no_name_that_the_api_would_refuse(name: str) -> None:
+    refused = run("keys", "create", "--name", name)
+
+    assert (refused.exit_code, "Invalid value for '--name'" in refused.stderr) == (2, True)
+    assert [key["name"] for key in told("keys", "list")["keys"]] == ["made at start"]
+
+
 def test_a_project_with_jobs_is_not_deleted(db: Database) -> None:
     with db.write() as session:
         make_job(session, project="team-a")

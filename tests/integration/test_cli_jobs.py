@@ -68,6 +68,16 @@ def test_priority_and_labels_are_changed(db: Database) -> None:
     assert told("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
 
 
+@pytest.mark.parametrize("label", ["bad!key=x", f"{'k' * 64}=x", f"k={'v' * 256}"])
+def test_labels_that_the_api_would_refuse_are_a_usage_error(db: Database, label: str) -> None:
+    job_id = stored(db, labels={"a": "b"})
+
+    refused = run("jobs", "change", job_id, "--label", label)
+
+    assert (refused.exit_code, "Error: labels: " in refused.stderr) == (2, True)
+    assert told("jobs", "show", job_id)["labels"] == {"a": "b"}
+
+
 def test_running_job_is_asked_to_save(db: Database) -> None:
     with db.write() as session:
         job = make_job(session)

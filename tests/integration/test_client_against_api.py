@@ -101,6 +101,14 @@ def test_a_jobs_life(served: Served):
         client.get(job_id)
 
 
+def test_a_label_without_a_value_is_a_filter_too(served: Served):
+    client = served.client()
+    kept = client.submit(make_document(labels={"draft": ""})).job_id
+    client.submit(make_document(labels={"draft": "no"}))
+
+    assert [job.job_id for job in client.list(labels={"draft": ""})] == [kept]
+
+
 def test_what_a_job_tells(served: Served, tmp_path: Path):
     client, job_id = served.client(), ran(served.api)
 

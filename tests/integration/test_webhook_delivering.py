@@ -114,6 +114,28 @@ def test_transition_arrives_and_the_documented_check_finds_it_genuine(database: 
     assert not is_genuine("another-secret-of-it", header, seen.body)
 
 
+def test_machine_without_room_for_a_thread_delivers_a_little_later(
+    database: Database, receiver: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.answers["/hook"] = status(200)
+    hook_id = hook(database, receiver.url("/hook"))
+    warn(database)
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def full_once(thread: threading.Thread) -> None:
+        if thread.name == f"webhook-{hook_id}" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", full_once)
+    with delivering(database):
+        wait_until(lambda: states(database, hook_id) == {"delivered"})
+
+    assert refused
+
+
 def documented_check() -> Callable[..., bool]:
     page = (ROOT / "docs/webhooks.md").read_text()
     names: dict[str, Any] = {}
@@ -128,7 +150,8 @@ def test_documented_check_refuses_what_is_old_or_no_signature() -> None:
     assert is_genuine("s" * 16, signature("s" * 16, now - 200, b"{}"), b"{}")
     assert not is_genuine("s" * 16, signature("s" * 16, now - 400, b"{}"), b"{}")
     assert not is_genuine("s" * 16, signature("s" * 16, now + 400, b"{}"), b"{}")
-    for header in ("", "t=1", "v1=abc", f"t={now}", f"t={now},v1=", "nonsense", f"t={now},v1=é", "t=,v1=x"):
+    odd = ("", "t=1", "v1=abc", f"t={now}", f"t={now},v1=", "nonsense", f"t={now},v1=é", "t=,v1=x")
+    for header in (*odd, f"t={'9' * 400},v1=x", f"t={'9' * 5000},v1=x"):
         assert not is_genuine("s" * 16, header, b"{}")
 
 

@@ -342,3 +342,15 @@ def test_what_waited_for_a_day_while_nobody_delivered_is_tried_first(
     turns.settle(taken(turns, hook), TAKEN, go_on=True)
 
     assert delivery(database, first).state == "delivered"
+
+
+def test_clock_that_is_set_back_holds_nothing_up(database: Database, turns: Turns, clock: Clock) -> None:
+    resting, stuck = make_deliveries(database)[0], make_deliveries(database)[0]
+    for _ in range(TRIES_IN_LINE):
+        turns.settle(taken(turns, resting), FAILED, go_on=True)
+        clock.pass_until(webhook(database, resting).rests_until)
+    taken(turns, stuck)  # and its coordinator is gone
+
+    clock.pass_seconds(-86_400)
+
+    assert set(due(turns)) == {resting.webhook_id, stuck.webhook_id}

@@ -15,6 +15,7 @@ from app.security.secrets import SecretBox
 from tests.secrets.canaries import Canaries
 from tests.supervising import NODE, World, rows
 from workers.log_lines import CUT_MARK, MAX_LINE_BYTES
+from workers.messages import MAX_SAID
 from workers.spawning import start_attempt
 
 TELLS = """
@@ -48,6 +49,8 @@ say(type="hello", rank=0, can_checkpoint=True)
 s.sendall(("no JSON " + secret + chr(10)).encode())
 say(type=secret)
 say(type="progress", step=secret)
+say(type="metric", step=1, at=1.0, values={"of " + secret: 1.0})
+say(type="result", stopped=None, step=1, final_metrics={"final " + secret: 1.0})
 say(type="checkpoint", step=1, path=run + "/checkpoints/" + secret.replace("/", ""), metrics={})
 say(type="error", rank=0, error_type="SCRIPT_ERROR", message="it was " + secret, stack="line 1: " + secret)
 raise SystemExit(1)
@@ -116,6 +119,14 @@ def test_what_a_rank_says_of_its_secrets_on_the_channel_is_masked(world: World, 
     assert (job.state, job.error_message, job.error_stack) == (JobState.FAILED, "it was ***", "line 1: ***")
     assert canaries.found_in(told(world)) == set()
     assert canaries.found_below(world.data_dir) == {}
+
+
+def test_the_beginning_of_a_secret_where_an_error_is_cut_is_masked_too(world: World, canaries: Canaries) -> None:
+    secret = canaries.plant("environment")
+
+    job = run(world, SAYS.replace('"it was "', f'"x" * {MAX_SAID - 20}'), secret)
+
+    assert job.error_message == "x" * (MAX_SAID - 20) + "***"
 
 
 def test_a_rank_that_crashes_leaves_no_core_dump(world: World) -> None:

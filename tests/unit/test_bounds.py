@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from app.services.telemetry import MetricPoint
+from config.redaction import Redaction
 from workers.allowance import Allowance
 from workers.metric_backlog import MetricBacklog, MetricNames
 
@@ -29,6 +30,19 @@ def test_names_beyond_the_limit_are_left_out():
     assert not names.overflowed
     assert names.admit({"loss": 1, "b": 2}) == {"loss": 1}
     assert names.overflowed
+
+
+def test_names_of_metrics_tell_no_secret():
+    names = MetricNames(redaction=Redaction(["hunter2-is-long"]))
+    long = "x" * 120 + "hunter2-is-long"
+
+    assert names.admit({"a/hunter2-is-long": 1, "loss": 2, long[:128]: 3}) == {
+        "a/***": 1,
+        "loss": 2,
+        "x" * 120 + "***": 3,
+    }
+    assert names.masked({"b hunter2-is-long": 1.0}) == {"b ***": 1.0}
+    assert max(map(len, names.admit({"pwd=a/" + "y" * 122: 1}))) <= 128
 
 
 def test_full_backlog_thins_every_series_and_keeps_its_newest_point():

@@ -111,6 +111,16 @@ def test_list_goes_through_all_pages(server: ScriptedServer, client: Client) -> 
     assert "page_token=t%262" in server.seen[1][1]
 
 
+def test_one_word_in_place_of_several_is_one_word(server: ScriptedServer, client: Client) -> None:
+    server.script(success({"jobs": [], "next_page_token": ""}), success({"latest": {}, "series": {}}))
+
+    assert list(client.list(status="QUEUED")) == []
+    client.metrics("job-1", names="loss")
+
+    assert "status=QUEUED&" in server.seen[0][1]
+    assert "names=loss" in server.seen[1][1]
+
+
 def test_cancel_posts_the_reason(server: ScriptedServer, client: Client) -> None:
     server.script(success({"job_id": "job-1", "name": "n", "status": "TRAINING", "requested": "cancel"}))
 

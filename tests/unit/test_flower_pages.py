@@ -6,7 +6,7 @@ import pytest
 from flower import urls
 from tornado.template import Template
 
-from tasks.flower_pages import CHANGES, ENDED, JobPages, changed
+from tasks.flower_pages import CHANGES, ENDED, GuardedMetrics, JobPages, changed, guarded
 
 
 def original(name: str) -> str:
@@ -25,6 +25,13 @@ def test_every_page_is_still_a_template(name: str) -> None:
 
 def test_other_pages_are_left_alone() -> None:
     assert changed("workers.html", original("workers.html")) == original("workers.html")
+
+
+def test_metrics_with_the_names_of_jobs_are_behind_the_login() -> None:
+    handlers = guarded(urls.handlers)
+
+    assert [one[1] for one in handlers if isinstance(one, tuple) and one[0] == "/metrics"] == [GuardedMetrics]
+    assert len(handlers) == len(urls.handlers)
 
 
 @pytest.mark.parametrize(

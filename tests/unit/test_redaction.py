@@ -1,7 +1,10 @@
 """Secrets are taken out of text however they are written, and nothing else is."""
 
 import base64
+import html
 import json
+import re
+import time
 from urllib.parse import quote
 
 import pytest
@@ -10,6 +13,7 @@ from config.redaction import MASK, Redaction, masked_forms, secrets_of
 from config.settings import SettingsError, load_settings
 
 SECRET = "s3cr3t/with+odd=chars&é"
+SPECIAL = "s3cr3t/wïth \"quotes\" & 'more' <é>"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,27 @@ def test_a_known_secret_is_masked_however_it_is_written(written: str) -> None:
     assert shown.endswith(" after")
     assert not any(part in shown for part in ("s3cr3t", "odd", quote(SECRET, safe="")[:10], SECRET.encode().hex()[:12]))
     assert written not in shown
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ascii(SPECIAL)[1:-1],
+        repr(SPECIAL.encode())[2:-1],
+        json.dumps(json.dumps(SPECIAL)[1:-1])[1:-1],
+        json.dumps(SPECIAL)[1:-1].replace("/", "\\/"),
+        html.escape(SPECIAL),
+        re.sub("%..", lambda found: found[0].lower(), quote(SPECIAL, safe="")),
+    ],
+)
+def test_other_programs_ways_of_writing_a_secret_are_masked(written: str) -> None:
+    assert Redaction([SPECIAL])(f"<{written}>") == f"<{MASK}>"
+
+
+def test_secret_that_is_no_unicode_is_masked_too() -> None:
+    latin = b"p\xe4ssw\xf6rter".decode("utf-8", "surrogateescape")  # as the environment gives it
+
+    assert Redaction([latin])(f"it is {latin}") == f"it is {MASK}"
 
 
 def test_each_line_of_a_secret_with_several_is_masked() -> None:
@@ -68,6 +93,24 @@ def test_of_a_text_that_was_cut_the_beginning_of_a_secret_is_masked_too() -> Non
     assert redaction.of_cut("it is hunter2-is-long, and hun") == f"it is {MASK}, and hun"
 
 
+def test_long_secrets_cost_little() -> None:
+    redaction = Redaction(["\n".join(f"line {n} of a long key" for n in range(5000)), "xy" * 30_000])
+
+    began = time.process_time()
+    for _ in range(20):
+        redaction.of_cut("line 1 of a " * 1300)
+        redaction.of_cut("xy" * 7999 + "x" + "z")
+
+    assert time.process_time() - began < 2.0
+    assert redaction.of_cut("it is line 17 of a lo") == f"it is {MASK}"
+
+
+def test_cut_within_a_letter_leaves_nothing_of_a_secret() -> None:
+    cut = "it is geheimnisvöll".encode()[:-3].decode("utf-8", "replace")
+
+    assert Redaction(["geheimnisvöll"]).of_cut(cut) == f"it is {MASK}"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -83,6 +126,7 @@ def test_of_a_text_that_was_cut_the_beginning_of_a_secret_is_masked_too() -> Non
         ("X-User-Token: abc", "X-User-Token: ***"),
         ("('x-api-key', 'abc') x-api-key=abc", "('x-api-key', 'abc') x-api-key=***"),
         ("redis://:pa55@127.0.0.1:6379/0", "redis://***@127.0.0.1:6379/0"),
+        ("redis://:p@55@127.0.0.1:6379/0", "redis://***@127.0.0.1:6379/0"),
         ("postgresql+psycopg://me:p%40ss@db/x failed", "postgresql+psycopg://***@db/x failed"),
         ("git clone https://ghp_abc@example.org/x", "git clone https://***@example.org/x"),
         ("GET /a?X-Amz-Signature=ab12&b=1&sig=x", "GET /a?X-Amz-Signature=***&b=1&sig=***"),

@@ -78,6 +78,7 @@ def test_signature_covers_time_and_body():
         "https://[2606:4700::1111]/x",
         "HTTPS://Receiver.example/x",
         "https://receiver.example/@me",
+        "https://receiver.example?to=me@receiver.example",
     ],
 )
 def test_public_address_is_taken(url):
