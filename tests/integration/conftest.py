@@ -9,6 +9,7 @@ from app.extensions import Database, make_engine
 from app.services.diagnosis.site import Site, opened
 from config.settings import Settings
 from tests.apps import Api
+from tests.commands import run
 from tests.examining import BRIEFLY, prepared
 from tests.supervising import World
 
@@ -24,6 +25,16 @@ def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     bound = Database().bind(make_engine(sqlite_url))
     yield Api(bound, tmp_path)
     bound.close()
+
+
+@pytest.fixture
+def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """The database that commands find, prepared; nobody listens at the broker."""
+    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
+    monkeypatch.setenv("TRAINYARD_BROKER_URL", "redis://127.0.0.1:1/0")
+    assert run("db", "init").exit_code == 0
+    return database
 
 
 @pytest.fixture

@@ -3,36 +3,17 @@
 import csv
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from app.cli.main import main
 from app.domain.errors import CredentialsInvalid
 from app.extensions import Database
 from app.services import audit, audit_lists, keys
+from tests.commands import run, told
 from tests.factories import make_job
-
-
-@pytest.fixture
-def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that the commands find, prepared."""
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
-    assert run("db", "init").exit_code == 0
-    return database
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def told(*arguments: str) -> Any:
-    answer = run(*arguments, "--json")
-    assert answer.exit_code == 0, answer.stderr
-    return json.loads(answer.stdout)
 
 
 def exported(*arguments: str) -> list[Any]:

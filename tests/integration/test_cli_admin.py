@@ -2,35 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from app.cli.main import main
 from app.domain.events import EventType
 from app.extensions import Database
 from app.services import keys, lifecycle
+from tests.commands import run, told
 from tests.factories import make_job, make_node
-
-
-@pytest.fixture
-def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that the commands find, prepared."""
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
-    assert run("db", "init").exit_code == 0
-    return database
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def told(*arguments: str) -> Any:
-    answer = run(*arguments, "--json")
-    assert answer.exit_code == 0, answer.stderr
-    return json.loads(answer.stdout)
 
 
 @pytest.mark.usefixtures("db")

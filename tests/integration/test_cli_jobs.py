@@ -7,34 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from app.cli.main import main
 from app.domain.job_state import JobState
 from app.extensions import Database
 from app.models import Job, JobLabel
 from app.storage.storage import Storage
+from tests.commands import run, told
 from tests.factories import make_attempt, make_document, make_job, make_node
-
-
-@pytest.fixture
-def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that the commands find, prepared; nobody listens at the broker."""
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
-    monkeypatch.setenv("TRAINYARD_BROKER_URL", "redis://127.0.0.1:1/0")
-    assert run("db", "init").exit_code == 0
-    return database
-
-
-def run(*arguments: str, **options: Any) -> Result:
-    return CliRunner().invoke(main, list(arguments), **options)
-
-
-def told(*arguments: str) -> Any:
-    answer = run(*arguments, "--json")
-    assert answer.exit_code == 0, answer.stderr
-    return json.loads(answer.stdout)
 
 
 def stored(db: Database, **columns: Any) -> str:

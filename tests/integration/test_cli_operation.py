@@ -1,37 +1,13 @@
 """`trainyard queues` and `trainyard nodes`: pausing, limiting, draining and forgetting, on a database of each kind."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
-from click.testing import CliRunner, Result
 
-from app.cli.main import main
 from app.domain.job_state import JobState
 from app.extensions import Database
 from app.models import AuditEntry, Device, Job, Node
 from app.services import scheduling
+from tests.commands import run, told
 from tests.factories import make_attempt, make_job, make_node
-
-
-@pytest.fixture
-def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that the commands find, prepared."""
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
-    assert run("db", "init").exit_code == 0
-    return database
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def told(*arguments: str) -> Any:
-    answer = run(*arguments, "--json")
-    assert answer.exit_code == 0, answer.stderr
-    return json.loads(answer.stdout)
 
 
 def actions(db: Database) -> list[tuple[str, str, str]]:

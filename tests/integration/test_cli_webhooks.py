@@ -1,37 +1,24 @@
 """`trainyard webhooks` on a real database of each kind."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from app.cli.main import main
 from app.extensions import Database
 from app.models import AuditEntry
+from tests import commands
 from tests.factories import make_job, make_webhook
 
 URL = "https://receiver.example/hook"
 
 
-@pytest.fixture
-def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that the commands find, prepared."""
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
-    assert run("db", "init").exit_code == 0
-    return database
-
-
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["webhooks", *arguments] if arguments[0] != "db" else list(arguments))
+    return commands.run("webhooks", *arguments)
 
 
 def told(*arguments: str) -> Any:
-    answer = run(*arguments, "--json")
-    assert answer.exit_code == 0, answer.stderr
-    return json.loads(answer.stdout)
+    return commands.told("webhooks", *arguments)
 
 
 def test_webhook_is_made_shown_switched_and_deleted(db: Database) -> None:
