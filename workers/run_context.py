@@ -135,24 +135,25 @@ class RunContext:
 
         One at a time. Raises what went wrong with the one before.
         """
-        self._settle()
+        self.settle()
         self._handover = Handover(lambda: self._session.commit_checkpoint(tmp_dir, saved))
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is handed over. Raises what went wrong with it."""
+        handover, self._handover = self._handover, None
+        if handover is not None:
+            handover.wait()
 
     def finish(self, result: Result) -> None:
         """The last word of a rank that did its work. Raises what went wrong with its last checkpoint."""
-        self._settle()
+        self.settle()
         self._session.finish(result)
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """The last word of a rank that could not; it must exit non-zero afterwards."""
         with contextlib.suppress(Exception):  # there is one failure to report already
-            self._settle()
+            self.settle()
         self._session.fail(error_type, message, stack)
-
-    def _settle(self) -> None:
-        handover, self._handover = self._handover, None
-        if handover is not None:
-            handover.wait()
 
 
 class Handover:

@@ -26,6 +26,9 @@ def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
     raw = request.get_data()
     if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
         raise RequestEntityTooLarge  # Werkzeug cuts a chunked body off at the limit without saying so
+    if len(raw) < (request.content_length or 0):
+        # gunicorn ends a body where the client hangs up; what was lost on the way may have changed its meaning.
+        raise MalformedJson("the body is shorter than its Content-Length says; send all of it")
     if optional and not raw.strip():
         return {}
     _check_media_type()

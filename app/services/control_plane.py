@@ -7,6 +7,7 @@ from app.domain.locations import ReadingRules
 from app.extensions import Database
 from app.security.secrets import SecretBox
 from app.services.inventory import Inventory
+from app.services.start_estimates import Estimates
 from app.storage.storage import Storage
 
 
@@ -26,3 +27,4 @@ class ControlPlane:
     box: SecretBox
     reading: ReadingRules
     inventory: Inventory = field(default_factory=Inventory)
+    estimates: Estimates = field(default_factory=Estimates)

@@ -15,7 +15,7 @@ from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_pat
 from app.domain.resources import Request
 from app.models import Checkpoint, Job, JobLabel
 from app.security.permissions import Caller
-from app.services import audit, controls, lifecycle, projects, queues, start_estimates, start_points
+from app.services import audit, controls, lifecycle, projects, queues, start_points
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
 
@@ -72,7 +72,7 @@ def check(
     spec = from_document(document, plane.reading, forwarded)
     with plane.db.read() as session:
         request = plane.inventory.request(session, spec.document)
-        wait = start_estimates.of_new(session, request, queue=spec.queue, priority=spec.priority)
+        wait = plane.estimates.of_new(session, request, queue=spec.queue, priority=spec.priority)
     return Checked(spec=spec, project=project or caller.home_project, request=request, wait_seconds=wait)
 
 

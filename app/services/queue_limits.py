@@ -19,13 +19,16 @@ BEYOND = 0
 RETRY_FULL_SECONDS = 30
 
 
-def refuse_when_full(session: Session, name: str) -> None:
-    """Raises QuotaExceeded when no more jobs may wait in the queue; the caller adds one in this transaction."""
-    limit = session.scalar(select(Queue.max_waiting_jobs).where(Queue.name == name))
-    if limit is None:
+def refuse_when_full(session: Session, queue: Queue) -> None:
+    """Raises QuotaExceeded when no more jobs may wait in the queue; the caller adds one in this transaction.
+
+    ``queue`` was read in it.
+    """
+    if queue.max_waiting_jobs is None:
         return
+    name = queue.name
     # Locked until the new job is there: of two that are submitted at once, the second counts the first.
-    queue = session.get_one(Queue, name, with_for_update={"key_share": True}, populate_existing=True)
+    session.refresh(queue, with_for_update={"key_share": True})
     limit = queue.max_waiting_jobs
     waiting = _count(session, [name], WAITING).get(name, 0)
     if limit is not None and waiting >= limit:

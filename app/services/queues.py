@@ -103,17 +103,18 @@ def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -
         return summary(session, caller, name)
 
 
-def require(session: Session, name: str, *, field: str) -> None:
+def require(session: Session, name: str, *, field: str) -> Queue:
     """Raises UnknownQueue, naming those that exist."""
-    if session.get(Queue, name) is None:
+    queue = session.get(Queue, name)
+    if queue is None:
         known = ", ".join(session.scalars(select(Queue.name).order_by(Queue.name).limit(20)))
         raise UnknownQueue(f"no queue {name!r}; known: {known or 'none'}", field=field)
+    return queue
 
 
 def require_room(session: Session, name: str, *, field: str) -> None:
     """Also raises QuotaExceeded when no more jobs may wait in it."""
-    require(session, name, field=field)
-    queue_limits.refuse_when_full(session, name)
+    queue_limits.refuse_when_full(session, require(session, name, field=field))
 
 
 def names(db: Database) -> list[str]:

@@ -1,6 +1,8 @@
 """When waiting jobs will start, estimated from what the running ones say of their own end. None: nobody knows."""
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, select
@@ -17,21 +19,33 @@ from app.services import nodes, queue_limits, queues
 LOOK_AHEAD = 20
 # Admission and the planner's next pass, which also a job waits for that nothing stands in the way of.
 PASS_SECONDS = 1.0
+REMEMBERED_SECONDS = 1.0
 
 
-def of_new(session: Session, request: Request, *, queue: str, priority: int) -> float | None:
-    """Seconds that a job which is submitted now would wait."""
-    ahead = (Job.status.in_(queues.WAITING), Job.priority >= priority)
-    # Counted before they are read: with a long line this is all that a submission pays for its estimate.
-    if len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all()) == LOOK_AHEAD:
-        return None
-    room = dict(queue_limits.rooms(session))
-    ready = [job for job in _first(session, *ahead) if not _rests(job, utc_now())]
-    line = _served(ready, room)
-    if room.get(queue, 1) <= 0:
-        return None
-    seconds = starts([*_requests(session, line), request], nodes.capacities(session), _endings(session))[-1]
-    return None if seconds is None else round(max(seconds, PASS_SECONDS), 1)
+class Estimates:
+    """Estimates for new jobs. With a long line it remembers for a moment that it is long. For any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._long_at: dict[int, float] = {}  # priority → when the line of those before it was too long
+
+    def of_new(self, session: Session, request: Request, *, queue: str, priority: int) -> float | None:
+        """Seconds that a job which is submitted now would wait."""
+        now = self._clock()
+        if now - self._long_at.get(priority, -math.inf) <= REMEMBERED_SECONDS:
+            return None
+        ahead = (Job.status.in_(queues.WAITING), Job.priority >= priority)
+        # Counted before they are read: with a long line this is all that a submission pays for its estimate.
+        if len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all()) == LOOK_AHEAD:
+            self._long_at[priority] = now
+            return None
+        room = dict(queue_limits.rooms(session))
+        ready = [job for job in _first(session, *ahead) if not _rests(job, utc_now())]
+        line = _served(ready, room)
+        if room.get(queue, 1) <= 0:
+            return None
+        seconds = starts([*_requests(session, line), request], nodes.capacities(session), _endings(session))[-1]
+        return None if seconds is None else round(max(seconds, PASS_SECONDS), 1)
 
 
 def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetime]:

@@ -168,7 +168,10 @@ def test_a_body_shorter_than_it_says_makes_nothing(server: Server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         head = server.head("POST", "/v1/keys", "Content-Type: application/json", length(1000), key=server.key)
         connection.sendall(head + BODY)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(65536)  # so that the server is done with it
 
+    assert server.status(answer) == 400
     after = server.get("/v1/keys?page_size=1", "Connection: close", key=server.key)
 
     assert before.partition(b'"total_count":')[2][:4] == after.partition(b'"total_count":')[2][:4] != b""

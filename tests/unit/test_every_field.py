@@ -11,7 +11,7 @@ from app.domain.not_supported import GAPS
 from app.schemas.jobs import SubmitJobSchema
 
 ROOT = Path(__file__).parents[2]
-RULES = ("_rules.py", "not_supported.py", "data_defaults.py", "training_types.py")
+RULES = ("_rules.py", "not_supported.py", "data_defaults.py", "training_types.py", "job_changes.py")
 # What acts on fields whose names are too common to be looked for, or that rules alone decide.
 ACTORS = {
     "name": ("app/domain/job_spec.py", 'document["name"]'),
@@ -41,7 +41,7 @@ FIELDS = dict(leaves(SubmitJobSchema()))
 
 
 def code() -> str:
-    """All that could act on a field: neither its schema nor its rules do."""
+    """All that could act on a field: neither its schema nor its rules do, nor what stores a change of it."""
     files = (path for folder in ("app/services", "app/domain", "workers") for path in (ROOT / folder).rglob("*.py"))
     return "\n".join(path.read_text() for path in files if not path.name.endswith(RULES))
 

@@ -34,7 +34,8 @@ class Boundaries(TrainerCallback):
         self._saved_step = -1
 
     def agree_on_stop(self) -> Stop | None:
-        """Ask all ranks once more, after the last step."""
+        """Ask all ranks once more, after the last step and its checkpoint."""
+        self._context.settle()
         self.stop = self.stop or self._boundary.decide().stop
         return self.stop
 
