@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-examples test-contract check docs bench up
+.PHONY: help install demo test test-long test-examples test-contract check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -23,12 +23,16 @@ test: $(STAMP)  ## all tests, on real Redis, SQLite and PostgreSQL; make test AR
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest $(ARGS)
 
+test-long: $(STAMP)  ## the tests that take longest: whole systems, walks over all routes, exact resumes
+	@scripts/install-system-packages
+	@$(RUN)/python -m pytest -m long $(ARGS)
+
 test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m examples tests/e2e/test_examples.py $(ARGS)
 
 test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-contract SECONDS=600
-	@CONTRACT_SECONDS=$(or $(SECONDS),300) CONTRACT_SEED=0 $(RUN)/python -m pytest tests/contract $(ARGS)
+	@CONTRACT_SECONDS=$(or $(SECONDS),300) CONTRACT_SEED=0 $(RUN)/python -m pytest -m "not examples" tests/contract $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import direction
 	@.venv/bin/ruff format --check .

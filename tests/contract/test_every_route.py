@@ -17,7 +17,11 @@ from tests.contract.walking import Walk
 SECONDS = int(os.environ.get("CONTRACT_SECONDS", "10"))
 SEED = int(os.environ.get("CONTRACT_SEED", "1")) or secrets.randbelow(2**31)  # 0: another one each time
 # Hypothesis shows our whole description when it would explain a draw; that takes long, which is what it warns of.
-pytestmark = [pytest.mark.filterwarnings("ignore:Generating overly large repr"), pytest.mark.timeout(3 * SECONDS + 60)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+    pytest.mark.timeout(3 * SECONDS + 60),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.installations import counting_job, steps_said
 from tests.system import TRAINYARD, System
+
+pytestmark = pytest.mark.long
 
 STEPS = 120
 PARTS = ("api", "coordinator", "node-n1")

@@ -18,6 +18,8 @@ from tests.installations import SCRIPTS, counting_job
 from tests.servers import free_port
 from tests.system import wait_for
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent

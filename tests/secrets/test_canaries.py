@@ -12,7 +12,7 @@ from tests.places import running_web
 from tests.secrets.evidence import Evidence, Run
 from tests.servers import PostgresServer
 
-pytestmark = pytest.mark.timeout(240)  # the first of them waits for the whole run
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]  # the first of them waits for the whole run
 ROOT = Path(__file__).parents[2]
 # What a process of the platform needs, and nothing that a job runs may have.
 PLATFORM = {

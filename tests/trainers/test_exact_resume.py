@@ -10,6 +10,8 @@ import pytest
 
 from tests.trainers.in_process import Outcome, plan_of, runs
 
+pytestmark = pytest.mark.long
+
 STEPS = 14  # an epoch has 8, the last one half full
 
 # What each method runs with: training type, hyperparameters, changes of the document.
