@@ -23,7 +23,7 @@ test: $(STAMP)  ## all tests, on real Redis, SQLite and PostgreSQL; make test AR
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest $(ARGS)
 
-test-long: $(STAMP)  ## the tests that take longest: whole systems, walks over all routes, exact resumes
+test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m long $(ARGS)
 

@@ -10,6 +10,8 @@ import pytest
 from tests.installations import counting_job, steps_said
 from tests.system import System, wait_for
 
+pytestmark = pytest.mark.long
+
 STEPS = 60
 
 
