@@ -1,11 +1,14 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-examples test-contract check docs bench up
+.PHONY: help install demo test test-long test-examples test-contract test-gpu faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
 # Every process of ours runs so that a file beside a user's script can't stand in for a module of ours.
 RUN := PYTHONSAFEPATH=1 .venv/bin
+# The tests of one file stay in one process: they share what is dear to set up.
+PARALLEL = -n $(WORKERS) --dist loadfile
+WORKERS ?= 3
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -19,13 +22,14 @@ $(STAMP): pyproject.toml constraints.txt scripts/install
 demo: $(STAMP)  ## start everything on this machine, train a small model, show what it learnt
 	@$(RUN)/trainyard demo
 
-test: $(STAMP)  ## all tests, on real Redis, SQLite and PostgreSQL; make test ARGS="-k leases"
+test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processes; make test WORKERS=0 ARGS="-k leases"
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest $(ARGS)
+	@$(RUN)/python -m pytest $(PARALLEL) $(ARGS)
 
+test-long: WORKERS = 2
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m long $(ARGS)
+	@$(RUN)/python -m pytest -m long $(PARALLEL) $(ARGS)
 
 test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
 	@scripts/install-system-packages
@@ -34,11 +38,23 @@ test-examples: $(STAMP)  ## every document of examples/jobs through the real sys
 test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-contract SECONDS=600
 	@CONTRACT_SECONDS=$(or $(SECONDS),300) CONTRACT_SEED=0 $(RUN)/python -m pytest -m "not examples" tests/contract $(ARGS)
 
-check: $(STAMP)  ## format, lint, types, import direction
+test-gpu: $(STAMP)  ## what only a machine with an NVIDIA GPU can show; nothing else may use the GPU meanwhile
+	@$(RUN)/python -m pytest -m gpu tests/gpu $(ARGS)
+
+faults: $(STAMP)  ## faults at random moments, by a seed that is printed; make faults FAULTS_SEED=7 FAULTS_DRAWS=200
+	@scripts/install-system-packages
+	@FAULTS_SEED=$(FAULTS_SEED) FAULTS_DRAWS=$(FAULTS_DRAWS) $(RUN)/python -m pytest -m faults tests/faults $(ARGS)
+
+soak: $(STAMP)  ## kill something every 30 to 60 s over a stream of jobs; make soak MINUTES=20 [ARGS="--training sft"]
+	@scripts/install-system-packages
+	@$(RUN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20) $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, import direction, sizes, generated docs
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
+	@$(RUN)/python -m pytest -q tests/test_architecture.py tests/unit/test_generated_docs.py
 
 docs: $(STAMP)  ## write the generated parts of docs/ anew
 	@.venv/bin/python -m scripts.generated_docs

@@ -12,6 +12,7 @@ from app.api import (
     errors,
     events,
     health,
+    job_verbs,
     jobs,
     logs,
     metrics,
@@ -44,9 +45,9 @@ from config.settings import Settings, load_settings
 
 # Each is served under every base path.
 BLUEPRINTS = (
-    jobs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint, cluster.blueprint,
-    data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint, openapi.blueprint,
-    not_built.blueprint,
+    jobs.blueprint, job_verbs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint,
+    cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
+    openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
 HEADERS = {
     "Cache-Control": "private, no-store",

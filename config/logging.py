@@ -15,8 +15,11 @@ from config.redaction import Redaction
 
 _context: ContextVar[MappingProxyType[str, str | int]] = ContextVar("log_context", default=MappingProxyType({}))
 
-# They log what their callers are told anyway.
-QUIET = {"amqp": logging.WARNING, "urllib3": logging.WARNING, "fsspec": logging.WARNING, "filelock": logging.WARNING}
+# They log what their callers are told anyway; Celery two lines for each wake-up, which do not say whose it was.
+QUIET = {
+    "amqp": logging.WARNING, "urllib3": logging.WARNING, "fsspec": logging.WARNING, "filelock": logging.WARNING,
+    "celery.worker.strategy": logging.WARNING, "celery.app.trace": logging.WARNING,
+}  # fmt: skip
 
 # They write by themselves what should go the way of everything else.
 SELF_WILLED = ("gunicorn.error",)

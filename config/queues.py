@@ -56,6 +56,8 @@ def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, A
         "broker_transport_options": _transport_options(timeout, settings.broker.publish_timeout_seconds),
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,  # the default gives up after 100
+        # A Redis that is full, or a replica for a while, answers with an error; by default the worker ends over that.
+        "broker_channel_error_retry": True,
         "broker_connection_timeout": timeout,
         **_result_options(settings, url),
         **_WORKER_OPTIONS,

@@ -16,6 +16,8 @@ from config.fields import setting
 from config.publishing import PublishSettings
 from config.redaction import masked_forms
 from config.retention import RetentionSettings
+from config.scheduling import QuarantineSettings, SchedulerSettings, ScoreSettings
+from config.watching import WatchSettings
 from config.webhooks import WebhookSettings
 
 
@@ -61,16 +63,6 @@ class LeaseSettings:
     renew_seconds: float = setting(2.0, "how often a supervisor renews its lease and reads its job's wishes")
     fence_seconds: float = setting(10.0, "a supervisor that could not renew for this long is killed by the kernel")
     kill_grace_seconds: float = setting(3.0, "time between SIGTERM and SIGKILL for ranks")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerSettings:
-    poll_seconds: float = setting(
-        0.5, "how often planner and reconciler look at the database without being woken", rules.poll_seconds
-    )
-    resend_seconds: float = setting(5.0, "a dispatched attempt nobody claimed is announced again after this long")
-    retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
-    retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +115,9 @@ class NodeSettings:
     )
     heartbeat_seconds: float = setting(2.0, "how often a node reports itself")
     lost_seconds: float = setting(8.0, "a node whose counter stands still this long gets no new jobs")
+    address: str = setting(
+        "", "where ranks on other nodes reach those on this one; empty: the address from which it reaches the broker"
+    )
     sandbox: str = setting("auto", "auto, bubblewrap or process", rules.sandbox)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
@@ -159,7 +154,10 @@ class Settings:
     cache: CacheSettings
     publish: PublishSettings
     lease: LeaseSettings
+    watch: WatchSettings
     scheduler: SchedulerSettings
+    score: ScoreSettings
+    quarantine: QuarantineSettings
     preflight: PreflightSettings
     api: ApiSettings
     node: NodeSettings

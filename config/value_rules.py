@@ -30,9 +30,14 @@ def port(value: int) -> None:
         raise ValueError("expected a port from 0 to 65535")
 
 
-def at_least_one(value: int) -> None:
-    if value < 1:
+def at_least_one(value: float) -> None:
+    if not (math.isfinite(value) and value >= 1):
         raise ValueError("expected a number from 1")
+
+
+def finite(value: float) -> None:
+    if not math.isfinite(value):
+        raise ValueError("expected a number that is finite")
 
 
 def not_negative(value: int) -> None:

@@ -9,12 +9,13 @@ from app.schemas.data_config import DataConfigSchema, FilterSchema, PreprocessSc
 from app.schemas.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.resource_config import ResourceConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Text, TextMap, Whole
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, OneOrSeveral, Text, TextMap, Whole
 from app.schemas.training_config import (
     BaseModelSchema,
     DistributedSchema,
     EvaluationSchema,
     FrameworkSchema,
+    OnDivergenceSchema,
     TrainingConfigSchema,
 )
 
@@ -27,6 +28,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (TextMap, "object of texts"),
     (FreeObject, "object"),
     (fields.Nested, "object"),
+    (OneOrSeveral, "text, or list of texts"),
     (Text, "text"),
     (fields.String, "text"),
 )
@@ -39,6 +41,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "framework": FrameworkSchema,
     "distributed": DistributedSchema,
     "evaluation": EvaluationSchema,
+    "on_divergence": OnDivergenceSchema,
     "data_config": DataConfigSchema,
     "sources": SourceSchema,
     "filters": FilterSchema,
@@ -76,7 +79,7 @@ def _type(field: fields.Field[Any]) -> str:
 
 
 def _limits(rule: validate.Range) -> str:
-    low, high = (None if limit is None or abs(limit) > _MANY else int(limit) for limit in (rule.min, rule.max))
+    low, high = (None if limit is None or abs(limit) > _MANY else f"{limit:.10g}" for limit in (rule.min, rule.max))
     return " ".join([f"from {low}"] * (low is not None) + [f"to {high}"] * (high is not None))
 
 

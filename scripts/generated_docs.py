@@ -13,6 +13,9 @@ from app.domain.errors import ERROR_TYPES
 from app.domain.events import EventType
 from app.domain.hyperparameters import Hyperparameter
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
+from app.domain.node_limits import KEYS
+from app.domain.retry import RULES
+from app.domain.retry import describe as describe_recovery
 from config.settings import CLIENT_VARIABLES, settings_table
 from scripts.document_fields import SECTIONS, cell, fields_of
 
@@ -58,14 +61,26 @@ def settings() -> str:
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
 
 
+def node_limits() -> str:
+    """Every key of the table [jobs] of node.toml."""
+    rows = [f"| `{name}` | {key.rule} | {_code(key.default)} | {key.meaning} |" for name, key in KEYS.items()]
+    return "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
+
+
 def client_variables() -> str:
     return ", ".join(f"`{name}`" for name in sorted(CLIENT_VARIABLES))
 
 
 def error_types() -> str:
     """Every cause that a failed job may name."""
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in ERROR_TYPES.items()]
-    return "\n".join(["| `error_type` | meaning |", "|---|---|", *rows])
+    rows = [f"| `{name}` | {kind.meaning} | {kind.what_to_do} |" for name, kind in ERROR_TYPES.items()]
+    return "\n".join(["| `error_type` | meaning | what to do |", "|---|---|---|", *rows])
+
+
+def recovery_table() -> str:
+    """What is done about every cause, without a person."""
+    rows = [f"| `{name}` | {describe_recovery(name)} |" for name in sorted(ERROR_TYPES, key=lambda n: n not in RULES)]
+    return "\n".join(["| cause | what is done |", "|---|---|", *rows])
 
 
 def event_names() -> str:
@@ -93,8 +108,9 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "matrix": transition_matrix,
         "groups": state_groups,
     },
-    "docs/operations.md": {"settings": settings, "client variables": client_variables},
+    "docs/operations.md": {"settings": settings, "client variables": client_variables, "node limits": node_limits},
     "docs/api.md": {"error types": error_types},
+    "docs/recovery.md": {"recovery": recovery_table},
     "docs/webhooks.md": {"event names": event_names},
     "docs/training.md": {
         "hyperparameters": training_hyperparameters,

@@ -1,4 +1,4 @@
-"""The task that lets a submitted job into the queue."""
+"""The task that lets submitted jobs into the queue."""
 
 from typing import Any
 
@@ -10,12 +10,14 @@ from tasks.inspecting import looking_of
 
 
 @shared_task(bind=True, name=dispatch.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
-def admit(self: Any, job_id: str) -> None:
-    """Admit the job, or ask for its inspection, and wake who goes on with it.
+def admit(self: Any, *job_ids: str) -> None:
+    """Admit the jobs, or ask for their inspection, and wake who goes on with them.
 
     A second delivery does nothing; the planner admits what no message told.
     """
     runtime = self.app.runtime
     settings = runtime.settings
-    if admission.admit(runtime.database, job_id, reading_rules(settings), looking=looking_of(settings)):
+    for job_id in admission.admit_each(
+        runtime.database, job_ids, reading_rules(settings), looking=looking_of(settings)
+    ):  # fmt: skip
         runtime.on_admitted(job_id)

@@ -10,12 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from app.migrations.versioning import is_current
-from app.services import admission, housekeeping, inspections, queues, scheduling, webhook_deliveries
+from app.services import (
+    admission,
+    budgets,
+    housekeeping,
+    inspections,
+    quarantine,
+    queues,
+    scheduling,
+    webhook_deliveries,
+)
 from app.services.leftovers import Sweep
+from app.services.passes import Passes
+from app.services.placing import Dispatched
 from app.services.reading import reading_rules
 from app.services.reaping import Reaper
 from app.services.retention import rules as retention
-from app.services.scheduling import Dispatched
 from app.services.seats import PlannerSeat, own_identity
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.celery_app import Runtime
@@ -28,6 +38,8 @@ from tasks.mirror import Mirror
 SCHEMA_POLL_SECONDS = 0.05
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
+QUARANTINE_SECONDS = 2.0
+BUDGET_SECONDS = 5.0
 HOUSEKEEPING_SECONDS = 600.0
 SWEEP_SECONDS = 60.0
 RETENTION_SECONDS = 3600.0
@@ -47,6 +59,7 @@ class Coordination:
         self._consumed = {DEFAULT_ADMISSION_QUEUE}
         self._identity = own_identity()
         self._seat = PlannerSeat(runtime.database, self._identity)
+        self._passes = Passes(runtime.database, "planner")
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._mirror = Mirror(celery)
         self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
@@ -97,10 +110,14 @@ class Coordination:
         if not self._seat.hold(now):
             return
         db, settings = self._runtime.database, self._runtime.settings
-        self._ring(scheduling.plan_once(db))
+        self._passes.look(scheduling.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
             self._ring(scheduling.unannounced(db, older_than_seconds=resend))
+
+    def _announce(self, placed: list[Dispatched]) -> None:
+        self._seat.hold(time.monotonic())  # a pass that starts many jobs takes long, and who stands still is replaced
+        self._ring(placed)
 
     def _admit(self) -> None:
         settings = self._runtime.settings
@@ -119,11 +136,16 @@ class Coordination:
             self._reaper.reset()
             return
         self._reaper.sweep(now)
+        if self._is_due("budgets", BUDGET_SECONDS, now):
+            budgets.hold_back(self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge)
+        if self._is_due("quarantine", QUARANTINE_SECONDS, now):
+            quarantine.look(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
         # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)
             housekeeping.drop_dead_coordinators(self._runtime.database)
             inspections.drop_old(self._runtime.database)
+            quarantine.drop_old(self._runtime.database, quarantine.rule_of(self._runtime.settings))
             kept_days = self._runtime.settings.webhook.kept_days
             webhook_deliveries.drop_old(self._runtime.database, kept_days=kept_days)
 

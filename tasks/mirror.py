@@ -15,6 +15,8 @@ from config.queues import COORDINATOR, NODE, worker_hostname
 PROGRESS_SECONDS = 2.0
 EVENT_SECONDS = 30.0
 CHECK_LOSS_SECONDS = 5.0
+# In one message, as Celery's own workers send them.
+EVENTS_TOGETHER = 50
 # Its absence tells that the backend has lost everything: a restart without data, or FLUSHALL.
 MARKER = "trainyard:mirror"
 
@@ -44,10 +46,14 @@ class Mirror:
             while images := mirrors.changed(self._db):
                 for image in images:
                     self._show(image, now_seconds)
+                self._flush()
                 mirrors.mark_mirrored(self._db, images)
+                if len(images) < mirrors.BATCH:
+                    break  # who changes from now on waits for the next look: most change again within moments
             if now_seconds - self._progress_at >= PROGRESS_SECONDS:
                 self._progress_at = now_seconds
                 self._show_progress(now_seconds)
+                self._flush()
         except Exception:
             self._disconnect()
             raise
@@ -75,7 +81,9 @@ class Mirror:
     def _send(self, image: JobImage, now_seconds: float) -> None:
         if self._sender is None:
             connection = self._celery.connection_for_write()
-            self._sender = self._celery.events.Dispatcher(connection, buffer_while_offline=False)
+            self._sender = self._celery.events.Dispatcher(
+                connection, buffer_while_offline=False, buffer_group={"task"}, buffer_limit=EVENTS_TOGETHER
+            )
         # Flower files a task under the worker that speaks of it.
         self._sender.hostname = (
             worker_hostname(NODE, image.node) if image.node else worker_hostname(COORDINATOR, "queue")
@@ -83,6 +91,10 @@ class Mirror:
         for kind in self._kinds(image):
             self._sender.send(kind, **event_fields(image))
         self._events_at[image.job_id] = now_seconds
+
+    def _flush(self) -> None:
+        if self._sender is not None:
+            self._sender.flush()
 
     def _kinds(self, image: JobImage) -> Iterator[str]:
         if image.is_first:
@@ -107,6 +119,7 @@ class Mirror:
     def _disconnect(self) -> None:
         sender, self._sender = self._sender, None
         self._loss_checked_at = None
+        self._started.clear()  # Flower may not have been told of what waited to be sent; being told twice is fine
         if sender is not None:
             sender.close()
             sender.connection.release()

@@ -1,5 +1,6 @@
 """Fixtures for every level: real servers, a fresh migrated database for each test, and guards against leaks."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,20 @@ from tests import guards
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+
+
+# A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a
+# hang is told from a busy machine by minutes.
+PATIENT = {"trainers", "e2e", "gpu"}
+PATIENCE_SECONDS = 330
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        is_patient = item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PATIENT
+        if is_patient and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +55,14 @@ def _leave_nothing_behind(
         stack.enter_context(guards.no_leaked_processes(owned_pids))
         stack.enter_context(guards.no_leaked_threads())
         stack.enter_context(guards.no_leaked_app_context())
+        yield
+
+
+@pytest.fixture
+def no_memory_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The kernel counts kills for want of memory for the whole machine: tests of them and of other kills take turns."""
+    with (tmp_path_factory.getbasetemp().parent / "memory_kills").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

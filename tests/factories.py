@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.domain.job_state import HELD, JobState
+from app.domain.resources import WHOLE
 from app.models import Attempt, Checkpoint, Device, Job, Lease, Node, Project, Queue, Reservation, Webhook
 from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT
@@ -98,7 +99,13 @@ def make_node(
 
 
 def make_attempt(
-    session: Session, job: Job, node: Node, *, device_indices: tuple[int, ...] = (0,), claimed: bool = True
+    session: Session,
+    job: Job,
+    node: Node,
+    *,
+    device_indices: tuple[int, ...] = (0,),
+    claimed: bool = True,
+    share: int = WHOLE,
 ) -> Lease:
     """What a planner and a claim leave behind: the job's next attempt with its devices and a live lease, returned."""
     job.attempt += 1
@@ -110,7 +117,8 @@ def make_attempt(
     session.add(
         Attempt(
             job_id=job.id, number=job.attempt, fence=job.fence, node_names=[node.name],
-            device_indices=[list(device_indices)], device_type=node.devices[0].type, start_type="NEW",
+            device_indices=[list(device_indices)], device_type=node.devices[0].type, device_share=share,
+            start_type="NEW",
         )
     )  # fmt: skip
     lease = Lease(
@@ -119,7 +127,7 @@ def make_attempt(
     )  # fmt: skip
     session.add(lease)
     for index in device_indices:
-        session.add(Reservation(node=node.name, device_index=index, job_id=job.id, attempt=job.attempt))
+        session.add(Reservation(node=node.name, device_index=index, job_id=job.id, attempt=job.attempt, share=share))
     session.flush()
     return lease
 

@@ -3,12 +3,13 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.system import System
 
+S = TypeVar("S", bound=System)
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
@@ -18,7 +19,7 @@ def make_system(tmp_path: Path) -> Iterator[Callable[..., System]]:
     systems: list[System] = []
 
     def make(**settings: str) -> System:
-        systems.append(_with_inputs(System(tmp_path / f"system{len(systems)}", **settings)))
+        systems.append(with_inputs(System(tmp_path / f"system{len(systems)}", **settings)))
         return systems[-1]
 
     yield make
@@ -29,7 +30,7 @@ def make_system(tmp_path: Path) -> Iterator[Callable[..., System]]:
 @pytest.fixture(scope="module")
 def shared_system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
     """One with the node `n1`, for tests that leave it as it was: no part killed, no job left."""
-    system = _with_inputs(System(tmp_path_factory.mktemp("shared")))
+    system = with_inputs(System(tmp_path_factory.mktemp("shared")))
     try:
         system.start("n1")
         owned_pids.update({system.redis.pid, *(system.pid(name) for name in ("api", "coordinator", "node-n1"))})
@@ -38,7 +39,8 @@ def shared_system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]
         system.stop()
 
 
-def _with_inputs(system: System) -> System:
+def with_inputs(system: S) -> S:
+    """The scripts of the tests, a record and a model's configuration, where jobs may read."""
     for script in SCRIPTS.glob("*.py"):
         shutil.copy(script, system.inputs)
     (system.inputs / "data.jsonl").write_text('{"text": "a line"}\n')

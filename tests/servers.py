@@ -50,6 +50,10 @@ class RedisServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
+
     def client(self) -> "redis.Redis":
         return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True)
 
@@ -85,9 +89,13 @@ class RedisServer:
 
 
 class PostgresServer:
-    """Debian's PostgreSQL without its safety on disk; run as user ``postgres`` by root, because it refuses root."""
+    """Debian's PostgreSQL without its safety on disk; run as user ``postgres`` by root, because it refuses root.
 
-    def __init__(self) -> None:
+    ``commits_wait``: what it has confirmed survives its own death, though not the machine's.
+    """
+
+    def __init__(self, *, commits_wait: bool = False) -> None:
+        self._commits = "on" if commits_wait else "off"
         self.password = secrets.token_hex(8)
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -144,7 +152,9 @@ class PostgresServer:
     def _command(self, port: int) -> list[str]:
         settings = {
             "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200",
-            "shared_buffers": "64MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
+            "shared_buffers": "64MB", "fsync": "off", "synchronous_commit": self._commits, "full_page_writes": "off",
+            # Whoever needs its work does it: its snapshots keep a VACUUM at that moment from marking rows visible.
+            "autovacuum": "off",
         }  # fmt: skip
         command = [_postgres_program("postgres"), "-D", str(self._folder / "data"), "-p", str(port)]
         for name, value in settings.items():

@@ -10,11 +10,13 @@ from app.extensions import Database
 
 
 @contextmanager
-def statements(db: Database) -> Iterator[list[str]]:
-    """The list fills while the block runs."""
+def statements(db: Database, *, of_writers: bool = False) -> Iterator[list[str]]:
+    """The list fills while the block runs; ``of_writers``: only with what is sent in a transaction that may write."""
     sent: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def note(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if of_writers and not connection.get_execution_options().get("writes"):
+            return
         if not statement.startswith(("BEGIN", "PRAGMA")):
             sent.append(statement)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.domain.job_state import TERMINAL, JobState
+from app.domain.resources import WHOLE
 from app.extensions import Database, make_engine
 from app.models import Attempt, Job, JobEvent, Lease, Node
 from app.models.base import Base
@@ -98,13 +99,13 @@ class World:
             job = make_job(session, document=asked, **columns)
             return job.id
 
-    def dispatch(self, job_id: str, *, ranks: int = 1, first_device: int = 0) -> int:
+    def dispatch(self, job_id: str, *, ranks: int = 1, first_device: int = 0, share: int = WHOLE) -> int:
         """What a planner leaves behind; returns the attempt's number."""
         with self.db.write() as session:
             job, node = session.get_one(Job, job_id), session.get_one(Node, NODE)
             job.status = JobState.SCHEDULING
             indices = tuple(range(first_device, first_device + ranks))
-            make_attempt(session, job, node, device_indices=indices, claimed=False)
+            make_attempt(session, job, node, device_indices=indices, claimed=False, share=share)
             return job.attempt
 
     def start(self, script: str, *, ranks: int = 1, **options: Any) -> str:
@@ -139,6 +140,12 @@ class World:
         with self.db.read() as session:
             return session.get_one(Attempt, (job_id, number))
 
+    def attempt_trains(self, job_id: str, number: int) -> bool:
+        """Whether that attempt has come so far."""
+        with self.db.read() as session:
+            attempt = session.get(Attempt, (job_id, number))
+            return attempt is not None and attempt.trained_at is not None
+
     def events(self, job_id: str) -> list[JobEvent]:
         with self.db.read() as session:
             return session.query(JobEvent).filter_by(job_id=job_id).order_by(JobEvent.seq).all()
@@ -167,7 +174,11 @@ class World:
 
     def supervisor_alive(self, job_id: str, attempt: int) -> bool:
         reap_supervisors()
-        return bool(processes.supervisors_of(job_id, attempt))
+        # One that is just ending has no command line any more, by which it is found, and is not gone as long as one
+        # of its threads is not.
+        mine = [each for each in rows(self, Lease) if (each.job_id, each.attempt) == (job_id, attempt)]
+        ending = [each.supervisor_pid for each in mine if each.supervisor_pid is not None]
+        return bool(processes.supervisors_of(job_id, attempt)) or any(map(processes.start_ticks, ending))
 
     def processes(self, job_id: str, attempt: int = 1) -> list[int]:
         return processes.processes_of_attempt(job_id, attempt)

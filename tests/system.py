@@ -1,5 +1,7 @@
 """The whole of Trainyard as real processes, each startable and killable by itself."""
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -37,6 +39,7 @@ class System:
     """One installation: a database, a Redis, and named processes on a data directory of their own."""
 
     def __init__(self, folder: Path, *, database_url: str = "", **settings: str) -> None:
+        self.folder = folder
         self.data_dir = folder / "data"
         self.inputs = folder / "inputs"
         self.inputs.mkdir(parents=True, exist_ok=True)
@@ -71,11 +74,21 @@ class System:
         }
         return env | ({"TRAINYARD_DATABASE_URL": self._database_url} if self._database_url else {})
 
+    def environment_of(self, process: str) -> dict[str, str]:
+        """What one of them is started with; all alike, unless a test wants them apart."""
+        del process
+        return self.environment
+
+    def command_of(self, process: str) -> list[str]:
+        """What the command line of one of them begins with; all alike, unless a test wants them apart."""
+        del process
+        return [TRAINYARD]
+
     def start_api(self) -> None:
         self._spawn("api", ["api"])
 
-    def start_coordinator(self) -> None:
-        self._spawn("coordinator", ["coordinator"])
+    def start_coordinator(self, name: str = "coordinator") -> None:
+        self._spawn(name, ["coordinator"])
 
     def start_node(self, name: str, *, config: Path | None = None) -> None:
         self._spawn(f"node-{name}", ["node", "--name", name, *(["--config", str(config)] if config else [])])
@@ -94,7 +107,8 @@ class System:
         for name in list(self._processes):
             self.kill(name, signal.SIGKILL)
         for process in self.processes_of("job-"):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                process.kill()
         self.redis.close()
 
     def log(self, name: str) -> str:
@@ -108,8 +122,8 @@ class System:
                 line, environ = " ".join(process.cmdline()), process.environ()
             except psutil.Error:
                 continue
-            ours = str(self.data_dir) in line or environ.get("TRAINYARD_DATA_DIR") == str(self.data_dir)
-            if job_id in line and ours:
+            mine = f"{self.folder}/"
+            if job_id in line and (mine in line or environ.get("TRAINYARD_DATA_DIR", "").startswith(mine)):
                 found.append(process)
         return found
 
@@ -155,6 +169,8 @@ class System:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read() or "null")
+        except http.client.HTTPException as error:  # the answer breaks off: whoever gave it was killed
+            raise ConnectionError(f"no whole answer to {method} {path}") from error
 
     def get(self, path: str) -> Any:
         status, body = self.call("GET", path)
@@ -219,16 +235,22 @@ class System:
         return [str(line["line"]) for line in lines]
 
     def _job_or_none(self, job_id: str) -> dict[str, Any] | None:
-        # The API itself is killed in some tests; it is back a moment later.
+        # The API itself or its database is killed in some tests; it is back a moment later.
         try:
-            return self.job(job_id)
+            status, body = self.call("GET", f"/v1/jobs/{job_id}")
         except OSError:
             return None
+        assert status in (200, 503), body
+        return dict(body["data"]) if status == 200 else None
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
         log = self.data_dir / "log" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:
             self._processes[name] = subprocess.Popen(
-                [TRAINYARD, *arguments], env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                [*self.command_of(name), *arguments],
+                env=self.environment_of(name),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )

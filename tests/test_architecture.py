@@ -102,9 +102,16 @@ def test_only_config_reads_the_environment():
     assert readers - set(ENVIRONMENT) == set()
 
 
-@pytest.mark.parametrize("package", ["trainyard", "app/domain"])
-def test_imports_only_the_standard_library(package):
-    allowed = set(sys.stdlib_module_names) | {"trainyard" if package == "trainyard" else "app.domain"}
+@pytest.mark.parametrize(
+    ("package", "ours"),
+    [
+        ("trainyard", {"trainyard"}),
+        ("app/domain", {"app.domain"}),
+        ("app/simulation", {"app.domain", "app.simulation"}),
+    ],
+)
+def test_imports_only_the_standard_library(package, ours):
+    allowed = set(sys.stdlib_module_names) | ours
 
     foreign = {
         f"{_name(path)}: {module}"

@@ -7,13 +7,18 @@ from sqlalchemy import select
 from app.domain.job_state import JobState
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.models import Job, JobEvent
+from app.models import Attempt, Job, JobEvent, Lease
 from app.services import attempts, checkpoints, leases, scheduling
-from app.services.attempts import Work
+from app.services.attempts import Outcome, Work
 from app.services.checkpoints import NewCheckpoint, Recorded
 from tests import factories
 
 NO_WAIT = Backoff(base_seconds=0.0, max_seconds=0.0)
+ON_TWO_NODES = factories.make_document(resource_config={"gpu_count": 2, "node_count": 2, "device_type": "cpu"})
+# How a node's part of such a job ends when another one's has broken.
+BROKEN = Outcome(
+    kind="failed", cause="RANK_KILLED", message="lost the others", end_step=4, exit_code=1, is_consequence=True
+)
 
 
 def make_job(db: Database, state: JobState = JobState.PENDING, **columns: Any) -> str:
@@ -21,9 +26,9 @@ def make_job(db: Database, state: JobState = JobState.PENDING, **columns: Any) -
         return factories.make_job(session, state=state, **columns).id
 
 
-def make_node(db: Database, **columns: Any) -> None:
+def make_node(db: Database, name: str = "n1", **columns: Any) -> None:
     with db.write() as session:
-        factories.make_node(session, "n1", **columns)
+        factories.make_node(session, name, **columns)
 
 
 def start_attempt(db: Database, job_id: str, *, node: str = "n1") -> Work:
@@ -32,6 +37,32 @@ def start_attempt(db: Database, job_id: str, *, node: str = "n1") -> Work:
     claim = leases.claim(db, job_id=job_id, attempt=dispatched.attempt, node=node, boot_id="boot")
     assert claim is not None
     return attempts.load_work(db, job_id, dispatched.attempt)
+
+
+def make_gang(db: Database) -> str:
+    """A queued job for two nodes, n1 and n2, which are there."""
+    for name in ("n1", "n2"):
+        make_node(db, name)
+    return make_job(db, state=JobState.QUEUED, document=ON_TWO_NODES)
+
+
+def attempt_of(db: Database, job_id: str, number: int = 1) -> Attempt:
+    with db.read() as session:
+        return session.get_one(Attempt, (job_id, number))
+
+
+def live_nodes(db: Database) -> list[str]:
+    """Of all leases that are held."""
+    with db.read() as session:
+        return sorted(session.scalars(select(Lease.node).where(Lease.released_at.is_(None))))
+
+
+def start_gang(db: Database, job_id: str, *names: str) -> list[Work]:
+    """Take a queued job on several nodes to PREPARING on each of them."""
+    attempt = {d.job_id: d.attempt for d in scheduling.plan_once(db)}[job_id]
+    for name in names:
+        assert leases.claim(db, job_id=job_id, attempt=attempt, node=name, boot_id="boot") is not None
+    return [attempts.load_work(db, job_id, attempt, node=name) for name in names]
 
 
 def save(db: Database, work: Work, step: int, **metrics: float) -> Recorded:

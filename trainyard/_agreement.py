@@ -55,6 +55,28 @@ class Agreement:
         """Why it was answered yes: the same on every rank, whichever of them heard what."""
         return {_read(path).reason for path in self._directory.glob(f"proposal.{question}.{number}.*")}
 
+    def given_up_stops(self) -> int:
+        """How many stops were asked for and then not followed."""
+        return sum(1 for _ in self._directory.glob("over.*"))
+
+    def give_up_stop(self, number: int) -> None:
+        """Note that the ``number``-th stop is not followed; the next one is another question."""
+        self._publish(f"over.{number}", "")
+
+    def answer(self, question: str, word: str) -> None:
+        """Rank 0 says what all ranks are to hear."""
+        self._publish(f"answer.{question}", word)
+
+    def answered(self, question: str) -> str | None:
+        """Wait for rank 0's word; None when it asks no more, or the wait is given up."""
+        path = self._directory / f"answer.{question}"
+        while not path.exists():
+            # Looked at in this order: rank 0 may answer and leave at once.
+            if (self._given_up() or not self._joined(0).exists()) and not path.exists():
+                return None
+            time.sleep(_POLL_SECONDS)
+        return path.read_text()
+
     def contribute(self, round_name: str, outcome: str) -> None:
         """Say that this rank has done its part of a common work."""
         self._publish(f"done.{round_name}.{self._rank}", outcome)

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_WAITING_BYTES = 8 * 1024 * 1024
 # Long enough to gather the messages of one step into one write; nobody watching notices it.
 _LINGER_SECONDS = 0.02
+# Between two messages of the kind of which only the newest counts.
+_NEWEST_SECONDS = 0.5
 
 
 class ChannelClosed(ConnectionError):
@@ -94,14 +97,18 @@ class Channel:
         *,
         rank: int,
         can_checkpoint: bool,
+        dumps: bool = False,
         on_command: Callable[[Message], None],
         on_closed: Callable[[], None] = lambda: None,
     ) -> None:
         self._rank = rank
+        self._dumps = dumps
         self._on_command = on_command
         self._on_closed = on_closed
         self._waiting: list[bytes | Message] = []
         self._waiting_bytes = 0
+        self._newest: Message | None = None
+        self._newest_at = float("-inf")  # when the one before went out
         self._writing = False
         self._urgent = False
         self._closed = False
@@ -121,7 +128,7 @@ class Channel:
 
     def hello(self, *, can_checkpoint: bool) -> None:
         """Introduce this rank; a later hello on the same connection corrects `can_checkpoint`."""
-        self.send("hello", pid=os.getpid(), can_checkpoint=can_checkpoint)
+        self.send("hello", pid=os.getpid(), can_checkpoint=can_checkpoint, dumps=self._dumps)
 
     def send(self, type_: str, **fields: Any) -> None:
         """Queue one message; waits only while 8 MiB are unsent. Raises ChannelClosed."""
@@ -134,6 +141,30 @@ class Channel:
         `fields` must not change any more and hold nothing but text and numbers; their size is a guess.
         """
         self._queue({"type": type_, "rank": self._rank, **fields}, size_bytes)
+
+    def send_newest(self, type_: str, fields: Message) -> None:
+        """Queue a message of which only the newest counts: it goes out at most every half second, and with `release`.
+
+        The writer's thread sends what is held back, so that the last one before a crash is known, too.
+        """
+        with self._changed:
+            if self._closed:
+                raise ChannelClosed("the supervisor has closed the channel")
+            held = self._newest is not None
+            self._newest = {"type": type_, "rank": self._rank, **fields}
+            if not held:
+                self._changed.notify_all()
+
+    def release(self) -> None:
+        """Put the newest message into the queue now, before what follows."""
+        with self._changed:
+            self._take_newest()
+            self._changed.notify_all()
+
+    def _take_newest(self) -> None:
+        if self._newest is not None:
+            self._waiting.append(self._newest)
+            self._newest, self._newest_at = None, time.monotonic()
 
     def _queue(self, message: bytes | Message, size_bytes: int) -> None:
         with self._changed:
@@ -179,7 +210,12 @@ class Channel:
     def _next_lines(self) -> list[bytes | Message]:
         """What to write next, after a moment for more to gather; nothing once closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
+            while not self._waiting and not self._closed:
+                due = self._newest_at + _NEWEST_SECONDS - time.monotonic()
+                if self._newest is not None and due <= 0:
+                    self._take_newest()
+                else:
+                    self._changed.wait(due if self._newest is not None else None)
             if not self._urgent and not self._closed:
                 self._changed.wait_for(lambda: self._urgent or self._closed, _LINGER_SECONDS)
             lines, self._waiting, self._waiting_bytes = self._waiting, [], 0

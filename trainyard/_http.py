@@ -49,9 +49,14 @@ class Transport:
         query: Query = (),
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        most_seconds: float = float("inf"),
     ) -> Any:
-        """The ``data`` of the answer; None for an answer without a body. Raises ApiError and Unreachable."""
-        with self.open(method, path, query=query, body=body, headers=headers) as response:
+        """The ``data`` of the answer; None for an answer without a body. Raises ApiError and Unreachable.
+
+        ``most_seconds``: a server that is silent for so long is given up, where the usual time is longer.
+        """
+        patience = min(most_seconds, self._timeout_seconds)
+        with self.open(method, path, query=query, body=body, headers=headers, timeout_seconds=patience) as response:
             try:
                 text = response.read()
                 return json.loads(text)["data"] if text else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainyard import _manifest
 from trainyard._session import Identity, Progress, Result, Saved, manifest_for
@@ -31,6 +32,19 @@ class LocalSession:
         if self._leads:
             pairs = "  ".join(f"{name}={value:.6g}" for name, value in values.items())
             self._say(f"step {step}  {pairs}")
+
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
+        if self._leads:
+            self._say(" ".join([f"{reason}: {message}", *(f"{name}={value}" for name, value in data.items())]))
+
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
+        """Nobody watches."""
+
+    def wait_stored(self) -> None:
+        """It is where it stays."""
+
+    def pause_failed(self, number: int, message: str) -> None:
+        """Nobody asks for a pause."""
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         final_dir = self._checkpoints() / f"step-{saved.step:08d}"

@@ -55,6 +55,11 @@ class Nodes:
     def get(self, name: str) -> records.Node:
         return cast("records.Node", self._calls.record("GET", f"/v1/nodes/{quote(name)}"))
 
+    def label(self, name: str, labels: Sequence[str]) -> records.Node:
+        """All labels that it has from now on; those of its node.toml must be among them."""
+        body = {"labels": [*labels]}
+        return cast("records.Node", self._calls.record("PATCH", f"/v1/nodes/{quote(name)}", body=body))
+
     def drain(self, name: str, *, requeue: bool = False) -> records.Node:
         """Give it no new jobs; with ``requeue`` those it runs save and go back to the queue."""
         body = {"requeue": requeue}

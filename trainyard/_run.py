@@ -11,9 +11,7 @@ from trainyard._agreement import Agreement
 from trainyard._numbers import whole
 from trainyard._outputs import weight_files
 from trainyard._session import Progress, Result, Saved, Session
-
-# When ranks heard different wishes.
-_STRONGEST_FIRST = ("cancel", "pause", "requeue")
+from trainyard._stopping import Stopping
 
 
 class Run:
@@ -31,7 +29,6 @@ class Run:
         self.output_dir: str = str(_made(identity.run_dir / "output"))
         self.rank = identity.rank
         self.world_size = identity.world_size
-        self.stop_reason: str | None = None
         self._session = session
         self._resume = spec.get("resume_checkpoint") or None
         self._work = _made(identity.run_dir / "work")
@@ -41,7 +38,13 @@ class Run:
         self._rounds = itertools.count(1)
         self._declared = False
         self._agreement = agreement
+        self._stopping = Stopping(session, agreement)
         session.wishes.watch(self._spread_wishes)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why `should_stop` said yes: pause, requeue or cancel; None as long as it did not."""
+        return self._stopping.reason
 
     def log_metrics(self, values: Mapping[str, Any], *, step: int | None = None) -> None:
         """Record numbers (or what float() takes) of one step; NaN is recorded as it is.
@@ -78,18 +81,16 @@ class Run:
         """Whether the script should save a checkpoint and end now, with exit code 0.
 
         Ask at every step boundary, equally often on every rank: all ranks then hear yes at the
-        same asking, and for good. It means pause, requeue or cancel; `stop_reason` says which, and
-        for a cancel a checkpoint is not needed. After a pause the script starts again with
-        `resume_checkpoint()` naming its newest checkpoint; one that ends without saving goes back
-        to the checkpoint before that.
+        same asking. It means pause, requeue or cancel; `stop_reason` says which, and for a cancel a
+        checkpoint is not needed. After a pause the script starts again with `resume_checkpoint()`
+        naming its newest checkpoint; one that ends without saving goes back to the checkpoint before
+        that.
+
+        A pause whose checkpoint can't be saved is given up: what the block of `checkpoint` raises is
+        printed and goes no further, the next asking is answered no, and the script should go on. So
+        ask again after saving and before ending.
         """
-        if self.stop_reason is not None:
-            return True
-        stop = self._session.wishes.stop
-        due = self._agreement.due("stop") if self._agreement else stop is not None
-        if due:
-            self.stop_reason = self._why_stop()
-        return due
+        return self._stopping.due()
 
     def should_checkpoint(self) -> bool:
         """Whether somebody asked for a checkpoint without stopping; yes once for each time.
@@ -115,15 +116,16 @@ class Run:
     ) -> Iterator[str]:
         """Give an empty directory to write a checkpoint into; it is committed when the block ends.
 
-        When the block raises, nothing of it is left. Rank 0 saves: on every other rank the
+        When the block raises, nothing of it is left (and after a pause, see `should_stop`, the run goes
+        on). Rank 0 saves: on every other rank the
         directory is scratch and thrown away, so that a script may use the block on all ranks or on
         rank 0 only. With `all_ranks=True` every rank must enter the block for this step, all get
         the same directory, each writes files of its own names, and rank 0 commits when all are
         through; if one of them raises, nothing is committed and rank 0 raises, too. That needs
-        Trainyard around it.
+        Trainyard around it, and all ranks on one node.
         """
         if all_ranks and self.world_size > 1 and self._agreement is None:
-            raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only")
+            raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only, and on one node")
         step = whole("step", step)
         self._declare()
         together = all_ranks and self.world_size > 1
@@ -131,21 +133,42 @@ class Run:
         numbers = {name: float(value) for name, value in (metrics or {}).items()}
         self._session.phase("CHECKPOINTING")
         try:
-            try:
-                yield str(directory)
-            except BaseException:
-                self._settle(step, together=together, outcome="failed")
-                raise
-            if self._settle(step, together=together, outcome="written"):
-                saved = Saved(step=step, epoch=self._progress.epoch or 0.0, metrics=numbers)
-                self._session.commit_checkpoint(directory, saved)
+            with self._stopping.saving():
+                try:
+                    yield str(directory)
+                except BaseException:
+                    self._settle(step, together=together, outcome="failed")
+                    raise
+                if self._settle(step, together=together, outcome="written"):
+                    saved = Saved(step=step, epoch=self._progress.epoch or 0.0, metrics=numbers)
+                    self._session.commit_checkpoint(directory, saved)
         finally:
             if self.rank == 0 or not together:
                 _manifest.discard(directory)
             self._session.phase("TRAINING")
 
+    @contextlib.contextmanager
+    def section(self, name: str, *, max_seconds: float | None = None) -> Iterator[None]:
+        """Announce work that makes no steps and may take long, so that it is not taken for a hang.
+
+        `max_seconds` is how long it may take; default: the installation's TRAINYARD_WATCH_SECTION_SECONDS.
+        """
+        self._session.section(name, max_seconds=max_seconds)
+        try:
+            yield
+        finally:
+            self._session.section(None)
+
+    def note(self, message: str, *, reason: str = "SCRIPT", **data: Any) -> None:
+        """Write a line into the job's history; `reason` in capitals names it for programs."""
+        self._session.note(reason, message, data)
+
     def finish(self) -> None:
-        """Report how the script ended. Called by itself when the script ends."""
+        """Report how the script ended. Called by itself when the script ends.
+
+        Raises CheckpointNotSaved when that was for a stop whose checkpoint is lost.
+        """
+        self._stopping.check()
         if self._agreement:
             self._agreement.leave()
         weights = () if self.stop_reason else tuple(weight_files(self.output_dir))
@@ -187,14 +210,6 @@ class Run:
             raise RuntimeError(f"checkpoint at step {step}: not every rank wrote its part")
         return True
 
-    def _why_stop(self) -> str:
-        """One word on all ranks; a rank that was cancelled meanwhile does not wait for the others' word."""
-        stop = self._session.wishes.stop
-        heard = {stop.kind} if stop is not None else set()
-        if self._agreement and "cancel" not in heard:
-            heard = self._agreement.reasons("stop")
-        return next((kind for kind in _STRONGEST_FIRST if kind in heard), "cancel")
-
     def _declare(self) -> None:
         if not self._declared:
             self._declared = True
@@ -204,8 +219,7 @@ class Run:
         """Runs on the reader thread, so that a rank busy with its step still takes part."""
         if self._agreement is None:
             return
-        if self._session.wishes.stop is not None:
-            self._agreement.propose("stop", reason=self._session.wishes.stop.kind)
+        self._stopping.spread()
         for number in range(1, self._session.wishes.checkpoint_requests + 1):
             self._agreement.propose("checkpoint", number)
 

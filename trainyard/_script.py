@@ -14,10 +14,11 @@ from typing import Any
 
 from trainyard._agreement import Agreement
 from trainyard._channel import ChannelClosed
+from trainyard._failures import error_type
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard._session import Identity, Session, SupervisedSession
-from trainyard._wishes import CheckpointNotSaved, Stop
+from trainyard._wishes import CheckpointNotSaved
 
 LOCAL_RUN_DIR = "trainyard-run"
 _SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
@@ -70,7 +71,7 @@ def _world_size() -> int:
 
 def _agreement(session: Session) -> Agreement | None:
     identity = session.identity
-    if identity.world_size == 1:
+    if identity.world_size == 1 or int(os.environ.get("NNODES", "1")) > 1:  # ranks agree by files in the run directory
         return None
 
     def given_up() -> bool:
@@ -118,7 +119,7 @@ class _Ending:
             return
         except CheckpointNotSaved as error:
             message = f"the checkpoint of this stop could not be stored: {error}"
-            self._run.fail("STORAGE_ERROR", message, "")
+            self._run.fail(error.error_type, message, "")
             # An exception cannot change the exit code any more at this point.
             sys.stdout.flush()
             sys.stderr.flush()
@@ -127,13 +128,13 @@ class _Ending:
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if self._first():
             stack = "".join(traceback.format_exception(kind, error, trace))
-            self._fail(_error_type(kind), f"{kind.__name__}: {error}", stack)
+            self._fail(error_type(error), f"{kind.__name__}: {error}", stack)
         self._previous_hook(kind, error, trace)
 
     def _on_sigterm(self, _number: int, frame: FrameType | None) -> None:
         if not self._supervised and self._session.wishes.stop is None:
             # A terminal's way to say pause; the second one ends the script at once.
-            self._session.wishes.receive({"type": Stop("pause", save_checkpoint=True).kind})
+            self._session.wishes.receive({"type": "pause", "force": True})
             return
         if self._first():
             stack = "".join(traceback.format_stack(frame))
@@ -152,9 +153,3 @@ class _Ending:
         first = not self._reported and os.getpid() == self._pid
         self._reported = True
         return first
-
-
-def _error_type(kind: type[BaseException]) -> str:
-    # torch's own class is known by its name: torch must not be imported for this.
-    out_of_memory = issubclass(kind, MemoryError) or kind.__name__ == "OutOfMemoryError"
-    return "OUT_OF_MEMORY" if out_of_memory else "SCRIPT_ERROR"

@@ -1,19 +1,16 @@
 """A run's link to whoever watches it, and what it says over that link to a supervisor."""
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainyard import _manifest
-from trainyard._channel import Channel
+from trainyard import _manifest, _stacks
+from trainyard._channel import Channel, Message
 from trainyard._wishes import CheckpointNotSaved, Wishes
 
-_PROGRESS_SECONDS = 0.5
 _METRIC_BYTES = 64  # about, of a name with its value
 
 
@@ -74,7 +71,11 @@ class Session(Protocol):
     def phase(self, name: str) -> None: ...
     def progress(self, progress: Progress) -> None: ...
     def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None: ...
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None: ...
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str: ...
+    def wait_stored(self) -> None: ...
+    def pause_failed(self, number: int, message: str) -> None: ...
     def finish(self, result: Result) -> None: ...
     def fail(self, error_type: str, message: str, stack: str) -> None: ...
 
@@ -93,18 +94,23 @@ class SupervisedSession:
         self.identity = identity
         self.wishes = Wishes()
         self._leads = identity.rank == 0
-        self._progress_lock = threading.Lock()  # a checkpoint may be committed by another thread than the run's
-        self._unsent: Progress | None = None
-        self._progress_at = float("-inf")
+        self._sections: list[tuple[str, float | None]] = []
         self._committed = 0
         self._in_flight: str | None = None
         self._channel = Channel(
             channel_path,
             rank=identity.rank,
             can_checkpoint=can_checkpoint,
-            on_command=self.wishes.receive,
+            dumps=_stacks.register(identity.run_dir, identity.rank),
+            on_command=self._receive,
             on_closed=on_orphaned or self.wishes.orphan,
         )
+
+    def _receive(self, message: Message) -> None:
+        if message["type"] == "stacks":
+            _stacks.write()
+        else:
+            self.wishes.receive(message)
 
     def declare(self, *, can_checkpoint: bool) -> None:
         """Correct what the hello said."""
@@ -112,15 +118,13 @@ class SupervisedSession:
 
     def phase(self, name: str) -> None:
         if self._leads:
-            self._send_progress()
+            self._channel.release()
             self._channel.send("phase", phase=name)
 
     def progress(self, progress: Progress) -> None:
-        """Report at most every half second; what is held back goes out with the next phase or result."""
-        with self._progress_lock:
-            self._unsent = progress
-        if time.monotonic() - self._progress_at >= _PROGRESS_SECONDS:
-            self._send_progress()
+        """Report at most every half second; the last one goes out in any case."""
+        if self._leads:
+            self._channel.send_newest("progress", vars(progress))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads and values:
@@ -139,7 +143,7 @@ class SupervisedSession:
         final_dir.parent.mkdir(exist_ok=True)
         _manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
         self._in_flight = str(final_dir)
-        self._send_progress()
+        self._channel.release()
         self._channel.send(
             "checkpoint",
             step=saved.step,
@@ -149,16 +153,48 @@ class SupervisedSession:
         )
         return self._in_flight
 
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
+        """Say something that belongs into the job's history."""
+        if self._leads:
+            self._channel.send("note", reason=reason, message=message, data=dict(data))
+
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
+        """Announce work without steps, None for its end: it is not to be taken for a hang.
+
+        Within another announced work: at the end of the inner one the outer one goes on.
+        """
+        if not self._leads:
+            return
+        if name is not None:
+            self._sections.append((name, max_seconds))
+        elif self._sections:
+            self._sections.pop()
+        around: tuple[str | None, float | None] = self._sections[-1] if self._sections else (None, None)
+        self._channel.release()
+        self._channel.send("section", name=around[0], max_seconds=around[1])
+
+    def wait_stored(self) -> None:
+        """Wait for the answer about the last checkpoint. Raises CheckpointNotSaved; returns when a cancel comes."""
+        path, self._in_flight = self._in_flight, None
+        if path is not None:
+            self.wishes.wait_saved(path)
+
+    def pause_failed(self, number: int, message: str) -> None:
+        """Say that the run goes on although a pause, that of this number, was wished for, and why."""
+        if self._leads:
+            self._channel.send("pause_failed", number=number, message=message)
+
     def finish(self, result: Result) -> None:
         """Say that this rank is done, and hang up; rank 0 waits for its checkpoints first.
 
-        Raises CheckpointNotSaved when the run stops to go on later and its last checkpoint is lost.
+        Raises CheckpointNotSaved when the run stops for a pause and its checkpoint is lost, unless it must stop.
         """
         if self._leads:
-            if result.stopped in ("pause", "requeue") and self._in_flight is not None:
-                self.wishes.wait_saved(self._in_flight)
+            stop = self.wishes.stop
+            if result.stopped == "pause" and not (stop is not None and stop.force):
+                self.wait_stored()
             self._settle_previous()
-            self._send_progress()
+            self._channel.release()
             self._channel.send(
                 "result",
                 stopped=result.stopped,
@@ -174,14 +210,9 @@ class SupervisedSession:
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """Say why this rank ends; the process must exit non-zero afterwards."""
+        self._channel.release()
         self._channel.send("error", error_type=error_type, message=message, stack=stack)
         self._channel.flush()
-
-    def _send_progress(self) -> None:
-        with self._progress_lock:
-            if self._leads and self._unsent is not None:
-                self._channel.send("progress", **vars(self._unsent))
-                self._unsent, self._progress_at = None, time.monotonic()
 
     def _settle_previous(self) -> None:
         if self._in_flight is None:

@@ -10,14 +10,20 @@ STOPS = ("pause", "cancel", "requeue")
 
 @dataclass(frozen=True)
 class Stop:
-    """The wish that the run ends at the next step boundary."""
+    """The wish that the run ends at the next step boundary; `number` tells a later one from one that was given up."""
 
     kind: str
     save_checkpoint: bool
+    force: bool = False  # end also when the checkpoint can't be saved
+    number: int = 0
 
 
 class CheckpointNotSaved(Exception):
-    """The supervisor could not take a committed checkpoint into storage."""
+    """A checkpoint did not get into storage; ``error_type`` is how the platform calls the reason."""
+
+    def __init__(self, message: str, error_type: str = "STORAGE_ERROR") -> None:
+        super().__init__(message)
+        self.error_type = error_type
 
 
 class Wishes:
@@ -31,6 +37,8 @@ class Wishes:
         self._changed = threading.Condition()
         self._watcher: Callable[[], None] = lambda: None
         self._stop: Stop | None = None
+        self._next: Stop | None = None
+        self._given_up = -1  # the number of the last stop that was; the first one is 0
         self._checkpoint_requests = 0
         self._answers: dict[str, str | None] = {}
         self._orphaned = False
@@ -44,6 +52,11 @@ class Wishes:
         """How often "save now and go on" was asked for since the start."""
         return self._checkpoint_requests
 
+    @property
+    def given_up(self) -> int:
+        """The number of the last pause that was given up, -1 when none was."""
+        return self._given_up
+
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` on the reader thread after each change, and once now for what came before."""
         self._watcher = watcher
@@ -54,7 +67,11 @@ class Wishes:
         kind = message["type"]
         with self._changed:
             if kind in STOPS:
-                self._wish(Stop(kind, kind != "cancel" and message.get("save_checkpoint", True)))
+                saves = kind != "cancel" and message.get("save_checkpoint", True)
+                force, number = saves and message.get("force", False), message.get("number", 0)
+                self._wish(Stop(kind, saves, force=force, number=number))
+            elif kind == "forget":
+                self._give_up(message.get("number", 0))
             elif kind == "checkpoint":
                 self._checkpoint_requests += 1
             elif kind == "checkpoint_saved":
@@ -62,6 +79,12 @@ class Wishes:
             elif kind == "checkpoint_failed":
                 self._answers[message["path"]] = message.get("message") or "no reason given"
             self._changed.notify_all()
+        self._watcher()
+
+    def forget(self, stop: Stop) -> None:
+        """This wish was not followed and holds no more; a stronger or a later one that came since does."""
+        with self._changed:
+            self._give_up(stop.number)
         self._watcher()
 
     def orphan(self) -> None:
@@ -88,8 +111,23 @@ class Wishes:
             return True
 
     def _wish(self, stop: Stop) -> None:
-        if self._stop is None or stop.kind == "cancel":
+        if stop.kind != "cancel" and stop.number <= self._given_up:
+            return  # the other ranks had heard of it before this one
+        if self._stop is None or stop.kind == "cancel" or self._is(stop, self._stop):
             self._stop = stop
+        elif stop.number > self._stop.number:
+            self._next = stop  # this rank is about to hear that the first one was given up
+
+    def _give_up(self, number: int) -> None:
+        """Only pauses are: everything else must be followed."""
+        self._given_up = max(self._given_up, number)
+        if self._stop is not None and self._stop.kind == "pause" and self._stop.number <= number:
+            self._stop, self._next = self._next, None
+
+    @staticmethod
+    def _is(one: Stop, other: Stop) -> bool:
+        """Whether they are the same wish, which may have become more urgent meanwhile."""
+        return (one.kind, one.number) == (other.kind, other.number)
 
     def _cancelled(self) -> bool:
         return self._orphaned or (self._stop is not None and self._stop.kind == "cancel")

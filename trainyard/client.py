@@ -14,7 +14,7 @@ A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a
 import http.client
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -50,6 +50,7 @@ __all__ = [
 TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
 IMPATIENT = Patience(tries=1, seconds=0.0)
 WAIT_PATIENCE = Patience(tries=1_000_000, seconds=60.0)  # a job runs on, whoever is away for a minute
+LAST_LOOK_SECONDS = 1.0  # so long the server may take to answer when the time to wait is over
 
 
 class Client:
@@ -145,37 +146,70 @@ class Client:
     def cancel(self, job_id: str, *, reason: str = "") -> Job:
         return self._verb(job_id, "cancel", {"reason": reason})
 
-    def pause(self, job_id: str, *, save_checkpoint: bool = True) -> Job:
-        return self._verb(job_id, "pause", {"save_checkpoint": save_checkpoint})
+    def pause(self, job_id: str, *, save_checkpoint: bool = True, force: bool = False) -> Job:
+        """Save and stop until it is resumed; ``wait_paused`` waits for it. Raises Conflict when it can't save.
 
-    def resume(self, job_id: str, *, checkpoint_id: str = "") -> Job:
-        return self._verb(job_id, "resume", {"checkpoint_id": checkpoint_id})
+        Without ``save_checkpoint`` it is stopped at once; with ``force`` also when the checkpoint can't be saved.
+        """
+        return self._verb(job_id, "pause", {"save_checkpoint": save_checkpoint, **given(force=force or None)})
 
-    def retry(self, job_id: str, *, checkpoint_id: str = "", from_start: bool = False) -> Job:
-        """A new job that does the old one's work again; the answer is the new one."""
-        return self._verb(job_id, "retry", {"checkpoint_id": checkpoint_id, "from_start": from_start})
+    def resume(self, job_id: str, *, checkpoint_id: str = "", from_best: bool = False) -> Job:
+        """Let a paused job go on: where it was, from one of its checkpoints, or from its best one."""
+        return self._verb(job_id, "resume", {"checkpoint_id": checkpoint_id, **given(from_best=from_best or None)})
+
+    def retry(
+        self,
+        job_id: str,
+        *,
+        checkpoint_id: str = "",
+        from_start: bool = False,
+        resources: Mapping[str, Any] | None = None,
+        tokens: Mapping[str, str] | None = None,
+    ) -> Job:
+        """A new job that does the work of one that has ended again, by default from its newest checkpoint.
+
+        ``resources`` replace those of its ``resource_config`` one by one; ``tokens`` as of ``submit``, where older ones
+        would not do any more. The answer is the new job.
+        """
+        body: dict[str, Any] = {"checkpoint_id": checkpoint_id, "from_start": from_start}
+        if resources:
+            body |= {"modify_resources": True, "new_resource_config": resources}
+        return Job.of(self._calls.record("POST", f"{_job(job_id)}/retry", body=body, headers=_forwarded(tokens)))
 
     def checkpoint(self, job_id: str) -> Job:
         """Ask for a checkpoint now, without stopping."""
         return self._verb(job_id, "checkpoint", {})
 
     def wait(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 1.0) -> Job:
-        """The job once it has ended. Raises TimeoutError.
+        """The job once it has ended. Raises TimeoutError: the last look is made when the time is over.
 
-        A server that is away or busy for up to a minute is waited for.
+        A server that is away or busy for up to a minute is waited for, but not beyond that time.
         """
+        return self._wait(job_id, lambda job: job.is_terminal, "ended", timeout_seconds, poll_seconds)
+
+    def wait_paused(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5) -> Job:
+        """The job once nothing is left of the wish to pause it: PAUSED, or it has ended or goes on, because its
+        checkpoint could not be saved (event ``job.pause_failed``). Raises TimeoutError.
+        """
+        return self._wait(job_id, lambda job: job.requested is None, "paused", timeout_seconds, poll_seconds)
+
+    def _wait(
+        self, job_id: str, happened: Callable[[Job], bool], what: str, timeout_seconds: float, poll_seconds: float
+    ) -> Job:
         deadline, tries = time.monotonic() + timeout_seconds, Tries(WAIT_PATIENCE)
         while True:
             try:
-                job = self.get(job_id, patience=IMPATIENT)
-                if job.is_terminal:
+                patient_seconds = max(deadline - time.monotonic(), LAST_LOOK_SECONDS)
+                job = Job.of(self._http.json("GET", _job(job_id), most_seconds=patient_seconds))
+                if happened(job):
                     return job
                 pause, tries = poll_seconds, Tries(WAIT_PATIENCE)
             except (Unreachable, ApiError) as error:
                 pause = tries.pause(error, least_seconds=poll_seconds)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds:g} s")
-            time.sleep(min(pause, max(0.0, deadline - time.monotonic()) + poll_seconds))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {job_id} has not {what} within {timeout_seconds:g} s")
+            time.sleep(min(pause, left))
 
     # What a job tells
 
@@ -216,7 +250,7 @@ class Client:
         return cast("records.Report", self._calls.record("GET", f"{_job(job_id)}/report"))
 
     def artifacts(self, job_id: str, *, kind: str = "") -> records.Artifacts:
-        """The files of the model; ``kind`` ``tensorboard`` or ``all`` says which others."""
+        """The files of the model; ``kind`` ``tensorboard``, ``diagnostics`` or ``all`` says which others."""
         path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
         return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 

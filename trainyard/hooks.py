@@ -14,7 +14,7 @@
         if stop or step % 100 == 0 or run.should_checkpoint():
             with run.checkpoint(step=step, metrics={"loss": loss}) as path:
                 save(path)
-        if stop:
+        if stop and run.should_stop():  # asked again: a pause that can't be saved is given up
             sys.exit()
     write_model(run.output_dir)
 

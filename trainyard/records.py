@@ -52,6 +52,8 @@ class Job:
     estimated_start_at: str | None = None
     pending_reason: str = ""
     requested: str | None = None
+    parent_job_id: str | None = None
+    child_job_ids: Sequence[str] = ()
     error_type: str | None = None
     error_message: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +145,9 @@ class Attempt(TypedDict):
     number: int
     node_names: list[str]
     device_indices: list[list[int]]
+    device_share: float
     started_at: str | None
+    trained_at: str | None
     ended_at: str | None
     start_type: str
     end_reason: str | None
@@ -154,6 +158,7 @@ class Attempt(TypedDict):
     exit_code: int | None
     cause: str | None
     policy: str | None
+    recover_before_downgrade: str | None
     lost_steps: int | None
     detect_seconds: float | None
     recover_seconds: float | None
@@ -163,6 +168,13 @@ class Artifact(TypedDict):
     path: str
     size_bytes: int
     sha256: str
+
+
+class Goodput(TypedDict):
+    wall_seconds: float
+    productive_seconds: float
+    ratio: float
+    badput: dict[str, float]
 
 
 class Report(TypedDict):
@@ -179,6 +191,7 @@ class Report(TypedDict):
     steps: int
     tokens: int
     attempts: int
+    goodput: Goodput | None
     error_message: str | None
     error_stack: str | None
 
@@ -213,13 +226,17 @@ class Device(TypedDict):
     memory_mb: int
     simulated: bool
     in_use: bool
+    share_in_use: float
 
 
 class Node(TypedDict):
     name: str
     status: str
+    quarantine_reason: str
     labels: list[str]
+    admin_labels: list[str]
     capabilities: list[str]
+    limits: dict[str, Any]
     cpu_cores: int
     ram_mb: int
     storage_mb: int

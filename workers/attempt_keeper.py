@@ -9,12 +9,13 @@ import time
 from app.domain.errors import TrainyardError
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.services import leases, scheduling
+from app.services import leases, scheduling, stuck_devices
 from app.services.leases import LiveLease
 from config.settings import Settings
-from workers import processes
+from workers import left_behind, processes
 from workers.processes import ProcessIdentity
-from workers.run_directory import RunDirectory, runs_root
+from workers.roll import read_roll
+from workers.run_directory import RunDirectory, run_directories, run_directory
 from workers.spawning import is_starting, reap_supervisors, start_attempt
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ class AttemptKeeper:
         self._missing: dict[str, int] = {}  # lease → how often its supervisor was not found
         self._adopted: set[str] = set()
         self._cleaned_at = float("-inf")
-        self._cleaned: set[tuple[str, int]] = set()
+        self._left: set[tuple[str, int]] = set()  # what nothing can end
+        self._cleaning = threading.Lock()
 
     def nudge(self, job_id: str) -> None:
         """Somebody changed what they want of a job; its supervisor is told at the next look."""
@@ -46,7 +48,7 @@ class AttemptKeeper:
     def look(self) -> None:
         """Once over everything. What the database raises goes through."""
         reap_supervisors()
-        # First of all: what starts below gets devices that no earlier attempt may still use.
+        # First of all: what an earlier attempt has left costs the ones that start below their time.
         if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
             self.clean()
         self._take_up()
@@ -58,21 +60,45 @@ class AttemptKeeper:
 
     def clean(self) -> None:
         """End what is left of attempts that are over and whose supervisor could not do it. Safe from any thread."""
-        left = _run_directories(self._settings)
-        # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
-        live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)} if left else set()
-        for job_id, attempt, directory in left:
-            key = (job_id, attempt)
-            if key in live or key in self._cleaned or processes.supervisors_of(job_id, attempt):
+        with self._cleaning:
+            left = run_directories(self._settings.data.dir)
+            # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
+            live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)} if left else set()
+            for job_id, attempt, directory in left:
+                key = (job_id, attempt)
+                if self._settings.node.keep_runs and directory.gone.exists():
+                    continue
+                if key not in live and not processes.supervisors_of(job_id, attempt):
+                    self._clean(directory, key)
+            self._put_back({(job_id, attempt) for job_id, attempt, _ in left})
+            self._cleaned_at = time.monotonic()
+
+    def _clean(self, directory: RunDirectory, key: tuple[str, int]) -> None:
+        roll = read_roll(directory, *key)
+        if directory.left.exists() and roll is not None and processes.is_hidden(roll.held.place):
+            return  # of another container on this machine: nothing can be seen of it from here
+        if not left_behind.end(self._db, directory, *key, node=self._node):
+            if key not in self._left:
+                self._left.add(key)
+                log.error("job %s: a process of attempt %s can't be killed; its devices are out of service", *key)
+            return
+        self._left.discard(key)
+        if not self._settings.node.keep_runs:
+            directory.remove()
+
+    def _put_back(self, there: set[tuple[str, int]]) -> None:
+        """What nobody can find by a directory any more, because that was lost."""
+        here = processes.place()
+        for row in stuck_devices.of_node(self._db, self._node):
+            if (row.job_id, row.attempt) in there or processes.is_hidden(row.place):
                 continue
-            if not processes.kill_attempt(job_id, attempt):
-                log.error("job %s: a process of attempt %s can't be killed", job_id, attempt)
-                continue
-            if self._settings.node.keep_runs:
-                self._cleaned.add(key)
+            if row.place == here:
+                is_gone = not processes.processes_of_attempt(row.job_id, row.attempt, node=self._node)
             else:
-                directory.remove()
-        self._cleaned_at = time.monotonic()
+                # Of another boot. Unless somebody sees it: two machines may have this name, by mistake.
+                is_gone = stuck_devices.unseen(self._db, row)
+            if is_gone:
+                stuck_devices.put_back(self._db, self._node, row.job_id, row.attempt)
 
     def _take_up(self) -> None:
         """Start what was dispatched to this node, whether its message arrived or not."""
@@ -116,9 +142,9 @@ class AttemptKeeper:
 
     def _release(self, lease: LiveLease) -> None:
         """The supervisor is provably dead: free the lease now instead of letting it run out."""
-        if not processes.kill_attempt(lease.job_id, lease.attempt):
-            log.error("job %s: a process of attempt %s can't be killed", lease.job_id, lease.attempt)
-            return
+        key, actor = (lease.job_id, lease.attempt), f"node@{self._node}"
+        run = run_directory(self._settings.data.dir, *key, lease.part)
+        is_left = not left_behind.end(self._db, run, *key, node=self._node)
         scheduler = self._settings.scheduler
         backoff = Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
         taken = leases.take_away(
@@ -126,8 +152,9 @@ class AttemptKeeper:
             lease,
             cause="SUPERVISOR_LOST",
             message=f"the supervisor of attempt {lease.attempt} on {self._node} died",
-            actor=f"node@{self._node}",
+            actor=actor,
             backoff=backoff,
+            left_behind=is_left,
         )
         if taken:
             log.warning("job %s: the supervisor of attempt %s died; lease released", lease.job_id, lease.attempt)
@@ -137,12 +164,3 @@ def _identity(lease: LiveLease) -> ProcessIdentity | None:
     if lease.supervisor_pid is None or lease.supervisor_started is None or lease.boot_id is None:
         return None
     return ProcessIdentity(lease.supervisor_pid, lease.supervisor_started, lease.boot_id)
-
-
-def _run_directories(settings: Settings) -> list[tuple[str, int, RunDirectory]]:
-    found = []
-    for path in runs_root(settings.data.dir).glob("*/*"):
-        number = path.name.removesuffix(".taken")
-        if number.isdecimal():
-            found.append((path.parent.name, int(number), RunDirectory(path.with_name(number))))
-    return found

@@ -6,24 +6,25 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.events import EventType
-from app.extensions import Database
 from app.services import checkpoints
-from app.services.attempts import Work
 from app.services.checkpoints import NewCheckpoint
 from app.storage.keys import checkpoint_key
-from app.storage.storage import Storage
 from trainyard import _manifest
 from trainyard._channel import Message
+from workers import disk_full
 from workers.allowance import Allowance
 from workers.database_errors import passes
+from workers.disk_full import RoomWatch
+from workers.ground import Ground
+from workers.log_store import LogStore
 from workers.messages import CheckpointReady, clean_text
 from workers.reports import Note, Reporter
-from workers.run_directory import RunDirectory
-from workers.storing import RETRY_SECONDS, move_to_storage
+from workers.storing import RETRY_SECONDS, Patience, move_to_storage
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,10 @@ MAX_WAITING = 2
 FAILURE_BURST = 20
 FAILURE_SECONDS = 30.0
 MAX_REASON = 2000
+# For what was said before a checkpoint to be stored, in portions, so that an end needs not wait long.
+SETTLE_SECONDS = 0.5
+SETTLE_TRIES = 20
+WHAT = "a checkpoint"
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -49,25 +54,25 @@ class CheckpointStore:
 
     def __init__(
         self,
-        db: Database,
-        storage: Storage,
-        work: Work,
-        run: RunDirectory,
+        on: Ground,
         reporter: Reporter,
+        logs: LogStore,
         *,
+        room: RoomWatch,
         answer: Callable[[Message], None],
-        on_lost: Callable[[str], None],
     ) -> None:
-        self._db = db
-        self._storage = storage
-        self._work = work
-        self._run = run
+        self._db = on.db
+        self._storage = on.storage
+        self._work = on.work
+        self._run = run = on.run
         self._reporter = reporter
+        self._room = room
         self._answer = answer
-        self._on_lost = on_lost
+        self._logs = logs
         self._offers_fd = os.open(run.checkpoints, DIRECTORY)
         self._taken_fd = os.open(run.taken_over, DIRECTORY)
         self._taken = 0
+        self.newest_step = 0  # of those that were stored
         self._failures = Allowance(FAILURE_BURST, FAILURE_SECONDS)
         self._changed = threading.Condition()
         self._offered: deque[CheckpointReady] = deque()
@@ -104,7 +109,7 @@ class CheckpointStore:
             try:
                 self._answer(self._take_over(ready))
             except LeaseLost as error:
-                self._on_lost(str(error))
+                self._reporter.lose(str(error))
                 with self._changed:
                     self._ended = True
             with self._changed:
@@ -128,7 +133,8 @@ class CheckpointStore:
         return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
 
     def _failed(self, ready: CheckpointReady, error: Exception) -> Message:
-        reason = clean_text(str(error), MAX_REASON)
+        no_room = disk_full.reason(error)
+        reason = f"the storage has no room: {no_room}" if no_room else clean_text(str(error), MAX_REASON)
         if self._failures.take():
             log.warning("checkpoint at step %s not stored", ready.step, exc_info=error)
             self._reporter.add(
@@ -153,13 +159,14 @@ class CheckpointStore:
         self._check(manifest, ready)
         checkpoint_id = checkpoints.new_checkpoint_id()
         key = checkpoint_key(self._work.job_id, checkpoint_id)
-        move_to_storage(self._storage, directory, key, rest=self._rest)
+        move_to_storage(self._storage, directory, key, Patience(rest=self._rest, waits=partial(self._room.full, WHAT)))
+        self._room.stored(WHAT)
         new = NewCheckpoint(
             checkpoint_id=checkpoint_id,
             # Numbers that were checked; the manifest's own may be anything.
             step=ready.step,
             epoch=ready.epoch,
-            world_size=len(self._work.devices),
+            world_size=self._work.world_size,
             threads_per_rank=self._work.threads_per_rank,
             size_bytes=manifest.size_bytes,
             sha256=_manifest.digest(manifest),
@@ -167,8 +174,23 @@ class CheckpointStore:
             # PostgreSQL's JSON knows no NaN, and no checkpoint is best by one.
             metrics={name: value for name, value in ready.metrics.items() if abs(value) < float("inf")},
         )
+        # Steps up to here are never done again: what was said of them must not get lost with us.
+        if not self._settle():
+            self._delete(key)
+            raise Refused("the attempt ended before the metrics of its steps were stored")
         self._record(new, key)
+        self.newest_step = max(self.newest_step, ready.step)
         return checkpoint_id
+
+    def _settle(self) -> bool:
+        """False when the end came first. Lines are not waited for longer than a while: theirs may be another disk."""
+        for _ in range(SETTLE_TRIES):
+            if self._logs.settle(SETTLE_SECONDS) or self._ended:
+                break
+        while not self._reporter.settle(SETTLE_SECONDS):
+            if self._ended:
+                return False
+        return True
 
     def _out_of_reach(self, named: str) -> Path:
         """Move the directory to where its rank can't change it any more; it must be one of the rank's own."""

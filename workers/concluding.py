@@ -11,19 +11,21 @@ from app.domain.job_state import JobState
 from app.domain.json_numbers import json_number
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.services import attempts
-from app.services.attempts import Outcome, Work
+from app.services import attempts, parts
+from app.services.attempts import Ending, Outcome, Work
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
+from workers import disk_full
 from workers.checkpoint_store import CheckpointStore
 from workers.database_errors import passes
+from workers.disk_full import RoomWatch
 from workers.event_store import EventStore
 from workers.failures import AttemptFailed
 from workers.log_store import LogStore
 from workers.main_loop import MainLoop
 from workers.messages import MAX_SAID, MAX_TEXT, clean_text
-from workers.outcomes import Sightings, Verdict, judge
+from workers.outcomes import Sightings, Verdict, is_consequence, judge, judge_part
 from workers.publishing.delivering import deliver
 from workers.publishing.publication import wishes_of
 from workers.ranks import Ranks
@@ -31,11 +33,13 @@ from workers.renewal import Renewal
 from workers.reports import Note, Reporter
 from workers.results import StoredModel, find_output, store_model
 from workers.run_directory import RunDirectory
+from workers.storing import Patience
 
 log = logging.getLogger(__name__)
 
-# A cancelled job's checkpoints stay, but nobody waits long for one that was under way.
-CANCELLED_DRAIN_SECONDS = 10.0
+# A cancelled job's checkpoints stay, but nobody waits long for one that was under way, nor for one that the ranks have
+# waited for so long that it is a hang.
+SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 
@@ -57,23 +61,30 @@ class Attempt:
     events: EventStore
     renewal: Renewal
     loop: MainLoop
+    room: RoomWatch
     lost: Callable[[], bool]
+    told_to_end: Callable[[], bool]
     began: float
     redaction: Redaction
 
 
-def conclude(attempt: Attempt) -> JobState:
-    """Store what is left, write the outcome, and return the job's new state. No rank runs any more.
+def conclude(attempt: Attempt) -> Ending | None:
+    """Store what is left, write the outcome, and return what came of it. No rank runs any more, or ever will.
+
+    None when this was one of several nodes, and the attempt goes on to its end on others.
 
     The lease is renewed and fenced until everything is stored. Raises LeaseLost; nothing was concluded then.
     """
-    verdict = judge(attempt.seen)
-    attempt.checkpoints.drain(CANCELLED_DRAIN_SECONDS if verdict.kind == "cancelled" else None)
+    attempt.seen.no_room = attempt.room.last_error
+    verdict = judge(attempt.seen) if attempt.work.part == 0 else judge_part(attempt.seen)
+    hurries = verdict.kind == "cancelled" or verdict.cause == "HANG"
+    attempt.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
-    if verdict.kind == "completed":
+    if verdict.kind == "completed" and attempt.work.part == 0:
         try:
             model = _export(attempt)
         except AttemptFailed as error:
+            error = disk_full.named(error)
             verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
     if model.artifacts and wishes_of(attempt.work):
         verdict, model = deliver(attempt, verdict, model)
@@ -89,17 +100,26 @@ def _export(attempt: Attempt) -> StoredModel:
     """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
     seen = attempt.seen
     output = find_output(attempt.run.output, custom=seen.custom)
-    attempt.ranks.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
+    attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
     wished = bool(wishes_of(attempt.work))
     if wished and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
-    return store_model(attempt.storage, attempt.work.job_id, output, seen.result, keep=wished)
+
+    def serve(seconds: float) -> bool:
+        """While the disk is full, people are still heard."""
+        due = time.monotonic() + seconds
+        attempt.loop.call_after(seconds, lambda: None)
+        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.lost() or seen.stopping == "cancel")
+        return not attempt.lost() and seen.stopping != "cancel"
+
+    patience = Patience(rest=serve, waits=lambda error: attempt.room.full("the finished model", error))
+    return store_model(attempt.storage, attempt.work.job_id, output, seen.result, keep=wished, patience=patience)
 
 
 def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> None:
     result, reporter = attempt.seen.result, attempt.reporter
     if result is not None and result.stopped is None and finished:
-        attempt.ranks.report_end(result)
+        attempt.ranks.reports.end(result)
     for gone in attempt.seen.exits:
         if gone.exit_code != 0 and verdict.kind == "failed":
             how = gone.signal or f"exit code {gone.exit_code}"
@@ -112,14 +132,22 @@ def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> N
             )
 
 
-def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> JobState:
-    """Write the outcome, however long the database is away. Raises LeaseLost."""
+def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | None:
+    """Write the outcome, however long the database is away; of several nodes the first one when all others have.
+
+    Raises LeaseLost.
+    """
     outcome = _outcome(attempt, verdict, model)
-    scheduler = attempt.settings.scheduler
-    backoff = Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
+    backoff = _backoff(attempt.settings)
+    others_end_by = time.monotonic() + attempt.settings.watch.stuck_seconds
     while True:
         try:
-            return attempts.finish(attempt.db, attempt.work, outcome, backoff)
+            ending = _end(attempt, outcome, backoff)
+            if ending is not None or attempt.work.part > 0:
+                return ending
+            if time.monotonic() >= others_end_by:
+                parts.end_others(attempt.db, attempt.work, outcome)  # a rank of theirs hangs in its exit
+            time.sleep(RETRY_SECONDS)
         except LeaseLost:
             raise
         except Exception as error:
@@ -136,20 +164,64 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> JobState:
             )
 
 
+def _end(attempt: Attempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
+    if attempt.work.is_gang:
+        return parts.finish(attempt.db, attempt.work, outcome, backoff)
+    may_restart = not attempt.told_to_end() and not attempt.ranks.left_behind
+    return attempts.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
+
+
 def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
     result = attempt.seen.result
-    final = dict(result.final_metrics) if result is not None and result.final_metrics else attempt.ranks.final_metrics
+    reports = attempt.ranks.reports
+    final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
+    end_step = reports.last_step if result is None or result.step is None else result.step
     written = {name: json_number(value) for name, value in final.items()}
     return Outcome(
         kind=verdict.kind,
         cause=verdict.cause,
         # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
-        message=clean_text(attempt.redaction.bounded(verdict.message, MAX_SAID)),
+        message=clean_text(attempt.redaction.bounded(_message(attempt, verdict, end_step), MAX_SAID)),
         stack=clean_text(attempt.redaction.bounded(verdict.stack, MAX_TEXT)),
         exit_code=verdict.exit_code,
         related_task=verdict.related_task,
-        end_step=attempt.ranks.last_step if result is None or result.step is None else result.step,
+        end_step=end_step,
+        detect_seconds=_rounded(attempt.seen.detect_seconds) if verdict.kind == "failed" else None,
         ran_seconds=round(time.monotonic() - attempt.began, 3),
         report=model.report(written) if verdict.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
+        left_behind=attempt.ranks.left_behind,
+        ends_since=attempt.seen.ends_since,
+        is_consequence=is_consequence(attempt.seen, verdict),
     )
+
+
+def _message(attempt: Attempt, verdict: Verdict, end_step: int) -> str:
+    """Of a stop that saved nothing it says what that costs."""
+    saved = max(attempt.ranks.reports.start_step, attempt.checkpoints.newest_step)
+    if end_step <= saved:
+        return verdict.message
+    lost = f"the {end_step - saved} steps after step {saved} were not saved"
+    if verdict.cause == "MAX_RUNTIME_EXCEEDED":
+        return f"{verdict.message}; {lost} and are lost"
+    if verdict.kind not in ("paused", "requeued", "preempted"):
+        return verdict.message
+    return f"{lost} and are done again: {verdict.message}" if verdict.message else f"{lost} and are done again"
+
+
+def _backoff(settings: Settings) -> Backoff:
+    scheduler = settings.scheduler
+    return Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def give_up(settings: Settings, db: Database, work: Work, failure: AttemptFailed) -> None:
+    """End an attempt that could not even begin. Raises LeaseLost."""
+    outcome = Outcome(kind="failed", cause=failure.error_type, message=failure.message)
+    if work.is_gang:
+        parts.finish(db, work, outcome, _backoff(settings), waits=False)
+    else:
+        attempts.finish(db, work, outcome, _backoff(settings))

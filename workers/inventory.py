@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.resources import Device, normalise_gpu_type
+from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from workers.node_config import NodeConfig
 
 try:
@@ -54,14 +54,18 @@ def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, .
         return ()
     try:
         gpus = [gpu for index in range(nvml.nvmlDeviceGetCount()) if (gpu := _gpu(nvml, index)) is not None]
+        slices = {gpu.device.index: found for gpu in gpus if (found := _slices(nvml, gpu)) is not None}
     except nvml.NVMLError:
         log.warning("the NVIDIA driver does not say what GPUs there are", exc_info=True)
         return ()
     finally:
         nvml.nvmlShutdown()
     listed = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
-    ours = {gpu.device.index for gpu in gpus} if listed is None else visible_indices(listed, gpus)
-    return tuple(gpu.device for gpu in gpus if gpu.device.index in ours)
+    every = [part for gpu in gpus for part in slices.get(gpu.device.index, [gpu])]
+    if listed is None:
+        return tuple(each.device for each in every)
+    ours = visible_indices(listed, [*gpus, *(part for parts in slices.values() for part in parts)])
+    return tuple(each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours)
 
 
 def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
@@ -71,7 +75,8 @@ def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
         if entry.isdecimal():
             matching = [gpu.device.index for gpu in gpus if gpu.device.index == int(entry)]
         else:
-            matching = [gpu.device.index for gpu in gpus if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+            kinds = ("GPU-", "MIG-")
+            matching = [gpu.device.index for gpu in gpus if entry.startswith(kinds) and gpu.uuid.startswith(entry)]
         if len(matching) != 1:
             if entry != "":
                 log.warning("CUDA_VISIBLE_DEVICES: %r is no GPU here; what comes after it does not count", entry)
@@ -91,11 +96,12 @@ def usable_cores() -> int:
 
 
 def _declared(config: NodeConfig) -> tuple[Device, ...]:
-    wanted = [(kind, declared.memory_mb) for declared in config.devices for kind in [declared.type] * declared.count]
     devices = []
-    for index, (raw, declared_mb) in enumerate(wanted):
-        kind, memory_mb = normalise_gpu_type(raw)
-        devices.append(Device(index=index, type=kind, memory_mb=declared_mb or memory_mb, simulated=True))
+    for index, declared in enumerate(each for each in config.devices for _ in range(each.count)):
+        kind, memory_mb = normalise_gpu_type(declared.type)
+        if declared.mig_profile:
+            kind = slice_of(kind, declared.mig_profile)
+        devices.append(Device(index=index, type=kind, memory_mb=declared.memory_mb or memory_mb, simulated=True))
     return tuple(devices)
 
 
@@ -114,6 +120,40 @@ def _gpu(nvml: Any, index: int) -> Gpu | None:
         log.warning("GPU %d does not say how much memory it has: %s", index, error)
         memory_mb = 0
     return Gpu(Device(index=index, type=kind, memory_mb=memory_mb), uuid)
+
+
+def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
+    """The MIG slices of a GPU; None when it is not split. Split, it can't be used as a whole, also without any."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(gpu.device.index)
+    try:
+        if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:  # most GPUs can't be split, and say so in this way
+        return None
+    found = (_slice(nvml, gpu, handle, number) for number in range(most))
+    return [part for part in found if part is not None]
+
+
+def _slice(nvml: Any, gpu: Gpu, handle: Any, number: int) -> Gpu | None:
+    try:
+        part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+    except nvml.NVMLError:  # less are made than there may be
+        return None
+    try:
+        uuid = _text(nvml.nvmlDeviceGetUUID(part))
+        name = _text(nvml.nvmlDeviceGetName(part))
+        memory_mb = int(nvml.nvmlDeviceGetMemoryInfo(part).total) // MEBIBYTE
+    except nvml.NVMLError as error:
+        log.warning("MIG slice %d of GPU %d is not offered: %s", number, gpu.device.index, error)
+        return None
+    profile = name.rpartition(" ")[2]  # of "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    if not MIG_PROFILE.fullmatch(profile):
+        log.warning("MIG slice %d of GPU %d is not offered: %r has no profile", number, gpu.device.index, name)
+        return None
+    index = slice_index(gpu.device.index, number)
+    kind = slice_of(gpu.device.type, profile)
+    return Gpu(Device(index=index, type=kind, memory_mb=memory_mb, uuid=uuid), uuid)
 
 
 def _text(value: str | bytes) -> str:

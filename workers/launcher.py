@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard._channel import Message, encode
-from workers import processes
+from workers import gang, processes
 from workers.sandbox import PROCESS, Sandbox, View
 
 PIPE_BYTES = 1 << 20  # a chatty rank must not wait for us on every line
@@ -50,6 +51,7 @@ class Launched:
         self.log_fds = logs
         self._job_id = plan.spec["job_id"]
         self._attempt = plan.spec["attempt"]
+        self._node = plan.spec.get("node", "")
 
     def stop(self, grace_seconds: float) -> None:
         """SIGTERM to every rank, SIGKILL to what is left after the grace; returns at once."""
@@ -62,16 +64,22 @@ class Launched:
         """
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait()
-        return processes.kill_attempt(self._job_id, self._attempt, root_pid=root_pid, seconds=EXIT_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_SECONDS)
+        return processes.kill_attempt(
+            self._job_id, self._attempt, root_pid=root_pid, node=self._node, seconds=EXIT_SECONDS
+        )
 
     def wait(self) -> int:
-        """The agent's exit code; to be called once its control socket closed."""
+        """The agent's exit code; to be called once its control socket closed. -SIGKILL when nothing can end it."""
         try:
             return self.process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+        try:
+            return self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
 
     def tell(self, message: Message) -> None:
         """Send the agent one message."""
@@ -82,7 +90,7 @@ class Launched:
 def launch(plan: LaunchPlan) -> Launched:
     """Start the sandbox with the ranks in it. Must run on the main thread: the ranks die with the thread that forks."""
     ours, theirs = socket.socketpair()
-    pipes = [_log_pipe() for _ in range(plan.spec["world_size"])]
+    pipes = [_log_pipe() for _ in range(gang.local_ranks(plan.spec))]
     writers = [writer for _, writer in pipes]
     try:
         process = subprocess.Popen(
@@ -125,6 +133,7 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
         # By these the processes of an attempt are found in /proc.
         "TRAINYARD_JOB_ID": plan.spec["job_id"],
         "TRAINYARD_ATTEMPT": str(plan.spec["attempt"]),
+        **({"TRAINYARD_NODE": plan.spec["node"]} if plan.spec.get("node") else {}),
     }
     temporary = str(plan.view.temporary_dir)
     if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:

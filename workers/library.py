@@ -12,6 +12,8 @@ from workers.fetching.digests import Digests, joined
 from workers.fetching.held import Held
 from workers.fetching.ordering import Order
 
+FETCHED = "data"  # below a cache directory: the files that were fetched
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
@@ -101,7 +103,7 @@ class Library:
 
     @property
     def _data_cache(self) -> Path:
-        return self.cache_dir / "data"
+        return self.cache_dir / FETCHED
 
     def new_directory(self) -> Path:
         """A name in ``holding`` that nobody else has."""

@@ -97,16 +97,27 @@ class FloodGate:
 
 
 class LogNumbering:
-    """Turns the output of all ranks of an attempt into numbered lines, without the secrets in them."""
+    """Turns the output of an attempt's ranks on one node, counted from 0, into numbered lines.
+
+    Without the secrets in them.
+    """
 
     def __init__(
-        self, ranks: int, clock: Callable[[], float] = time.monotonic, *, redaction: Redaction | None = None
+        self,
+        ranks: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        redaction: Redaction | None = None,
+        node_rank: int = 0,
+        nodes: int = 1,
     ) -> None:
+        self._first_rank, self._nodes = node_rank * ranks, nodes
         self._redaction = redaction or Redaction()
         self._splitters = [LineSplitter() for _ in range(ranks)]
         self._gates = [FloodGate(clock) for _ in range(ranks)]
         self._held_back: list[deque[str]] = [deque(maxlen=LAST_LINES_KEPT) for _ in range(ranks)]
-        self._last = 0
+        # Each node has numbers of its own, in turn with the others, so that no two lines have the same.
+        self._last = node_rank + 1 - nodes
 
     def feed(self, rank: int, data: bytes) -> list[LogLine]:
         return self._number(rank, self._splitters[rank].feed(data))
@@ -133,8 +144,8 @@ class LogNumbering:
         return lines
 
     def _line(self, rank: int, text: str) -> LogLine:
-        self._last += 1
-        return LogLine(number=self._last, rank=rank, at=datetime.now(UTC), text=self._shown(text))
+        self._last += self._nodes
+        return LogLine(number=self._last, rank=self._first_rank + rank, at=datetime.now(UTC), text=self._shown(text))
 
     def _shown(self, text: str) -> str:
         if not text.endswith(CUT_MARK):

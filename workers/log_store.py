@@ -7,6 +7,7 @@ from collections import deque
 from app.domain.errors import TransientStorageError
 from app.storage.logs import LogWriter
 from app.storage.storage import Storage
+from workers.disk_full import RoomWatch, is_full
 from workers.log_lines import LogLine
 
 log = logging.getLogger(__name__)
@@ -14,19 +15,22 @@ log = logging.getLogger(__name__)
 BATCH_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 BATCH_LINES = 5000
+WHAT = "log lines"
 MAX_LINES = 50_000  # kept while the storage is away; beyond that the oldest are lost, and readers are told
 
 
 class LogStore:
     """Lines in, chunks out."""
 
-    def __init__(self, storage: Storage, job_id: str, attempt: int) -> None:
+    def __init__(self, storage: Storage, job_id: str, attempt: int, *, room: RoomWatch) -> None:
+        self._room = room
         self._writer = LogWriter(storage, job_id, attempt)
         self._changed = threading.Condition()
         self._lines: deque[LogLine] = deque(maxlen=MAX_LINES)
         self._busy = False
         self._ended = False
         self._urgent = False
+        self._taken = self._settled = 0  # lines ever; the latter counts those that were lost, too
         self._thread = threading.Thread(target=self._serve, name="logs", daemon=True)
         self._thread.start()
 
@@ -34,7 +38,14 @@ class LogStore:
         if lines:
             with self._changed:
                 self._lines.extend(lines)
+                self._taken += len(lines)
                 self._changed.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until the lines so far are stored, for at most that long; False when they are not."""
+        with self._changed:
+            taken = self._taken
+            return self._changed.wait_for(lambda: self._ended or self._settled >= taken, seconds)
 
     def close(self, seconds: float) -> None:
         """Write what is left, for at most that long."""
@@ -57,6 +68,7 @@ class LogStore:
                         return
             with self._changed:
                 self._busy = False
+                self._settled = self._taken - len(self._lines)
                 self._changed.notify_all()
 
     def _wait_for_lines(self) -> bool:
@@ -78,9 +90,12 @@ class LogStore:
         ]
         try:
             self._writer.append(rows)
-        except TransientStorageError:
+        except TransientStorageError as error:
             log.warning("log lines could not be stored yet", exc_info=True)
+            if is_full(error):
+                self._room.full(WHAT, error)
             return False
         except Exception:
             log.exception("log lines were lost")
+        self._room.stored(WHAT)
         return True

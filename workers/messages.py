@@ -1,11 +1,15 @@
 """What ranks may say on the channel, as values; everything in it is checked here, because the sender may be hostile."""
 
 import contextlib
+import itertools
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+
+from app.domain.json_numbers import json_number
 
 MAX_TEXT = 64_000
 MAX_SAID = 8000
@@ -13,8 +17,12 @@ MAX_NAME = 128
 MAX_PATH = 4096
 MAX_METRICS = 1000
 MAX_FILES = 10_000
+MAX_REASON = 64
+MAX_NOTED = 50
+MAX_NOTED_TEXT = 1000
 MAX_STEP = 2**31 - 1
 MAX_TOKENS = 2**62
+REASON = re.compile(r"[A-Z][A-Z0-9_]*")
 PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
 STOPPED = ("pause", "cancel", "requeue")
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -28,6 +36,7 @@ class BadMessage(ValueError):
 class Hello:
     rank: int
     can_checkpoint: bool
+    dumps: bool = False  # it writes its stacks on a "stacks" message, and on SIGUSR2
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,31 @@ class CheckpointReady:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A line for the job's history."""
+
+    reason: str
+    message: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Work without steps begins; ``name`` None: it is over."""
+
+    name: str | None
+    max_seconds: float | None
+
+
+@dataclass(frozen=True)
+class PauseFailed:
+    """The ranks go on although a pause was asked for, because its checkpoint could not be saved."""
+
+    message: str
+    number: int | None = None  # of the pause: how many were given up before it; None: it is the last one asked for
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The end of a training. What it says beside ``stopped`` may be missing: hours of work must not hang on it."""
 
@@ -88,10 +122,14 @@ class RankExit:
     rank: int
     exit_code: int
     signal: str | None
+    at: float | None = None  # when the agent saw it, on this machine's monotonic clock
 
 
 T = TypeVar("T")
-Report = Hello | Phase | Progress | MetricPoint | CheckpointReady | Result | Failure | Done | RankExit
+Report = (
+    Hello | Phase | Progress | MetricPoint | CheckpointReady | Remark | Section | PauseFailed | Result | Failure | Done
+    | RankExit
+)  # fmt: skip
 Fields = Mapping[str, Any]
 
 
@@ -110,7 +148,8 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
 
 
 def _hello(message: Fields) -> Hello:
-    return Hello(rank=_rank(message), can_checkpoint=message.get("can_checkpoint") is True)
+    can_checkpoint, dumps = message.get("can_checkpoint") is True, message.get("dumps") is True
+    return Hello(rank=_rank(message), can_checkpoint=can_checkpoint, dumps=dumps)
 
 
 def _phase(message: Fields) -> Phase:
@@ -141,6 +180,38 @@ def _checkpoint(message: Fields) -> CheckpointReady:
         epoch=_or(0.0, lambda: _amount(message, "epoch")),
         path=_path(message, "path"),
         metrics=_usable_numbers(message, "metrics"),
+    )
+
+
+def _note(message: Fields) -> Remark:
+    reason = clean_text(message.get("reason"), MAX_REASON)
+    data = message.get("data")
+    return Remark(
+        reason=reason if REASON.fullmatch(reason) else "SCRIPT",
+        message=clean_text(message.get("message"), MAX_SAID),
+        data={
+            clean_text(name, MAX_NAME): _plain(value)
+            for name, value in itertools.islice(data.items() if isinstance(data, dict) else (), MAX_NOTED)
+        },
+    )
+
+
+def _plain(value: Any) -> Any:
+    """What the history can show of a value: text, a number as JSON has them, or a few numbers."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value[:MAX_NOTED] if isinstance(each, int | float)]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return json_number(value) if abs(value) <= MAX_TOKENS or isinstance(value, float) else str(value)[:MAX_NAME]
+    return clean_text(value, MAX_NOTED_TEXT)
+
+
+def _section(message: Fields) -> Section:
+    name, most = message.get("name"), message.get("max_seconds")
+    return Section(
+        name=None if name is None else clean_text(name, MAX_NAME),
+        max_seconds=None if most is None else _amount(message, "max_seconds"),
     )
 
 
@@ -180,6 +251,7 @@ def _rank_exit(message: Fields) -> RankExit:
         rank=_rank(message),
         exit_code=_whole(message, "exit_code"),
         signal=clean_text(killed_by, 32) if isinstance(killed_by, str) else None,
+        at=_or(None, lambda: _number(message.get("at"))),
     )
 
 
@@ -252,6 +324,11 @@ def _usable_numbers(message: Fields, name: str) -> dict[str, float]:
     return found
 
 
+def _pause_failed(message: Fields) -> PauseFailed:
+    number = None if message.get("number") is None else _whole(message, "number")
+    return PauseFailed(clean_text(message.get("message"), MAX_SAID), number=number)
+
+
 def _time(value: Any) -> datetime:
     """The sender's time; ours when it is missing or odd, for it is only shown."""
     try:
@@ -267,6 +344,9 @@ _PARSERS: dict[str, Callable[[Fields], Report]] = {
     "progress": _progress,
     "metric": _metric,
     "checkpoint": _checkpoint,
+    "note": _note,
+    "section": _section,
+    "pause_failed": _pause_failed,
     "result": _result,
     "error": _error,
     "done": lambda message: Done(rank=_rank(message)),

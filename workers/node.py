@@ -6,22 +6,26 @@ Its threads need no broker: they start before Celery's consumer, which waits for
 import fcntl
 import logging
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from typing import IO, Any
 
 from celery import bootsteps
 
+from app.domain.cached_sources import Holding
 from app.domain.errors import NotFound
 from app.domain.routing import dispatch_queue
 from app.extensions import Database
-from app.services import nodes
+from app.services import cached_sources, nodes
 from app.services.nodes import NodeReport
 from config.queues import consume_only, node_name
 from config.settings import Settings, SettingsError
 from workers.attempt_keeper import AttemptKeeper
 from workers.background import Background
+from workers.fetching.holdings import Holdings
 from workers.inventory import take_inventory
-from workers.node_config import read_node_config
+from workers.library import FETCHED
+from workers.node_config import NodeConfig, read_node_config
 from workers.processes import place
 from workers.sandbox import PROCESS, choose_sandbox
 
@@ -66,10 +70,14 @@ class Node:
 
     def __init__(self, settings: Settings, db: Database) -> None:
         self._db = db
-        self._report = make_report(settings)
+        config = read_node_config(settings.node.config)
+        heartbeat_seconds = config.limits.heartbeat_seconds or settings.node.heartbeat_seconds
+        self._report = make_report(settings, config)
         self._registered = False
+        self._holdings = Holdings(settings.data.dir.resolve() / "cache" / FETCHED)
+        self._told: Mapping[str, Holding] | None = None  # of what the cache holds
         self._keeper = AttemptKeeper(settings, db, self._report.name)
-        self._heart = Background("heartbeat", self._beat, settings.node.heartbeat_seconds)
+        self._heart = Background("heartbeat", self._beat, heartbeat_seconds)
         self._care = Background("attempts", self._keeper.look, settings.node.poll_seconds)
 
     @property
@@ -94,23 +102,24 @@ class Node:
     def _beat(self) -> None:
         if not self._registered:
             self._keeper.clean()  # before anything is offered that a dead attempt's processes may still use
-            nodes.register(self._db, self._report)
-            self._registered = True
-            log.info("node %s offers %d devices", self._report.name, len(self._report.devices))
+            state = nodes.register(self._db, self._report)
+            self._registered, self._told = True, None
+            log.info("node %s offers %d devices, and is %s", self._report.name, len(self._report.devices), state)
             return
         try:
             nodes.heartbeat(self._db, self._report.name)
         except NotFound:
             self._registered = False  # somebody removed it, or the database is another one: introduce ourselves again
             self._heart.wake()
+            return
+        held = self._holdings.now()
+        if held != self._told:
+            cached_sources.tell(self._db, self._report.name, held)
+            self._told = held
 
 
-def make_report(settings: Settings) -> NodeReport:
-    """What this machine has.
-
-    Raises NodeConfigError, BadNodeName, and RuntimeError for a sandbox that is demanded but impossible.
-    """
-    config = read_node_config(settings.node.config)
+def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
+    """What this machine has. Raises BadNodeName, and RuntimeError for a sandbox that is demanded but impossible."""
     inventory = take_inventory(config, settings.data.dir)
     sandbox = choose_sandbox(settings.node.sandbox).kind
     if sandbox == PROCESS and settings.node.sandbox != PROCESS:

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.domain.names import WORD, WORD_RULE
+from app.domain.node_limits import NodeLimits, limits_of, problems_of
+from app.domain.resources import MIG_PROFILE
 from config.settings import SettingsError
 
 KNOWN = {"labels", "capabilities", "jobs", "devices"}
-KNOWN_DEVICE = {"type", "memory_mb", "count"}
+KNOWN_DEVICE = {"type", "memory_mb", "count", "mig_profile"}
 
 
 class NodeConfigError(SettingsError):
@@ -25,14 +28,19 @@ class DeclaredDevices:
     type: str
     memory_mb: int = 0
     count: int = 1
+    mig_profile: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig:
     labels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
-    jobs: dict[str, Any] = field(default_factory=dict)
+    jobs: dict[str, Any] = field(default_factory=dict)  # the table as it stands there; `limits` is what it means
     devices: tuple[DeclaredDevices, ...] = ()
+
+    @property
+    def limits(self) -> NodeLimits:
+        return limits_of(self.jobs)
 
 
 def read_node_config(path: Path | None) -> NodeConfig:
@@ -47,7 +55,7 @@ def read_node_config(path: Path | None) -> NodeConfig:
     config = NodeConfig(
         labels=_names(document, "labels", problems),
         capabilities=_names(document, "capabilities", problems),
-        jobs=_table(document, "jobs", problems),
+        jobs=_jobs(document, problems),
         devices=_devices(document, problems),
     )
     if problems:
@@ -60,14 +68,17 @@ def _names(document: dict[str, Any], name: str, problems: list[str]) -> tuple[st
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         problems.append(f'{name}: must be a list of strings, such as ["rack-7"]')
         return ()
+    # What a job can't write, it can't ask for.
+    problems += [f"{name}: {item!r:.150} {WORD_RULE}" for item in value if not WORD.fullmatch(item)]
     return tuple(value)
 
 
-def _table(document: dict[str, Any], name: str, problems: list[str]) -> dict[str, Any]:
-    value = document.get(name, {})
+def _jobs(document: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+    value = document.get("jobs", {})
     if not isinstance(value, dict):
-        problems.append(f"{name}: must be a table [{name}]")
+        problems.append("jobs: must be a table [jobs]")
         return {}
+    problems += problems_of(value)
     return value
 
 
@@ -82,7 +93,8 @@ def _devices(document: dict[str, Any], problems: list[str]) -> tuple[DeclaredDev
 def _declared(number: int, item: dict[str, Any], problems: list[str]) -> DeclaredDevices:
     where = f"devices[{number}]"
     problems += [
-        f"{where}.{name}: unknown; known: type, memory_mb, count" for name in sorted(item.keys() - KNOWN_DEVICE)
+        f"{where}.{name}: unknown; known: type, memory_mb, count, mig_profile"
+        for name in sorted(item.keys() - KNOWN_DEVICE)
     ]
     kind, memory_mb, count = item.get("type"), item.get("memory_mb", 0), item.get("count", 1)
     if not isinstance(kind, str) or not kind:
@@ -94,7 +106,11 @@ def _declared(number: int, item: dict[str, Any], problems: list[str]) -> Declare
     if not _is_whole(count, 1, 4096):
         problems.append(f"{where}.count: must be a whole number from 1 to 4096")
         count = 1
-    return DeclaredDevices(type=kind, memory_mb=memory_mb, count=count)
+    profile = item.get("mig_profile", "")
+    if profile and not (isinstance(profile, str) and MIG_PROFILE.fullmatch(profile)):
+        problems.append(f'{where}.mig_profile: must be a MIG profile, such as "1g.10gb"')
+        profile = ""
+    return DeclaredDevices(type=kind, memory_mb=memory_mb, count=count, mig_profile=profile)
 
 
 def _is_whole(value: object, least: int, most: int) -> bool:

@@ -40,7 +40,9 @@ from workers.sealed import opened_secrets
 
 LEAVE_SECONDS = 2.0  # of the time limit, for what comes after the inspection
 # What another attempt, or another machine, may do better.
-TRANSIENT = frozenset({"STORAGE_ERROR", "INTERNAL", "OUT_OF_MEMORY"})
+TRANSIENT = frozenset(
+    {"STORAGE_ERROR", "NETWORK_ERROR", "DISK_FULL", "INTERNAL", "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY"}
+)
 NOT_THERE = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND"})
 
 Question = Mapping[str, Any]
@@ -124,7 +126,7 @@ def _hyperparameters(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _spec(question: Question, sources: Sources, values: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """What the inspection reads: the spec.json of a rank, as far as there is one."""
     spec = question["spec"]
-    training = {**spec["training_config"], "environment": {}}
+    training, resources = {**spec["training_config"], "environment": {}}, spec.get("resource_config") or {}
     return {
         "job_id": question.get("job_id") or "inspection",
         "framework": training["framework"]["type"],
@@ -137,7 +139,7 @@ def _spec(question: Question, sources: Sources, values: dict[str, Any], settings
         "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
         "data_paths": [str(source.path) for source in sources.data],
         "sources": sources_document(sources.data),
-        "world_size": (spec.get("resource_config") or {}).get("gpu_count") or 1,
+        "world_size": (resources.get("gpu_count") or 1) * (resources.get("node_count") or 1),
         "rows": settings.preflight.rows,
         "memory_bytes": settings.preflight.memory_mb << 20,
     }

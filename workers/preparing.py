@@ -8,6 +8,7 @@ from typing import Any
 from app.domain import hyperparameters
 from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
+from app.domain.resources import WHOLE, Device, gpu_of
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
@@ -63,7 +64,7 @@ def prepare(
         readable=sources.readable + resume,
         protected=(run.spec, run.supervisor),
         hidden=private_places(settings, storage),
-        gpus=tuple(spec["device_indices"]) if spec["device_type"] == "cuda" else (),
+        gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
     )
     plan = LaunchPlan(
         spec=spec,
@@ -159,6 +160,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
     return {
         "job_id": work.job_id,
         "attempt": work.attempt,
+        "node": work.node,
         "name": work.name,
         "run_dir": str(run.path),
         "channel": str(run.channel),
@@ -166,7 +168,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "training_type": work.training_type,
         "training_config": training,
         "data_config": work.spec["data_config"],
-        "output_config": work.spec.get("output_config") or {},
+        "output_config": _output_config(work),
         "hyperparameters": _hyperparameters(work),
         "model_path": str(sources.model.path) if sources.model is not None else "",
         "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
@@ -175,12 +177,22 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "script": str(run.path / "code" / sources.script.name) if sources.script is not None else "",
         "device_type": "cuda" if on_gpus else "cpu",
         "device_indices": indices,
-        "device_uuids": [gpu.uuid for gpu in own_gpus(indices)] if on_gpus else [],
-        "world_size": len(work.devices),
+        "device_uuids": device_uuids(work.devices) if on_gpus else [],
+        "gpu_memory_fraction": work.device_share / WHOLE,
+        "world_size": work.world_size,
         "threads_per_rank": work.threads_per_rank,
+        "gpu_memory_percent": work.limits.default_gpu_memory_percent,
         "resume_checkpoint": str(start.path) if start.path is not None else "",
         "resume_step": start.step,
+        "adjustments": work.adjustments,
     }
+
+
+def device_uuids(devices: Sequence[Device]) -> list[str]:
+    """What CUDA knows them by; none when that can't be told. Of slices only NVML could, which the node has asked."""
+    if all(device.uuid for device in devices):
+        return [device.uuid for device in devices]
+    return [gpu.uuid for gpu in own_gpus([device.index for device in devices])]
 
 
 def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
@@ -188,6 +200,16 @@ def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict
     environment = dict(spec["training_config"].get("environment") or {})
     opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
     return environment | opened
+
+
+def _output_config(work: Work) -> dict[str, Any]:
+    """The job's, with what its first node presets where it does not say when to save."""
+    output: dict[str, Any] = work.spec.get("output_config") or {}
+    checkpoint = output.get("checkpoint") or {}
+    interval = work.node_defaults.get("checkpoint_interval_epochs")
+    if interval is None or "save_strategy" in checkpoint or "save_steps" in checkpoint:
+        return output
+    return {**output, "checkpoint": {**checkpoint, "save_strategy": "epoch", "save_epochs": interval}}
 
 
 def _hyperparameters(work: Work) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from config.privacy import hide_from_same_user as hide_from_same_user  # noqa: PLC0414 – part of what this offers
@@ -14,6 +15,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 PROC = Path("/proc")
+DEAD = ("Z", "X")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def identity_of(pid: int) -> ProcessIdentity:
     return ProcessIdentity(pid, ticks, place())
 
 
+@cache
 def place() -> str:
     """Where pids mean what they mean here: this boot of the kernel, and this PID namespace.
 
@@ -51,12 +54,33 @@ def place() -> str:
     return f"{boot_id}/{(PROC / 'self/ns/pid').stat().st_ino}"
 
 
+def is_hidden(other: str) -> bool:
+    """Whether what runs at that place may live and can't be seen from here: another container of the same boot."""
+    here = place()
+    return other != here and other.partition("/")[0] == here.partition("/")[0]
+
+
 def start_ticks(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None if it is gone or a zombie."""
+    """When the process began, in clock ticks since boot; None if it is gone or a zombie.
+
+    A process whose main thread has ended looks like a zombie as long as another thread of it lives.
+    """
     fields = _stat_fields(pid)
-    if not fields or fields[0] in ("Z", "X"):
+    if not fields or (fields[0] in DEAD and not _another_thread_lives(pid)):
         return None
     return int(fields[19])
+
+
+def state_of(pid: int) -> str:
+    """One letter as in ps: R, S, D, T (stopped), Z …; empty if the process is gone."""
+    fields = _stat_fields(pid)
+    return fields[0] if fields else ""
+
+
+def ranks_below(root_pid: int) -> dict[int, int]:
+    """Rank → pid of the ranks that run below the agent's process: they have a RANK, and their parent has none."""
+    found = {pid: rank for pid in descendants(root_pid) if (rank := _rank_of(pid)) is not None}
+    return {rank: pid for pid, rank in found.items() if parent_of(pid) not in found}
 
 
 def parent_of(pid: int) -> int:
@@ -65,10 +89,11 @@ def parent_of(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0) -> list[int]:
+def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: str = "") -> list[int]:
     """Living processes that carry this attempt in their environment or descend from ``root_pid``.
 
-    A rank may have changed its environment, therefore the descent counts too.
+    ``node``: leaves out those of another node on this machine, which may have a part of the same attempt. A rank may
+    have changed its environment, therefore the descent counts too.
     """
     marks = (f"TRAINYARD_JOB_ID={job_id}".encode(), f"TRAINYARD_ATTEMPT={attempt}".encode())
     tree = set(descendants(root_pid)) if root_pid else set()
@@ -76,15 +101,15 @@ def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0) -> lis
     for pid in _pids():
         if pid == os.getpid() or start_ticks(pid) is None:
             continue
-        if pid in tree or _environment_has(pid, marks):
+        if pid in tree or _environment_has(pid, marks, node):
             found.append(pid)
     return found
 
 
 def supervisors_of(job_id: str, attempt: int) -> list[int]:
     """Living supervisor processes of an attempt, by their command line."""
-    wanted = [b"workers.supervisor", b"--job", job_id.encode(), b"--attempt", str(attempt).encode(), b""]
-    return [pid for pid in _pids() if _command_line(pid)[-len(wanted) :] == wanted and start_ticks(pid) is not None]
+    wanted = [b"workers.supervisor", b"--job", job_id.encode(), b"--attempt", str(attempt).encode()]
+    return [pid for pid in _pids() if _holds(_command_line(pid), wanted) and start_ticks(pid) is not None]
 
 
 def descendants(root_pid: int) -> list[int]:
@@ -110,10 +135,24 @@ def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
             continue
 
 
-def kill_attempt(job_id: str, attempt: int, *, root_pid: int = 0, seconds: float = 5.0) -> bool:
-    """SIGKILL every process of the attempt until none is left; False if some outlived ``seconds``."""
+def kill_attempt(
+    job_id: str,
+    attempt: int,
+    *,
+    root_pid: int = 0,
+    node: str = "",
+    known: Iterable[ProcessIdentity] = (),
+    seconds: float = 5.0,
+) -> bool:
+    """SIGKILL every process of the attempt until none is left; False if some outlived ``seconds``.
+
+    ``known``: processes that were seen to be of it. One that hangs in its exit has no environment any more.
+    """
     deadline = time.monotonic() + seconds
-    while pids := processes_of_attempt(job_id, attempt, root_pid=root_pid):
+    while pids := {
+        *processes_of_attempt(job_id, attempt, root_pid=root_pid, node=node),
+        *(each.pid for each in known if each.is_alive()),
+    }:
         kill(pids)
         reap_children()
         if time.monotonic() > deadline:
@@ -141,6 +180,16 @@ def die_with_parent(parent_pid: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def hold_back(number: signal.Signals) -> None:
+    """From now on this signal waits, also over an exec, until ``let_through``. Main thread only."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+
+
+def let_through(number: signal.Signals) -> None:
+    """The opposite; what was held back arrives now. Before any child is started: they inherit what is held back."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -161,11 +210,20 @@ def _pids() -> list[int]:
 def _stat_fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; empty if the process is gone."""
     try:
-        text = (PROC / str(pid) / "stat").read_text()
+        # A name may be cut within a letter.
+        text = (PROC / str(pid) / "stat").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
     # The command name may hold spaces and parentheses; nothing after its last one does.
     return text.rpartition(")")[2].split()
+
+
+def _another_thread_lives(pid: int) -> bool:
+    try:
+        others = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir() if int(entry.name) != pid]
+    except OSError:
+        return False
+    return any(_stat_fields(tid) and _stat_fields(tid)[0] not in DEAD for tid in others)
 
 
 def _command_line(pid: int) -> list[bytes]:
@@ -175,9 +233,31 @@ def _command_line(pid: int) -> list[bytes]:
         return []
 
 
-def _environment_has(pid: int, marks: tuple[bytes, ...]) -> bool:
+def _holds(words: list[bytes], wanted: list[bytes]) -> bool:
+    """Whether ``wanted`` stands among the words, together and in order."""
+    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+
+
+def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
+    environment = _environment(pid)
+    named = [variable for variable in environment if variable.startswith(b"TRAINYARD_NODE=")] if node else []
+    return all(mark in environment for mark in marks) and named in ([], [f"TRAINYARD_NODE={node}".encode()])
+
+
+def _rank_of(pid: int) -> int | None:
+    for variable in _environment(pid):
+        name, _, value = variable.partition(b"=")
+        if name == b"RANK" and value.isdigit():
+            return int(value)
+    return None
+
+
+def _environment(pid: int) -> list[bytes]:
     try:
-        environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        environment = (PROC / str(pid) / "environ").read_bytes()
+        if not environment and state_of(pid) in DEAD:  # the main thread has ended, another one may still know
+            threads = sorted((PROC / str(pid) / "task").iterdir())
+            environment = next((found for each in threads if (found := (each / "environ").read_bytes())), b"")
     except OSError:
-        return False
-    return all(mark in environment for mark in marks)
+        return []
+    return environment.split(b"\0")

@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from trainyard._channel import LineDecoder, Message, encode
+from workers import gang
 from workers.processes import adopt_orphans, descendants, die_with_parent, kill
 
 # The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
 TEARDOWN_SECONDS = 3.0
 EXIT_STOPPED = 143
+OOM_SCORE = 500  # half of what the machine has, as if a rank had it in addition
 # Below the kernel's range for outgoing connections, so that none of those sits on the port when rank 0 binds it.
 PORTS = (20000, 32000)
+LOOPBACK = "127.0.0.1"
 KEPT_BYTES = str(1 << 30)
 
 
@@ -88,17 +91,17 @@ class RankAgent:
                 raise SystemExit(EXIT_STOPPED)
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
-        port = free_port()
-        for rank in range(self._spec["world_size"]):
-            environment = rank_environment(self._spec, self._spec_path, rank, port, job_environment)
-            pid = self._spawn(rank, environment)
-            self._ranks[pid] = rank
+        place = gang.meeting_point(self._spec) or (LOOPBACK, free_port())
+        for local_rank in range(gang.local_ranks(self._spec)):
+            environment = rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
+            pid = self._spawn(local_rank, environment)
+            self._ranks[pid] = gang.first_rank(self._spec) + local_rank
         for fd in self._log_fds:
             os.close(fd)
 
-    def _spawn(self, rank: int, environment: Mapping[str, str]) -> int:
+    def _spawn(self, local_rank: int, environment: Mapping[str, str]) -> int:
         parent = os.getpid()
-        log = self._log_fds[rank]
+        log = self._log_fds[local_rank]
         process = subprocess.Popen(
             rank_command(self._spec, self._spec_path),
             env=environment,
@@ -107,7 +110,7 @@ class RankAgent:
             stdout=log,
             stderr=log,
             # This process has one thread: nothing can deadlock between fork and exec.
-            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509
+            preexec_fn=lambda: _as_rank(parent),  # noqa: PLW1509
         )
         process.returncode = 0  # collected by waitpid(-1) below, together with orphans
         return process.pid
@@ -147,7 +150,13 @@ class RankAgent:
         code = os.waitstatus_to_exitcode(status)
         killed_by = signal_name(-code) if code < 0 else None
         self._send(
-            {"type": "rank_exit", "rank": rank, "exit_code": 128 - code if code < 0 else code, "signal": killed_by}
+            {
+                "type": "rank_exit",
+                "rank": rank,
+                "exit_code": 128 - code if code < 0 else code,
+                "signal": killed_by,
+                "at": time.monotonic(),
+            }
         )
         if code != 0 and self._kill_at is None:
             self._stop(TEARDOWN_SECONDS, code if code > 0 else 128 - code)
@@ -165,11 +174,18 @@ def rank_command(spec: Mapping[str, Any], spec_path: Path) -> list[str]:
 
 
 def rank_environment(
-    spec: Mapping[str, Any], spec_path: Path, rank: int, port: int, job_environment: Mapping[str, str]
+    spec: Mapping[str, Any],
+    spec_path: Path,
+    local_rank: int,
+    place: tuple[str, int],
+    job_environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """The environment of one rank, as torchrun makes it; the job's variables lose against those that we depend on."""
-    world_size = str(spec["world_size"])
+    """The environment of one rank, as torchrun makes it; the job's variables lose against those that we depend on.
+
+    ``place`` is where rank 0 listens.
+    """
     environment = {
+        **gang.network_settings(spec),
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -179,20 +195,13 @@ def rank_environment(
         "GOMP_SPINCOUNT": "1000",
         **_memory_settings(spec),
         **job_environment,
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": world_size,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        **_place_among_all(spec, local_rank),
+        "MASTER_ADDR": place[0],
+        "MASTER_PORT": str(place[1]),
         "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
         "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
-        "TRAINYARD_JOB_ID": spec["job_id"],
-        "TRAINYARD_ATTEMPT": str(spec["attempt"]),
-        "TRAINYARD_RUN_DIR": spec["run_dir"],
-        "TRAINYARD_SPEC": str(spec_path),
-        "TRAINYARD_CHANNEL": spec["channel"],
+        **_attempt_of(spec, spec_path),
     }
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
@@ -202,6 +211,31 @@ def rank_environment(
     theirs = job_environment.get("PYTHONPATH", "")
     environment["PYTHONPATH"] = ":".join(part for part in (theirs, ours) if part)
     return environment
+
+
+def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:
+    """What the hooks, and whoever looks for processes of the attempt, go by."""
+    return {
+        "TRAINYARD_GPU_MEMORY_FRACTION": str(spec.get("gpu_memory_fraction", 1.0)),
+        "TRAINYARD_JOB_ID": spec["job_id"],
+        "TRAINYARD_ATTEMPT": str(spec["attempt"]),
+        **({"TRAINYARD_NODE": spec["node"]} if spec.get("node") else {}),
+        "TRAINYARD_RUN_DIR": spec["run_dir"],
+        "TRAINYARD_SPEC": str(spec_path),
+        "TRAINYARD_CHANNEL": spec["channel"],
+    }
+
+
+def _place_among_all(spec: Mapping[str, Any], local_rank: int) -> dict[str, str]:
+    numbers = {
+        "RANK": gang.first_rank(spec) + local_rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": spec["world_size"],
+        "LOCAL_WORLD_SIZE": gang.local_ranks(spec),
+        "NODE_RANK": gang.node_rank(spec),
+        "NNODES": gang.nodes(spec),
+    }
+    return {name: str(number) for name, number in numbers.items()}
 
 
 def signal_name(number: int) -> str:
@@ -217,7 +251,7 @@ def free_port() -> int:
     while True:
         port = random.randrange(*PORTS)  # noqa: S311 – spreads jobs, hides nothing
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
             return port
 
 
@@ -238,6 +272,14 @@ def _visible_devices(spec: Mapping[str, Any]) -> str:
     """
     gpus = spec.get("device_uuids") or spec["device_indices"]
     return ",".join(map(str, gpus)) if spec["device_type"] == "cuda" else ""
+
+
+def _as_rank(parent: int) -> None:
+    """Between fork and exec: ends with the agent, and before everything of the platform when memory runs out."""
+    die_with_parent(parent)
+    with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
+        adjustment = Path("/proc/self/oom_score_adj")
+        adjustment.write_text(str(min(1000, int(adjustment.read_text()) + OOM_SCORE)))
 
 
 def _leave_no_core_dumps() -> None:

@@ -3,41 +3,31 @@
 import logging
 import os
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 
-from app.domain.events import EventType
 from app.domain.job_state import JobState
-from app.services.telemetry import MetricPoint as StoredPoint
-from app.services.telemetry import Progress as StoredProgress
 from trainyard._channel import LineDecoder, Message
-from workers import messages
+from workers import gang, messages, processes
 from workers.channel import ChannelServer, Connection
 from workers.checkpoint_store import CheckpointStore
-from workers.eta import Eta
-from workers.event_store import EventStore
 from workers.launcher import Launched, launch
-from workers.log_lines import LogNumbering
-from workers.log_store import LogStore
 from workers.main_loop import MainLoop
-from workers.metric_backlog import MAX_NAMES, MetricNames
+from workers.memory_kills import LOOK_SECONDS, RecentKills
 from workers.outcomes import Sightings
 from workers.preparing import Prepared
-from workers.reports import Note, PhaseChange, Reporter, SavesOnRequest
+from workers.rank_agent import TEARDOWN_SECONDS
+from workers.rank_logs import READ_BYTES, RankLogs
+from workers.rank_reports import RankReports
 from workers.run_directory import RunDirectory
-from workers.usage import GPU_UTILIZATION
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 1 << 18
-LAST_LINES = 50  # of a rank, shown as the stack of an error that it did not explain
 # The agent kills after the grace; beyond this nothing of it can be waited for.
 KILL_MARGIN_SECONDS = 1.0
 DRAIN_SECONDS = 2.0
+# To ranks a preemption is the same as a drain: save, and go on another time.
+TOLD_AS = {"preempt": "requeue"}
 
 
 class Ranks:
@@ -49,94 +39,113 @@ class Ranks:
         run: RunDirectory,
         seen: Sightings,
         *,
-        reporter: Reporter,
+        reports: RankReports,
         checkpoints: CheckpointStore,
-        logs: LogStore,
-        events: EventStore,
+        logs: RankLogs,
+        on_pause_failed: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._run = run
         self._seen = seen
-        self._reporter = reporter
         self._checkpoints = checkpoints
         self._logs = logs
-        self._events = events
+        self._on_pause_failed = on_pause_failed
         self._launched: Launched | None = None
         self._server: ChannelServer | None = None
-        self._numbering = LogNumbering(0)
-        self._last_lines: dict[int, deque[str]] = {}
-        self._open_logs: set[int] = set()
         self._decoder = LineDecoder()
-        self._phase: JobState | None = None
-        self._start_step = 0
         self._pending: list[Message] = []  # for ranks that have not said hello yet
-        self._oom_kills_before = 0
-        self._eta = Eta()
-        self._last_progress: messages.Progress | None = None
-        self._metric_names = MetricNames()
-        self._world_size = 0
+        self._memory_kills: RecentKills | None = None  # until the first rank has broken
+        self._world_size = self._local_ranks = 0
+        self._first_rank = 0
+        self._can_be_asked = True
+        self._pids: dict[int, int] = {}
         self._heard_out = False
         self._told_saving: bool | None = None
-        self.last_step = 0
-        self.final_metrics: dict[str, float] = {}
+        self._pauses_failed = 0
+        self.reports = reports
+        self.write_stacks: set[int] = set()  # ranks that do so when they are asked
         self.ended = False
+        self.left_behind = False  # a process is there that nothing can end
 
     def launch(self, prepared: Prepared, *, metric_names: Sequence[str] = ()) -> None:
         """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
         plan = prepared.plan
-        self._start_step = self.last_step = prepared.start.step
-        self._world_size = plan.spec["world_size"]
-        self._metric_names = MetricNames(metric_names, redaction=prepared.redaction)
-        self._events.start_from(self._start_step)
+        self._world_size, self._local_ranks = plan.spec["world_size"], gang.local_ranks(plan.spec)
+        self._first_rank = gang.first_rank(plan.spec)
+        # A script's ranks agree on the step for a stop by files, which several nodes do not share.
+        self._can_be_asked = not self._seen.custom or gang.nodes(plan.spec) == 1
+        self.reports.start_from(prepared.start.step, metric_names, prepared.redaction)
         self._server = ChannelServer(
-            self._run.channel, self._loop, self._hear, max_connections=connections_for(self._world_size)
+            self._run.channel, self._loop, self._hear, max_connections=connections_for(self._local_ranks)
         )
-        self._numbering = LogNumbering(self._world_size, redaction=prepared.redaction)
-        self._oom_kills_before = oom_kills()
+        self._memory_kills = RecentKills()
         self._launched = launched = launch(plan)
+        self._loop.call_after(LOOK_SECONDS, self._look_for_memory_kills)
         self._loop.watch(launched.control, self._hear_agent)
-        for rank, fd in enumerate(launched.log_fds):
-            self._last_lines[rank] = deque(maxlen=LAST_LINES)
-            self._open_logs.add(fd)
-            self._loop.watch(fd, partial(self._read_log, rank, fd))
-        if self._seen.custom:
-            self.enter(JobState.TRAINING)
+        self._logs.read_from(
+            launched.log_fds, prepared.redaction, node_rank=gang.node_rank(plan.spec), nodes=gang.nodes(plan.spec)
+        )
+        if self._seen.custom and self._first_rank == 0:
+            self.reports.enter(JobState.TRAINING)
 
     @property
     def root_pid(self) -> int:
         """Everything of the attempt is this process or below it; 0 before the launch."""
         return self._launched.process.pid if self._launched is not None else 0
 
-    def take_usage(self, values: Mapping[str, float]) -> None:
-        """Report what was sampled as metrics of the current step; a script's own metric of the same name counts."""
-        if self.ended:
-            return
-        free = {name: value for name, value in values.items() if name not in self.final_metrics}
-        self._pass_on(self.last_step, datetime.now(UTC), self._metric_names.admit(free))
-        if GPU_UTILIZATION in values:
-            self._reporter.gpu_sample(values[GPU_UTILIZATION])
+    @property
+    def pids(self) -> dict[int, int]:
+        """Rank → pid, of those that live."""
+        if not all(map(processes.state_of, self._pids.values())) or len(self._pids) < self._local_ranks:
+            self._pids = processes.ranks_below(self.root_pid) if self.root_pid and not self.ended else {}
+        return self._pids
 
-    def ask_to_stop(self, kind: str, *, save: bool) -> bool:
-        """Have the ranks stop together at a step boundary; False when this script can't be asked, only ended."""
-        command: Message = {"type": kind, "save_checkpoint": save}
+    def take_usage(self, values: Mapping[str, float]) -> None:
+        """Report what was sampled as metrics of the current step."""
+        if not self.ended:
+            self.reports.usage(values)
+
+    def ask_to_stop(self, kind: str, *, save: bool, force: bool) -> bool:
+        """Have the ranks stop together at a step boundary; False when this script can't be asked, only ended.
+
+        Asking again with ``force`` makes a stop that was asked for before one that needs no checkpoint.
+        """
+        told = TOLD_AS.get(kind, kind)
+        command: Message = {
+            "type": told, "save_checkpoint": save, "force": force, "number": self._pauses_failed
+        }  # fmt: skip
         if self._waits_for_hello():
             self._pending.append(command)
             return True
         if not self._can_checkpoint():
             return False
         self._pending.append(command)  # for ranks that connect later: all must stop at the same boundary
-        self._tell({"type": kind, "save_checkpoint": save})
+        self._tell(command)
         return True
 
+    def forget_stop(self) -> None:
+        """The pause is given up: ranks that have not stopped for it yet go on, also those that connect later."""
+        command: Message = {"type": "forget", "number": self._pauses_failed}
+        self._pauses_failed += 1
+        self._pending = [command, *(each for each in self._pending if each["type"] == "checkpoint")]
+        self._tell(command)
+
     def ask_for_checkpoint(self) -> None:
-        """Have them save now and go on."""
-        if self._waits_for_hello():
+        """Have them save now and go on, or as soon as the first one listens."""
+        if not self._can_be_asked:
+            return
+        if self._leader() is None:
             self._pending.append({"type": "checkpoint"})
         else:
             self._tell({"type": "checkpoint"})
 
+    def ask_for_stacks(self) -> None:
+        """Have them write down where they are."""
+        self._tell({"type": "stacks"})
+
     def answer(self, message: Message) -> None:
         """Pass on what became of a checkpoint."""
+        self.reports.steps.answered(time.monotonic())
         self._tell(message)
 
     def terminate(self, grace_seconds: float) -> None:
@@ -144,56 +153,35 @@ class Ranks:
         if self.ended:
             return  # how they ended is known, and was not our doing
         self._seen.terminated = True
+        self._seen.ends(time.monotonic())
         if self._launched is not None:
             self._launched.stop(grace_seconds)
             self._loop.call_after(grace_seconds + KILL_MARGIN_SECONDS, self._kill_what_is_left)
 
-    def kill(self) -> None:
-        """Make sure that no process is left; returns only then."""
-        while self._launched is not None and not self._launched.kill(root_pid=os.getpid()):
-            # Its device is not free while it exists, so the lease stays ours.
-            log.error("a process of the attempt can't be killed; the devices stay reserved")
+    def kill(self, patience: Callable[[], float]) -> None:
+        """Make sure that no process is left, but for one that hangs in the kernel: that is left behind after a while.
 
-    def end(self) -> None:
-        """Kill what is left, then hear what they still said."""
-        self.kill()
+        ``patience``: how many seconds that is, asked again and again. Until then the lease stays ours.
+        """
+        began = time.monotonic()
+        while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
+            log.error("a process of the attempt can't be killed")
+            self.left_behind = time.monotonic() - began >= patience()
+
+    def end(self, patience: Callable[[], float]) -> None:
+        """Kill what is left, as ``kill`` does, then hear what they still said."""
+        self.kill(patience)
         if self._launched is None or self._heard_out:
             return
         self._heard_out = True
-        self._seen.out_of_memory_kills = oom_kills() - self._oom_kills_before
+        self._count_memory_kills()
         self._drain()
-        for rank, fd in enumerate(self._launched.log_fds):
-            self._keep_lines(rank, flush=True)
-            self._loop.forget(fd)
-            os.close(fd)
+        self._logs.close()
         self._loop.forget(self._launched.control)
         self._launched.control.close()
         if self._server is not None:
             self._server.close()
-        self._seen.last_lines = {rank: list(lines) for rank, lines in self._last_lines.items()}
-
-    def enter(self, phase: JobState) -> None:
-        """Move the job to a phase, through TRAINING if it was not there yet."""
-        if self._phase is None and phase is not JobState.TRAINING:
-            self.enter(JobState.TRAINING)
-        if phase is not self._phase:
-            self._phase = phase
-            self._reporter.add(PhaseChange(to=phase, start_step=self._start_step))
-
-    def report_end(self, result: messages.Result) -> None:
-        """Bring the progress to where the finished training said it ended."""
-        last = self._last_progress
-        step = self.last_step if result.step is None else result.step
-        total = max(step, last.total_steps or 0) if last is not None else step
-        self._reporter.progress(
-            StoredProgress(
-                step=step,
-                total_steps=total or None,
-                epoch=last.epoch if last is not None else 0.0,
-                total_epochs=last.total_epochs if last is not None else None,
-                tokens=result.tokens or (last.tokens if last is not None else 0),
-            )
-        )
+        self._seen.last_lines = self._logs.last_lines
 
     # ---- what ranks say
 
@@ -217,10 +205,13 @@ class Ranks:
         known = {said.rank for said in self._seen.said}
         if failure.rank < self._world_size and failure.rank not in known:
             self._seen.said.append(failure)
+            self._seen.ends(time.monotonic())
 
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         connection.rank = hello.rank
-        connection.can_checkpoint = hello.can_checkpoint
+        connection.can_checkpoint = hello.can_checkpoint and self._can_be_asked
+        if hello.dumps and hello.rank < self._world_size:
+            self.write_stacks.add(hello.rank)
         for command in self._pending if not connection.greeted else []:
             connection.send(command)
         connection.greeted = True
@@ -229,52 +220,25 @@ class Ranks:
     def _tell_whether_it_saves(self) -> None:
         """At most twice an attempt, first no and then yes: a rank may say hello a thousand times a second."""
         leader = self._leader()
+        if self._first_rank > 0:
+            return  # the first node says it
         if leader is not None and self._told_saving is not True and leader.can_checkpoint is not self._told_saving:
             self._told_saving = leader.can_checkpoint
-            self._reporter.add(SavesOnRequest(leader.can_checkpoint))
+            self.reports.saves_on_request(can=leader.can_checkpoint)
 
     def _take_from_leader(self, report: messages.Report) -> None:
-        if isinstance(report, messages.Phase):
-            self._eta.phase(report.phase, time.monotonic())
-            self.enter(JobState(report.phase))
-        elif isinstance(report, messages.Progress):
-            self.enter(self._phase or JobState.TRAINING)
-            self._progress(report)
-        elif isinstance(report, messages.MetricPoint):
-            self.enter(self._phase or JobState.TRAINING)
-            self._metrics(report)
-        elif isinstance(report, messages.CheckpointReady):
-            self._checkpoints.offer(replace(report, metrics=self._metric_names.masked(report.metrics)))
+        if isinstance(report, messages.CheckpointReady):
+            self.reports.steps.offered(time.monotonic())
+            self._checkpoints.offer(replace(report, metrics=self.reports.masked(report.metrics)))
         elif isinstance(report, messages.Result):
-            self._seen.result = replace(report, final_metrics=self._metric_names.masked(report.final_metrics))
-
-    def _metrics(self, report: messages.MetricPoint) -> None:
-        was_full = self._metric_names.overflowed
-        values = self._metric_names.admit(report.values)
-        self.final_metrics.update(values)
-        self._pass_on(report.step, report.at, values)
-        if self._metric_names.overflowed and not was_full:
-            message = f"metrics beyond the first {MAX_NAMES} names are not kept"
-            self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
-
-    def _progress(self, report: messages.Progress) -> None:
-        self.last_step = report.step
-        self._last_progress = report
-        self._eta.progress(report.step, time.monotonic())
-        self._reporter.progress(
-            StoredProgress(
-                step=report.step,
-                total_steps=report.total_steps,
-                epoch=report.epoch,
-                total_epochs=report.total_epochs,
-                tokens=report.tokens,
-                eta_seconds=self._eta.seconds(report.total_steps),
-            )
-        )
-
-    def _pass_on(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
-        self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])
-        self._events.add(step, at, values)
+            self.reports.steps.ended(time.monotonic())
+            self._seen.result = replace(report, final_metrics=self.reports.masked(report.final_metrics))
+        elif isinstance(report, messages.PauseFailed):
+            # One that was given up meanwhile says nothing of the pause after it.
+            if report.number is None or report.number >= self._pauses_failed:
+                self._on_pause_failed(report.message)
+        else:
+            self.reports.take(report)
 
     def _hear_agent(self) -> None:
         if self._launched is None or self.ended:
@@ -290,7 +254,10 @@ class Ranks:
             data = b""
         if not data:
             self._loop.forget(self._launched.control)
+            self._count_memory_kills()
             self._seen.exit_code = self._launched.wait()
+            if self._seen.detect_seconds is None:
+                self._seen.detect_seconds = 0.0  # the kernel closed it as the last of them ended
             self.ended = True
 
     def _take_exits(self, data: bytes) -> None:
@@ -298,22 +265,25 @@ class Ranks:
             report = messages.parse(message)
             if isinstance(report, messages.RankExit):
                 self._seen.exits.append(report)
+                if report.exit_code != 0:
+                    self._count_memory_kills()
+                    self._seen.ends(time.monotonic() if report.at is None else report.at)
+                if report.exit_code != 0 and not self._seen.terminated:
+                    # The agent ends the others, and waits for ever for one that nothing ends.
+                    self._loop.call_after(TEARDOWN_SECONDS + KILL_MARGIN_SECONDS, self._kill_after_teardown)
+                if report.exit_code != 0 and self._seen.detect_seconds is None and report.at is not None:
+                    self._seen.detect_seconds = max(0.0, time.monotonic() - report.at)
 
-    def _read_log(self, rank: int, fd: int) -> None:
-        try:
-            data = os.read(fd, READ_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            self._keep_lines(rank, data)
-        else:
-            self._loop.forget(fd)
-            self._open_logs.discard(fd)
+    def _look_for_memory_kills(self) -> None:
+        if self._memory_kills is not None:
+            self._memory_kills.look()
+            self._loop.call_after(LOOK_SECONDS, self._look_for_memory_kills)
 
-    def _keep_lines(self, rank: int, data: bytes = b"", *, flush: bool = False) -> None:
-        lines = self._numbering.flush(rank) if flush else self._numbering.feed(rank, data)
-        self._last_lines[rank].extend(line.text for line in lines)
-        self._logs.add(lines)
+    def _count_memory_kills(self) -> None:
+        """Once, when the first rank has broken: what comes later is not its cause."""
+        if self._memory_kills is not None:
+            self._seen.out_of_memory_kills = self._memory_kills.number
+            self._memory_kills = None
 
     # ---- what ranks are told
 
@@ -323,15 +293,20 @@ class Ranks:
 
     def _leader(self) -> Connection | None:
         connections = self._server.connections if self._server is not None else []
-        return next((c for c in connections if c.greeted and c.rank == 0), None)
+        return next((c for c in connections if c.greeted and c.rank == self._first_rank), None)
 
     def _waits_for_hello(self) -> bool:
-        """A built-in trainer says hello as soon as its imports are done; a script may never do it."""
-        return not self._seen.custom and self._leader() is None
+        """A built-in trainer says hello as soon as its imports are done; a script that never did may never do it."""
+        may_save = not self._seen.custom or (self._seen.said_to_save and self._can_be_asked)
+        return may_save and self._leader() is None
 
     def _can_checkpoint(self) -> bool:
         leader = self._leader()
         return leader is not None and leader.can_checkpoint
+
+    def _kill_after_teardown(self) -> None:
+        if not self._seen.terminated:  # else they have the grace that was given to them
+            self._kill_what_is_left()
 
     def _kill_what_is_left(self) -> None:
         if self._launched is not None and not self.ended:
@@ -341,7 +316,7 @@ class Ranks:
         """Read to the end what dead ranks left in sockets and pipes."""
         late: list[bool] = []
         self._loop.call_after(DRAIN_SECONDS, lambda: late.append(True))
-        self._loop.run_until(lambda: bool(late) or (self.ended and not self._open_logs and not self._connections()))
+        self._loop.run_until(lambda: bool(late) or (self.ended and self._logs.are_closed and not self._connections()))
 
     def _connections(self) -> list[Connection]:
         return self._server.connections if self._server is not None else []
@@ -350,12 +325,3 @@ class Ranks:
 def connections_for(world_size: int) -> int:
     """How many clients a channel serves: one of each rank, with room for data loaders that call the hooks too."""
     return 4 * world_size + 16
-
-
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since boot."""
-    for line in Path("/proc/vmstat").read_text().splitlines():
-        name, _, count = line.partition(" ")
-        if name == "oom_kill":
-            return int(count)
-    return 0

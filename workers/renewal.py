@@ -3,12 +3,14 @@
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from app.domain.errors import LeaseLost
+from app.domain.errors import LeaseLost, StaleJob
 from app.services.leases import Wishes
 from config.settings import LeaseSettings
+from workers.database_errors import passes
 from workers.fence import boot_seconds
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class Renewal:
         self._on_wishes = on_wishes
         self._on_lost = on_lost
         self._due = threading.Event()
+        self._errands: deque[Callable[[], None]] = deque()
         self._stopped = False
         self._fenced = True
         self._fencing = threading.Lock()  # a renewal confirmed just now must not arm what was just disarmed
@@ -62,8 +65,13 @@ class Renewal:
         """Renew and read the wishes now; safe from a signal handler's deferred call and from any thread."""
         self._due.set()
 
+    def before_the_next(self, errand: Callable[[], None]) -> None:
+        """Have something written before the wishes are read again, and read them now; again until it works."""
+        self._errands.append(errand)
+        self._due.set()
+
     def unfence(self) -> None:
-        """From now on a missed renewal kills nobody: no process of the attempt is left, nothing is being written."""
+        """From now on a missed renewal kills nobody: no process of the attempt can train, nothing is being written."""
         with self._fencing:
             self._fenced = False
             self._fence.disarm()
@@ -86,11 +94,25 @@ class Renewal:
             if self._stopped:
                 return
             try:
+                self._run_errands()
                 wait = self._settings.renew_seconds if self._try() else RETRY_SECONDS
             except LeaseLost as error:
                 if not self._stopped:
                     self._on_lost(str(error))
                 return
+
+    def _run_errands(self) -> None:
+        """Raises LeaseLost."""
+        while self._errands:
+            try:
+                self._errands[0]()
+            except LeaseLost:
+                raise
+            except Exception as error:
+                log.warning("what a renewal waits for could not be written", exc_info=True)
+                if passes(error) or isinstance(error, StaleJob):
+                    return
+            self._errands.popleft()
 
     def _try(self, *, first: bool = False) -> bool:
         """Whether a renewal was confirmed. Raises LeaseLost."""

@@ -26,7 +26,6 @@ from workers.metric_backlog import MetricBacklog
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 1.0  # progress and metrics have to be at most 2 s old
 RETRY_SECONDS = 1.0
 # The lease is renewed through the same database: what writes long makes its own supervisor miss that, and die of it.
 POINTS_PER_WRITE = 1000
@@ -63,7 +62,14 @@ class SavesOnRequest:
     can: bool
 
 
-Item = PhaseChange | Note | SavesOnRequest
+@dataclass
+class Mark:
+    """Written when everything before it was."""
+
+    is_passed: bool = False
+
+
+Item = PhaseChange | Note | SavesOnRequest | Mark
 
 
 class Reporter:
@@ -75,6 +81,7 @@ class Reporter:
         self._redaction = redaction or Redaction()
         self._db = db
         self._work = work
+        self._batch_seconds = work.limits.progress_report_interval_ms / 1000
         self._on_lost = on_lost
         self._changed = threading.Condition()
         self._progress: Progress | None = None
@@ -90,6 +97,10 @@ class Reporter:
         self._ended = False
         self._thread = threading.Thread(target=self._relay, name="reports", daemon=True)
         self._thread.start()
+
+    def lose(self, reason: str) -> None:
+        """Somebody has learnt that the attempt is another's by now."""
+        self._on_lost(reason)
 
     def progress(self, progress: Progress) -> None:
         with self._waiting_for_more():
@@ -123,6 +134,14 @@ class Reporter:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended or not (self._writing or self._has_something()))
             return not self._ended
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until what was reported so far is written, for at most that long; False when it is not."""
+        mark = Mark()
+        with self._changed:
+            self._items.append(mark)
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._ended or mark.is_passed, seconds)
 
     def close(self) -> None:
         """Write no more."""
@@ -162,7 +181,7 @@ class Reporter:
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._has_something())
             if not self._ended and not self._items and not self._urgent:
-                self._changed.wait_for(lambda: self._ended or bool(self._items) or self._urgent, BATCH_SECONDS)
+                self._changed.wait_for(lambda: self._ended or bool(self._items) or self._urgent, self._batch_seconds)
             if self._held is not None and (self._urgent or self._phases.take()):
                 self._items.append(self._held)
                 self._held = None
@@ -171,23 +190,28 @@ class Reporter:
 
     def _write_all(self) -> None:
         """Each part leaves the buffers only after it was committed."""
-        # No more than waits now: a rank that never stops talking must not keep a change of phase waiting for ever.
-        for _ in range(self._telemetry_writes()):
+        # No more than waits now: a rank that never stops talking must not keep a change of phase waiting for ever. And
+        # no item that comes later: what was reported before it may have come later too.
+        items, telemetry_writes = self._waiting()
+        for _ in range(telemetry_writes):
             began = time.monotonic()
             self._write_telemetry()
             if self._ended:
                 return
             if self._points:
                 self._let_others_write(time.monotonic() - began)
-        while self._items and not self._ended:
+        for _ in range(items):
+            if self._ended:
+                return
             self._drop_refused = self._items.popleft
             self._write_item(self._items[0])
             self._items.popleft()
 
-    def _telemetry_writes(self) -> int:
+    def _waiting(self) -> tuple[int, int]:
+        """How many items there are, and how many writes all telemetry takes."""
         with self._changed:
             once = self._progress is not None or bool(self._gpu_samples)
-            return max(once, math.ceil(len(self._points) / POINTS_PER_WRITE))
+            return len(self._items), max(once, math.ceil(len(self._points) / POINTS_PER_WRITE))
 
     def _let_others_write(self, seconds: float) -> None:
         """Leave the database alone for as long as we just used it: half of the time is enough for us."""
@@ -221,6 +245,9 @@ class Reporter:
             del self._gpu_samples[: len(reports.gpu_samples)]
 
     def _write_item(self, item: Item) -> None:
+        if isinstance(item, Mark):
+            item.is_passed = True
+            return
         if isinstance(item, Note):
             self._write_note(item)
             return

@@ -14,6 +14,7 @@ from typing import Any
 from app.domain.errors import BadSpec
 from app.domain.locations import candidates, is_hub_id, job_of_path, local_path, readable, within
 from workers.failures import AttemptFailed
+from workers.fetching import holdings
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Wanted, expand
@@ -214,6 +215,8 @@ def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, li
     of_hub = [item for item in items if item.hub_id or scheme_of(item.location) == "hf"]
     others = [item for item in items if item not in of_hub]
     files = {item.target: found for part in (of_hub, others) for item, found in fetch(library.order, part)}
+    for item in items:
+        holdings.note(library.order.root, item, files[item.target])
     return ((item, files[item.target]) for item in items)
 
 

@@ -15,7 +15,7 @@ from app.storage.trees import tree_files
 from trainyard import _outputs
 from workers.failures import AttemptFailed
 from workers.messages import Result
-from workers.storing import move_to_storage
+from workers.storing import Patience, move_to_storage
 
 BLOCK_BYTES = 1 << 20
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
@@ -76,7 +76,7 @@ def find_output(directory: Path, *, custom: bool) -> Output:
 
 
 def store_model(
-    storage: Storage, job_id: str, output: Output, result: Result | None, *, keep: bool = False
+    storage: Storage, job_id: str, output: Output, result: Result | None, *, patience: Patience, keep: bool = False
 ) -> StoredModel:
     """Hash the output and move it to the storage. Raises AttemptFailed.
 
@@ -92,7 +92,7 @@ def store_model(
     key = artifacts_key(job_id)
     in_place = storage.local_path(key)
     try:
-        move_to_storage(storage, output.directory, key, move=in_place is not None or not keep)
+        move_to_storage(storage, output.directory, key, patience, move=in_place is not None or not keep)
     except TransientStorageError as error:
         raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
     except TrainyardError as error:

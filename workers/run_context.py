@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainyard import _manifest
+from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity, Progress, Result, Saved, Session, SupervisedSession
 from trainyard._wishes import CheckpointNotSaved, Stop
@@ -28,6 +29,8 @@ __all__ = [
 
 Document = Mapping[str, Any]
 
+CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
@@ -35,7 +38,8 @@ class RunSpec:
 
     `sources` stands in the order of data_config.sources: for each its `location` as submitted, its local `files`
     (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
-    each of `data_paths` is a source of one file.
+    each of `data_paths` is a source of one file. `adjustments` is what was learnt from earlier attempts:
+    `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
     """
 
     run_dir: Path
@@ -52,9 +56,12 @@ class RunSpec:
     data_config: Document = field(default_factory=dict)
     output_config: Document = field(default_factory=dict)
     device_type: str = "cpu"
+    gpu_memory_fraction: float = 1.0  # of each GPU, when others have the rest
     world_size: int = 1
     threads_per_rank: int = 1
+    gpu_memory_percent: int | None = None  # None: all of it
     resume_checkpoint: str = ""
+    adjustments: Document = field(default_factory=dict)
 
     @classmethod
     def from_document(cls, document: Document) -> "RunSpec":
@@ -130,19 +137,82 @@ class RunContext:
         """Never waits for the supervisor; NaN and infinities are reported as they are."""
         self._session.metrics(step, values)
 
-    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> None:
-        """Complete what the ranks collected in `tmp_dir` and hand it over while the training goes on; rank 0 only.
+    def note(self, reason: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Say something that belongs into the job's history; `reason` in capitals names it for programs."""
+        self._session.note(reason, message, dict(data or {}))
 
-        One at a time. Raises what went wrong with the one before.
+    @contextlib.contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Announce work that makes no steps and may take long, so that it does not look like a hang."""
+        self._session.section(name)
+        try:
+            yield
+        finally:
+            self._session.section(None)
+
+    def commit_checkpoint(self, directory: Path, saved: Saved, write: Callable[[], None] = lambda: None) -> None:
+        """Let `write` fill `directory`, complete it and hand it over, while the training goes on; rank 0 only.
+
+        One at a time. Raises what went wrong with the one before. When it fails, nothing of it is left.
         """
         self.settle()
-        self._handover = Handover(lambda: self._session.commit_checkpoint(tmp_dir, saved))
+
+        def complete() -> None:
+            try:
+                write()
+                self._session.commit_checkpoint(directory, saved)
+            except BaseException:
+                _manifest.discard(directory)
+                raise
+
+        self._handover = Handover(complete)
+
+    def rest(self) -> None:
+        """Wait until no checkpoint is being written, whatever came of the last one."""
+        if self._handover is not None:
+            self._handover.join()
+
+    def check(self) -> None:
+        """Raise what went wrong with the last checkpoint, if that is known by now."""
+        if self._handover is not None and self._handover.error is not None:
+            self.settle()
 
     def settle(self) -> None:
         """Wait until the last checkpoint is handed over. Raises what went wrong with it."""
+        self.rest()
         handover, self._handover = self._handover, None
-        if handover is not None:
-            handover.wait()
+        if handover is not None and handover.error is not None:
+            raise handover.error
+
+    def excuse(self) -> None:
+        """What went wrong with the last checkpoint goes into the history only: the next one follows at once."""
+        try:
+            self.settle()
+        except OSError as error:
+            self.note(CHECKPOINT_FAILED, f"a checkpoint could not be written: {error}")
+
+    def secure(self) -> str:
+        """Wait until the last checkpoint is in storage; says why it is not, "" when it is."""
+        try:
+            self.settle()
+            self._session.wait_stored()
+        except ChannelClosed:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is, the training is as good as before
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def is_given_up(self, stop: Stop) -> bool:
+        """Whether the platform waits no longer for a pause, as this rank has heard it: agree before acting."""
+        return stop.kind == "pause" and stop.number <= self._session.wishes.given_up
+
+    def forget_stop(self, stop: Stop) -> None:
+        """This wish will not be followed; another one may come. On every rank, before `pause_failed`."""
+        self._session.wishes.forget(stop)
+
+    def pause_failed(self, stop: Stop, message: str) -> None:
+        """The training goes on, because the checkpoint to pause with is not in storage."""
+        self._session.pause_failed(stop.number, message)
 
     def finish(self, result: Result) -> None:
         """The last word of a rank that did its work. Raises what went wrong with its last checkpoint."""
@@ -151,31 +221,27 @@ class RunContext:
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """The last word of a rank that could not; it must exit non-zero afterwards."""
-        with contextlib.suppress(Exception):  # there is one failure to report already
-            self.settle()
+        self.rest()
         self._session.fail(error_type, message, stack)
 
 
 class Handover:
-    """A checkpoint that is being hashed, synced to disk and offered by a thread of its own."""
+    """A checkpoint that is being written, hashed, synced to disk and offered by a thread of its own."""
 
     def __init__(self, work: Callable[[], object]) -> None:
+        self.error: BaseException | None = None
         self._work = work
-        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="checkpoint")
         self._thread.start()
 
-    def wait(self) -> None:
-        """Until it is done. Raises what it raised."""
+    def join(self) -> None:
         self._thread.join()
-        if self._error is not None:
-            raise self._error
 
     def _run(self) -> None:
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  raised again where the run can end by it
-            self._error = error
+            self.error = error
 
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:

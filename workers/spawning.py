@@ -3,20 +3,22 @@
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import sqlalchemy
 
 from app.extensions import Database
 from app.services import leases
 from config.settings import Settings, variable_name
-from workers.processes import place
+from workers.left_behind import settle
+from workers.processes import hold_back, place
 
 # Handed from here so that they are reaped; a supervisor whose node worker died is reaped by init.
 _spawned: list[subprocess.Popen[bytes]] = []
@@ -33,6 +35,7 @@ def start_attempt(settings: Settings, db: Database, job_id: str, attempt: int, *
     with _lock:
         _starting.append((job_id, attempt))
     try:
+        settle(settings, db, job_id, attempt, node=node)
         if leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place()) is None:
             return False
         spawn_supervisor(settings, job_id, attempt)
@@ -52,7 +55,7 @@ def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
     """Start the supervisor of a claimed attempt; returns its pid."""
     with _log_file(settings.data.dir) as log:
         process = subprocess.Popen(
-            [*_interpreter(), "-m", "workers.supervisor", "--job", job_id, "--attempt", str(attempt)],
+            supervisor_command(job_id, attempt),
             env=supervisor_environment(settings),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -63,6 +66,28 @@ def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
     with _lock:
         _spawned.append(process)
     return process.pid
+
+
+def supervisor_command(job_id: str, attempt: int) -> list[str]:
+    """What the supervisor of an attempt executes."""
+    return [*_interpreter(), "-m", "workers.supervisor", "--job", job_id, "--attempt", str(attempt)]
+
+
+def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoints_asked: int | None) -> NoReturn:
+    """Turn this supervisor into that of the job's next attempt: same process, same session, everything else anew.
+
+    What nobody is there to hear meanwhile must not end it: nudges are ignored, SIGTERM waits. The fence does not
+    survive, and need not, for no rank runs. Main thread only. Raises OSError.
+    """
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    hold_back(signal.SIGTERM)
+    if told_to_end:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    command = supervisor_command(job_id, attempt)
+    if checkpoints_asked is not None:
+        # What is wished for until it reads wishes again was answered with 202, and is to be made.
+        command += ["--checkpoints-asked", str(checkpoints_asked)]
+    os.execv(command[0], command)  # noqa: S606
 
 
 def reap_supervisors() -> None:

@@ -1,29 +1,34 @@
 """Moving a directory to the storage, tried again when the storage stumbles: checkpoints and finished models alike."""
 
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.errors import TransientStorageError
 from app.storage.storage import Storage
+from workers.disk_full import is_full
 
 STORE_TRIES = 3
 RETRY_SECONDS = 1.0
 
 
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return True
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """``rest`` waits between two tries and says whether another makes sense; ``waits`` whether to wait for room."""
+
+    rest: Callable[[float], bool]
+    waits: Callable[[BaseException], bool]
 
 
-def move_to_storage(
-    storage: Storage, directory: Path, key: str, *, move: bool = True, rest: Callable[[float], bool] = _sleep
-) -> None:
-    """As ``Storage.put_tree``, several times; ``rest`` waits between two tries and says whether another makes sense."""
-    for left in reversed(range(STORE_TRIES)):
+def move_to_storage(storage: Storage, directory: Path, key: str, patience: Patience, *, move: bool = True) -> None:
+    """As ``Storage.put_tree``, several times; on a full disk for as long as the patience lasts."""
+    left = STORE_TRIES
+    while True:
         try:
             storage.put_tree(directory, key, move=move)
             return
-        except TransientStorageError:
-            if not left or not rest(RETRY_SECONDS):
+        except TransientStorageError as error:
+            waits = is_full(error) and patience.waits(error)
+            left -= not waits
+            if left == 0 or not patience.rest(RETRY_SECONDS):
                 raise

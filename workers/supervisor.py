@@ -7,39 +7,50 @@ from workers import lean_start  # noqa: F401, I001  before all that imports SQLA
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app.domain import hyperparameters
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.events import EventType
 from app.extensions import Database, make_engine
 from app.models import Job
-from app.services import artifacts, attempts, leases
+from app.services import attempts, controls, leases
 from app.services.attempts import Work
 from app.services.leases import Wishes
 from app.storage.storage import Storage
 from config.logging import configure_logging, log_crashes
+from config.queues import node_name
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
-from workers import processes
-from workers.checkpoint_store import CheckpointStore
-from workers.concluding import Attempt, conclude
-from workers.event_store import EventStore
+from workers import disk_full, processes
+from workers.concluding import Attempt, conclude, give_up
+from workers.disk_full import RoomWatch
 from workers.failures import AttemptFailed
 from workers.fence import Fence
-from workers.log_store import LogStore
+from workers.ground import Ground
+from workers.hang_report import KEEP_SECONDS, keep_stacks, without_stacks
+from workers.hang_watch import Hang, HangWatch
+from workers.keeping import start_keeping
 from workers.main_loop import MainLoop
-from workers.outcomes import TIME_LIMIT, Sightings
+from workers.messages import MAX_SAID
+from workers.obedience import Obedience
+from workers.outcomes import Sightings
 from workers.preparing import Prepared, prepare
+from workers.rank_logs import RankLogs
+from workers.rank_reports import RankReports
 from workers.ranks import Ranks
+from workers.rendezvous import meet
 from workers.renewal import Renewal
-from workers.reports import Note, Reporter
-from workers.run_directory import run_directory
-from workers.spawning import start_attempt
+from workers.reports import Note
+from workers.roll import RollCall, held_here
+from workers.run_directory import remove_earlier, run_directory
+from workers.spawning import become_supervisor, start_attempt
+from workers.step_watch import StepWatch
 from workers.usage import UsageWatch
 
 __all__ = ["Supervisor", "main", "start_attempt"]
@@ -47,12 +58,8 @@ __all__ = ["Supervisor", "main", "start_attempt"]
 log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
-TIME_LIMIT_SAVE_SECONDS = 30.0
-# A node that drains, or `trainyard up` that was asked to stop, waits 30 s for its jobs.
-REQUEUE_SAVE_SECONDS = 25.0
-# A person waits, and the devices with them: long enough for the checkpoint of a large model at the end of a long step.
-PAUSE_SAVE_SECONDS = 600.0
-SAVE_SECONDS = {"pause": PAUSE_SAVE_SECONDS, "requeue": REQUEUE_SAVE_SECONDS}
+# Ranks are there soon, and their children come and go.
+FIRST_ROLLS, FIRST_ROLL_SECONDS, ROLL_SECONDS = 8, 0.4, 5.0
 
 
 def main() -> int:
@@ -70,8 +77,10 @@ def main() -> int:
     processes.adopt_orphans()
     db = _database(settings)
     try:
-        work = _register(db, arguments.job, arguments.attempt)
-        return Supervisor(settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work)).run()
+        work = _register(db, arguments.job, arguments.attempt, node_name(settings))
+        supervisor = _supervisor(settings, db, work, began, redaction, arguments.checkpoints_asked)
+        exit_code = supervisor.run() if supervisor is not None else 0
+        following = supervisor.following if supervisor is not None else None
     except (LeaseLost, NotFound) as error:
         log.warning("nothing to do: %s", error)
         return EXIT_LOST
@@ -80,6 +89,12 @@ def main() -> int:
         return 1
     finally:
         db.close()
+    if supervisor is not None and following is not None:
+        log.info("attempt %s follows in place", following)
+        become_supervisor(
+            arguments.job, following, told_to_end=supervisor.told_to_end, checkpoints_asked=supervisor.checkpoints_asked
+        )
+    return exit_code
 
 
 class Supervisor:
@@ -87,64 +102,113 @@ class Supervisor:
 
     def __init__(
         self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
-        metric_names: Sequence[str] = (),
+        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._db, self._work, self._began = settings, db, work, began
-        self._redaction = redaction or Redaction()
         self._metric_names = metric_names
         self._loop = MainLoop()
-        self._storage = Storage(settings.storage.url)
-        self._run = run_directory(settings.data.dir, work.job_id, work.attempt)
+        self._run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
         self._run.make()
-        self._seen = Sightings(
-            custom=work.framework == hyperparameters.CUSTOM, time_limit_seconds=work.max_runtime_seconds
+        self._ground = Ground(
+            db=db, storage=Storage(settings.storage.url), work=work, run=self._run, redaction=redaction or Redaction()
         )
+        self._seen = Sightings(
+            custom=work.framework == hyperparameters.CUSTOM,
+            said_to_save=work.saves_on_request,
+            time_limit_seconds=work.max_runtime_seconds,
+        )
+        self._roll = RollCall(self._run, held_here(work))
         self._lost = False
         self._prepared: Prepared | None = None
-        self._checkpoints_asked: int | None = None
-        self._renewal = Renewal(
-            settings.lease,
-            Fence(),
-            lambda: leases.renew(db, lease_id=work.lease_id, fence=work.fence),
-            on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)),
-            on_lost=self._lose,
-        )
-        self._reporter = Reporter(db, work, self._lose, redaction)
-        self._logs = LogStore(self._storage, work.job_id, work.attempt)
-        self._events = EventStore(
-            self._storage, work.job_id, work.attempt,
-            record=lambda new: artifacts.record(db, job_id=work.job_id, fence=work.fence, new=new),
+        self.following: int | None = None  # the attempt that this process goes on with
+        self._renewal = self._make_renewal()
+        self._room = RoomWatch(
+            settings.watch.disk_full_seconds, hurries=lambda: self._seen.stopping is not None,
+            on_waiting=self._wait_for_room, on_over=self._fill_up,
         )  # fmt: skip
-        self._checkpoints = CheckpointStore(
-            db, self._storage, work, self._run, self._reporter,
-            answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)), on_lost=self._lose,
+        self._keeping = start_keeping(
+            self._ground, room=self._room, on_lost=self._lose,
+            answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)),
         )  # fmt: skip
-        self._ranks = Ranks(
+        self._ranks = self._make_ranks()
+        grace = settings.lease.kill_grace_seconds
+        self._obedience = Obedience(
+            self._loop, self._seen, self._ranks, grace_seconds=grace, withdraw=self._withdraw,
+            checkpoints_asked=checkpoints_asked, follows=work.part > 0,
+        )  # fmt: skip
+        self._usage = UsageWatch(
+            work.devices, None if work.part else lambda values: self._loop.call(lambda: self._ranks.take_usage(values))
+        )  # what rank 0 does not say is not known on the other nodes
+
+    def _make_renewal(self) -> Renewal:
+        db, work, began = self._db, self._work, self._began
+        return Renewal(
+            self._settings.lease, Fence(),
+            lambda: leases.renew(
+                db, lease_id=work.lease_id, fence=work.fence, ran_seconds=round(time.monotonic() - began, 3)
+            ),
+            on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)), on_lost=self._lose,
+        )  # fmt: skip
+
+    def _make_ranks(self) -> Ranks:
+        keeping, steps = self._keeping, StepWatch(self._settings.watch, custom=self._seen.custom)
+        return Ranks(
             self._loop, self._run, self._seen,
-            reporter=self._reporter, checkpoints=self._checkpoints, logs=self._logs, events=self._events,
+            reports=RankReports(keeping.reporter, keeping.events, steps), checkpoints=keeping.checkpoints,
+            logs=RankLogs(self._loop, keeping.logs), on_pause_failed=self._pause_failed,
         )  # fmt: skip
-        self._usage = UsageWatch(work.devices, lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether the machine goes down."""
+        return self._obedience.told_to_end
+
+    @property
+    def checkpoints_asked(self) -> int | None:
+        """How many wishes for a checkpoint the ranks of this attempt, and those before it here, were told."""
+        return self._obedience.checkpoints_asked
 
     def run(self) -> int:
         """The process's exit code."""
         self._run.write_supervisor(processes.own_identity())
-        self._listen_to_signals()
-        self._limit_time()
+        self._obedience.listen_to_signals(self._renewal.nudge)
+        if self._work.max_runtime_seconds is not None:
+            self._obedience.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
         self._renewal.start()
         try:
             self._train()
-            self._ranks.end()
+            self._ranks.end(self._patience)
+            self._tell_what_is_left()
             if self._lost:
                 log.warning("the lease is lost: the ranks are killed, nothing more is written")
                 return EXIT_LOST
             self._conclude()
         finally:
-            # Whatever was raised: as long as a rank lives, renewal and fence watch over it.
-            self._ranks.kill()
+            # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
+            self._ranks.kill(self._patience)
+            self._tell_what_is_left()
             self._close()
         return EXIT_LOST if self._lost else 0
 
+    def _call_the_roll(self) -> None:
+        if not self._ranks.ended:
+            calls = self._roll.call(os.getpid())
+            self._loop.call_after(FIRST_ROLL_SECONDS if calls < FIRST_ROLLS else ROLL_SECONDS, self._call_the_roll)
+
+    def _tell_what_is_left(self) -> None:
+        """Before anything else is written: the node worker has to find it, whatever becomes of us."""
+        if self._ranks.left_behind:
+            self._roll.call(os.getpid())
+            self._roll.leave()
+
+    def _patience(self) -> float:
+        """Seconds until a process that nothing can end is left behind; what is lost may be another's already."""
+        return 0.0 if self._lost else self._settings.watch.stuck_seconds
+
     def _train(self) -> None:
+        if not self._settings.node.keep_runs:
+            # What this very process has left, if it ran the attempt before: it did not stop renewing for that.
+            threading.Thread(target=lambda: remove_earlier(self._run), name="tidy", daemon=True).start()
         threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         self._loop.run_until(lambda: self._prepared is not None or self._is_over())
         if self._prepared is None or self._is_over():
@@ -152,11 +216,15 @@ class Supervisor:
         try:
             self._ranks.launch(self._prepared, metric_names=self._metric_names)
         except OSError as error:
-            self._seen.failure = AttemptFailed("INTERNAL", f"the ranks could not be started: {error}")
+            cause = "DISK_FULL" if disk_full.is_full(error) else "INTERNAL"
+            self._seen.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
             return
+        self._call_the_roll()
         self._usage.start(self._ranks.root_pid)
+        if self._work.part == 0:
+            HangWatch(self._loop, self._ranks, self._hung).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
-        self._usage.stop()
+        self._seen.broken_devices = self._usage.stop(waits=not self._lost)
 
     def _is_over(self) -> bool:
         """Whether there is no reason to start ranks any more."""
@@ -165,9 +233,14 @@ class Supervisor:
     def _prepare(self) -> None:
         """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
         try:
-            prepared = prepare(self._settings, self._db, self._storage, self._work, self._run, self._redaction)
-            for rejected in prepared.start.rejected:
-                self._reporter.add(
+            alone = prepare(
+                self._settings, self._db, self._ground.storage, self._work, self._run, self._ground.redaction
+            )
+            prepared = meet(self._settings, self._db, self._work, alone, is_over=self._is_over)
+            if prepared is None:
+                return
+            for rejected in prepared.start.rejected if self._work.part == 0 else ():
+                self._keeping.reporter.add(
                     Note(
                         kind=EventType.RESUME_FALLBACK,
                         message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
@@ -176,54 +249,61 @@ class Supervisor:
                     )
                 )
             self._prepared = prepared
+        except LeaseLost as error:
+            self._lose(str(error))
         except AttemptFailed as error:
-            self._seen.failure = error
+            self._seen.failure = self._seen.failure or disk_full.named(error)
         except Exception as error:
             log.exception("preparing failed")
-            self._seen.failure = AttemptFailed("INTERNAL", f"preparing failed: {type(error).__name__}: {error}")
+            cause = "DISK_FULL" if disk_full.is_full(error) else "INTERNAL"
+            self._seen.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
         self._loop.wake()
 
     def _obey(self, wishes: Wishes) -> None:
-        if self._checkpoints_asked is None:
-            self._checkpoints_asked = wishes.checkpoint_requests
-        if wishes.requested == "cancel":
-            self._cancel()
-        elif wishes.requested is not None:
-            self._stop(wishes.requested, save=wishes.pause_saves or wishes.requested != "pause")
-        while self._checkpoints_asked < wishes.checkpoint_requests:
-            self._checkpoints_asked += 1
-            self._ranks.ask_for_checkpoint()
+        if wishes.part_ended and not self._seen.broke:  # else it may be the cause itself, and ends anyway
+            gone = AttemptFailed("RANK_KILLED", f"its part on node {wishes.part_ended} has ended")
+            self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
+        self._obedience.obey(wishes)
 
-    def _cancel(self) -> None:
-        if self._seen.stopping != "cancel":
-            self._seen.stopping = "cancel"
-            self._ranks.terminate(self._settings.lease.kill_grace_seconds)
+    def _pause_failed(self, why: str) -> None:
+        self._obedience.pause_failed(why)
 
-    def _stop(self, wish: str, *, save: bool) -> None:
-        if self._seen.stopping is not None:
-            return
-        self._seen.stopping = wish
-        self._ask_to_stop(wish, save=save, seconds=SAVE_SECONDS[wish])
+    def _withdraw(self, why: str, done: Callable[[], None]) -> None:
+        """Take back a pause that the ranks could not save for."""
 
-    def _ask_to_stop(self, wish: str, *, save: bool, seconds: float) -> None:
-        """Give the ranks that long to save and stop; what is not saved by then is done again."""
-        grace = self._settings.lease.kill_grace_seconds
-        if self._ranks.ask_to_stop(wish, save=save):
-            self._loop.call_after(seconds, lambda: self._ranks.terminate(grace))
-        else:
-            self._ranks.terminate(grace)
+        def write() -> None:
+            controls.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
+            self._loop.call(done)
 
-    def _limit_time(self) -> None:
-        if self._work.max_runtime_seconds is not None:
-            left = self._work.max_runtime_seconds - self._work.ran_seconds
-            self._loop.call_after(max(0.0, left), self._end_of_time)
+        self._renewal.before_the_next(write)
 
-    def _end_of_time(self) -> None:
-        if self._seen.stopping is not None:
-            return
-        self._seen.stopping = TIME_LIMIT
-        # To the ranks it is a pause: they save and stop.
-        self._ask_to_stop("pause", save=True, seconds=TIME_LIMIT_SAVE_SECONDS)
+    def _hung(self, hang: Hang) -> None:
+        """Keep what the ranks do now, on a thread of its own, then kill them."""
+        log.warning("%s", hang)
+        self._seen.detect_seconds = round(hang.seconds, 3)
+        ranks, writing, root_pid = dict(self._ranks.pids), set(self._ranks.write_stacks), self._ranks.root_pid
+
+        def keep() -> None:
+            failure = keep_stacks(
+                self._ground, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
+            )
+            self._loop.call(lambda: self._end_for(failure, grace_seconds=0.0))
+
+        threading.Thread(target=keep, name="stacks", daemon=True).start()
+        self._loop.call_after(KEEP_SECONDS, lambda: self._end_for(without_stacks(hang), grace_seconds=0.0))
+
+    def _wait_for_room(self, what: str) -> None:
+        self._keeping.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
+
+    def _fill_up(self, what: str) -> None:
+        """From any thread: nothing of this training can be kept any more, so others shall have its devices."""
+        failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
+        self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
+
+    def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
+        if not self._ranks.ended and self._seen.failure is None:
+            self._seen.failure = failure
+            self._ranks.terminate(grace_seconds)
 
     def _lose(self, reason: str) -> None:
         """From any thread: another attempt may begin soon, so nothing of this one may go on."""
@@ -233,45 +313,54 @@ class Supervisor:
 
     def _conclude(self) -> None:
         try:
-            state = conclude(
+            ending = conclude(
                 Attempt(
-                    settings=self._settings, db=self._db, storage=self._storage, work=self._work, run=self._run,
-                    seen=self._seen, ranks=self._ranks, reporter=self._reporter, checkpoints=self._checkpoints,
-                    logs=self._logs, events=self._events, renewal=self._renewal, loop=self._loop,
-                    lost=lambda: self._lost, began=self._began, redaction=self._redaction,
+                    settings=self._settings, db=self._db, storage=self._ground.storage, work=self._work, run=self._run,
+                    seen=self._seen, ranks=self._ranks, reporter=self._keeping.reporter,
+                    checkpoints=self._keeping.checkpoints, logs=self._keeping.logs, events=self._keeping.events,
+                    renewal=self._renewal, loop=self._loop,
+                    room=self._room, lost=lambda: self._lost, told_to_end=lambda: self.told_to_end, began=self._began,
+                    redaction=self._ground.redaction,
                 )
             )  # fmt: skip
-            log.info("the attempt has ended, the job is %s", state)
+            log.info("the end is written: %s", ending or "the attempt ends on another node")
+            self.following = ending.restart if ending is not None else None
+            self._lost = False  # the next attempt's token may have been read as the loss of ours
         except LeaseLost as error:
             self._lose(str(error))
 
     def _close(self) -> None:
         self._renewal.stop()
-        self._checkpoints.close()
-        self._reporter.close()
-        self._logs.close(0.0)
-        self._events.close(0.0)
+        self._keeping.close()
         self._loop.close()
-        if not self._settings.node.keep_runs:
+        # By the directory of a process that was left behind the node worker knows what to wait for.
+        if self._ranks.left_behind:
+            return
+        if self._settings.node.keep_runs:
+            self._roll.dismiss()
+        elif self.following is None:
             self._run.remove()
 
-    def _listen_to_signals(self) -> None:
-        grace = self._settings.lease.kill_grace_seconds
 
-        def give_back() -> None:
-            # The machine goes down: no time to save, the job goes on elsewhere from its last checkpoint.
-            if self._seen.stopping is None:
-                self._seen.stopping = "requeue"
-            self._ranks.terminate(grace)
+def _supervisor(
+    settings: Settings, db: Database, work: Work, began: float, redaction: Redaction, checkpoints_asked: int | None
+) -> Supervisor | None:
+    """None when there is no room for the attempt's directory; its outcome is written then."""
+    try:
+        return Supervisor(
+            settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
+            checkpoints_asked=checkpoints_asked,
+        )  # fmt: skip
+    except OSError as error:
+        if not disk_full.is_full(error):
+            raise
+        give_up(settings, db, work, AttemptFailed("DISK_FULL", f"the run directory could not be made: {error}"))
+        return None
 
-        # A handler may interrupt anything, therefore both only leave a note for the loop.
-        signal.signal(signal.SIGUSR1, lambda _number, _frame: self._loop.call(self._renewal.nudge))
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._loop.call(give_back))
 
-
-def _register(db: Database, job_id: str, attempt: int) -> Work:
+def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
     """Make this process known as the attempt's supervisor, and get its work order."""
-    work = attempts.load_work(db, job_id, attempt)
+    work = attempts.load_work(db, job_id, attempt, node=node)
     identity = processes.own_identity()
     leases.register_supervisor(
         db, work.lease_id, pid=identity.pid, started=identity.start_ticks, boot_id=identity.place
@@ -301,6 +390,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="workers.supervisor", description=__doc__)
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", required=True, type=int)
+    parser.add_argument(
+        "--checkpoints-asked", type=int, help="wishes for a checkpoint that earlier attempts were told, in this process"
+    )
     return parser.parse_args()
 
 

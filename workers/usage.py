@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.resources import Device
+from workers.device_health import Health, broken_between, health_of
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ CPU_PERCENT, MEMORY_MB = "cpu_percent", "memory_mb"
 GPU_UTILIZATION, GPU_MEMORY_MB = "gpu_utilization", "gpu_memory_mb"
 # Once a second would show nothing more to a person, and this is read from /proc file by file.
 SAMPLE_SECONDS = 2.0
+LAST_LOOK_SECONDS = 2.0  # for a driver that may never answer
 
 MEBIBYTE = 1 << 20
 PROC = Path("/proc")
@@ -46,7 +48,7 @@ class UsageMeter:
     """Samples one attempt. The GPUs are those of ``devices`` that are neither CPU slots nor simulated."""
 
     def __init__(self, devices: Sequence[Device], *, load_nvml: Callable[[], Any] | None = None) -> None:
-        self._gpus = Gpus([d.index for d in devices if d.type != "cpu" and not d.simulated], load_nvml or _pynvml)
+        self._gpus = Gpus([d for d in devices if not d.is_cpu and not d.simulated], load_nvml or _pynvml)
         self._before: tuple[float, float] | None = None  # when, and processor seconds by then
 
     def sample(self, root_pid: int) -> dict[str, float]:
@@ -62,6 +64,10 @@ class UsageMeter:
         self._before = now, used.cpu_seconds
         return values | self._gpus.sample()
 
+    def broken(self) -> str:
+        """What broke of the GPUs since this was made, in words; "" when nothing did."""
+        return self._gpus.broken()
+
     def close(self) -> None:
         self._gpus.close()
 
@@ -69,15 +75,19 @@ class UsageMeter:
 class Gpus:
     """The attempt's GPUs by NVML; says nothing where there are none, or no driver, or no library for it."""
 
-    def __init__(self, indices: Sequence[int], load_nvml: Callable[[], Any]) -> None:
+    def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], Any]) -> None:
         self._nvml: Any = None
         self._handles: list[Any] = []
-        if not indices:
+        self._indices = [device.index for device in devices]
+        self._before: list[Health] = []
+        if not devices:
             return
         try:
             self._nvml = load_nvml()
             self._nvml.nvmlInit()
-            self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
+            handles = [_handle(self._nvml, device) for device in devices]
+            self._before = [health_of(self._nvml, handle) for handle in handles]
+            self._handles = handles
         except Exception:  # NVMLError is known only when the library is there
             log.warning("the use of the GPUs can't be observed", exc_info=True)
 
@@ -94,11 +104,21 @@ class Gpus:
             values[GPU_MEMORY_MB] = round(sum(used) / MEBIBYTE, 1)
         return values
 
+    def broken(self) -> str:
+        """As of ``UsageMeter``."""
+        now = [health_of(self._nvml, handle) for handle in self._handles]
+        found = zip(self._indices, self._before, now, strict=True) if self._handles else ()
+        return "; ".join(filter(None, (broken_between(*each) for each in found)))
+
     def close(self) -> None:
         if self._handles:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
             self._handles = []
+
+
+def _handle(nvml: Any, device: Device) -> Any:
+    return nvml.nvmlDeviceGetHandleByUUID(device.uuid) if device.uuid else nvml.nvmlDeviceGetHandleByIndex(device.index)
 
 
 def _pynvml() -> Any:
@@ -138,29 +158,40 @@ def _tree(root_pid: int) -> Iterator[int]:
 class UsageWatch:
     """Samples on a thread of its own, because a GPU that fell off its bus may keep NVML, and thus its caller, for long.
 
-    ``on_sample`` is called on that thread.
+    ``on_sample`` is called on that thread; None: nobody wants samples, but to know what broke.
     """
 
-    def __init__(self, devices: Sequence[Device], on_sample: Callable[[dict[str, float]], None]) -> None:
+    def __init__(self, devices: Sequence[Device], on_sample: Callable[[dict[str, float]], None] | None) -> None:
         self._devices = devices
         self._on_sample = on_sample
-        self._stopped = threading.Event()
+        self._stopped, self._ended = threading.Event(), threading.Event()
+        self._broken = ""
 
     def start(self, root_pid: int) -> None:
         """Watch that process and all below it until stopped."""
         threading.Thread(target=self._watch, args=(root_pid,), name="usage", daemon=True).start()
 
-    def stop(self) -> None:
-        """Take no more samples; does not wait for one that hangs."""
+    def stop(self, *, waits: bool = True) -> str:
+        """Take no more samples; what broke of the GPUs meanwhile. Of GPUs that don't answer soon nothing is known."""
         self._stopped.set()
+        if waits and any(not device.is_cpu and not device.simulated for device in self._devices):
+            self._ended.wait(LAST_LOOK_SECONDS)
+        return self._broken
 
     def _watch(self, root_pid: int) -> None:
         meter = UsageMeter(self._devices)
         try:
-            meter.sample(root_pid)  # from here on processor time is counted
-            while not self._stopped.wait(SAMPLE_SECONDS):
-                self._on_sample(meter.sample(root_pid))
+            if self._on_sample is not None:
+                self._sample(meter, root_pid, self._on_sample)
+            self._stopped.wait()
+            self._broken = meter.broken()
         except Exception:
             log.exception("the use of processor and memory is not observed any more")
         finally:
+            self._ended.set()
             meter.close()
+
+    def _sample(self, meter: UsageMeter, root_pid: int, on_sample: Callable[[dict[str, float]], None]) -> None:
+        meter.sample(root_pid)  # from here on processor time is counted
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            on_sample(meter.sample(root_pid))

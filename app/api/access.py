@@ -10,13 +10,19 @@ from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.api.pagination import page_data, page_request
 from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
-from app.schemas.projects import ChangeProjectSchema, CreateProjectSchema, ProjectQuerySchema, ProjectSchema
+from app.schemas.projects import (
+    ChangeProjectSchema,
+    CreateProjectSchema,
+    ProjectQuerySchema,
+    ProjectSchema,
+    UsageSchema,
+)
 from app.security.permissions import Permission, Role
-from app.services import keys, projects
+from app.services import keys, project_quotas, projects
 from app.services.keys import WantedKey
 
 blueprint = Blueprint("access", __name__)
-_KEY, _NEW_KEY, _PROJECT = KeySchema(), NewKeySchema(), ProjectSchema()
+_KEY, _NEW_KEY, _PROJECT, _USAGE = KeySchema(), NewKeySchema(), ProjectSchema(), UsageSchema()
 
 
 @blueprint.get("/keys")
@@ -77,7 +83,8 @@ def list_projects(query: dict[str, Any]) -> dict[str, Any]:
 @operation("Read a project", permission=Permission.VIEW, answer=ProjectSchema)
 def get_project(name: str) -> Any:
     with plane().db.read() as session:
-        return _PROJECT.dump(projects.visible(session, caller(), name))
+        project = projects.visible(session, caller(), name)
+        return {**_PROJECT.dump(project), "usage": _USAGE.dump(project_quotas.usage(session, name))}
 
 
 @blueprint.post("/projects")
@@ -89,7 +96,7 @@ def create_project(body: dict[str, Any]) -> Reply:
     answering = Answering(
         lambda _, project: Reply(_PROJECT.dump(project), 201, location=f"{base}/projects/{project.name}")
     )
-    projects.create(plane().db, caller(), body["name"], description=body["description"], remember=answering)
+    projects.create(plane().db, caller(), **body, remember=answering)
     return answering.reply
 
 

@@ -4,8 +4,11 @@ from flask import Flask, current_app, g, request
 
 from app.api import denied
 from app.api.context import backend, plane
+from app.api.idempotency import HEADER
 from app.api.operation import operation_of
 from app.domain.errors import CredentialsInvalid, CredentialsMissing, LimitExceeded
+from app.domain.hosts import holder_of
+from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.services import keys, projects
 
@@ -23,7 +26,9 @@ def authenticate() -> None:
     operation = operation_of(current_app.view_functions[request.url_rule.endpoint])
     if operation.permission is None:
         return
-    g.caller = _known()
+    # An earlier answer to the same request is given before its transaction begins.
+    asks_again = operation.rechecks_key and HEADER not in request.headers
+    g.caller = _known(backend().known_keys if asks_again else None)
     limit = "this key makes more requests than it may; wait as long as retry_after says"
     backend().limits.requests_of_key.check(g.caller.key_id, message=limit)
     if PROJECT_HEADER in request.headers:
@@ -41,14 +46,15 @@ def bearer_key() -> str:
     return key.strip()
 
 
-def _known() -> Caller:
+def _known(known_keys: KnownKeys | None) -> Caller:
     try:
-        return keys.authenticate(plane().db, bearer_key())
+        return keys.authenticate(plane().db, bearer_key(), known_keys)
     except CredentialsInvalid as error:
         # A good key from the same address goes on: many callers may share one.
         limit = "too many requests with wrong keys come from this address; wait as long as retry_after says"
         try:
-            backend().limits.wrong_keys_of_address.check(f"address:{request.remote_addr}", message=limit)
+            holder = holder_of(request.remote_addr or "")
+            backend().limits.wrong_keys_of_address.check(f"address:{holder}", message=limit)
         except LimitExceeded:
             denied.note(error)  # counted like the others, though it is answered differently
             raise

@@ -11,7 +11,15 @@ from app.api.operation import operation
 from app.api.pagination import page_data, page_request
 from app.models.base import utc_now
 from app.schemas.cluster import ClusterSchema
-from app.schemas.nodes import DrainedNodeSchema, DrainSchema, NoBodySchema, NodeQuerySchema, NodeSchema
+from app.schemas.nodes import (
+    ChangeNodeSchema,
+    DrainedNodeSchema,
+    DrainSchema,
+    NoBodySchema,
+    NodeFitSchema,
+    NodeQuerySchema,
+    NodeSchema,
+)
 from app.schemas.queues import (
     ChangeQueueSchema,
     CreateQueueSchema,
@@ -21,12 +29,12 @@ from app.schemas.queues import (
     QueuesSchema,
 )
 from app.security.permissions import Permission
-from app.services import cluster, node_lists, node_verbs, queues
+from app.services import cluster, node_fits, node_labels, node_lists, node_verbs, queues, scheduling
 from app.services.readiness import failing_parts
 
 blueprint = Blueprint("cluster", __name__)
 _QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), EntrySchema()
-_NODE, _DRAINED, _CLUSTER = NodeSchema(), DrainedNodeSchema(), ClusterSchema()
+_NODE, _DRAINED, _FIT, _CLUSTER = NodeSchema(), DrainedNodeSchema(), NodeFitSchema(), ClusterSchema()
 
 
 @blueprint.get("/queues")
@@ -84,6 +92,20 @@ def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
 def get_node(name: str) -> Any:
     with plane().db.read() as session:
         return _NODE.dump(node_lists.find(session, name))
+
+
+@blueprint.patch("/nodes/<name>")
+@operation("Label a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
+def change_node(name: str, body: dict[str, Any]) -> Any:
+    return _NODE.dump(node_labels.replace(plane().db, caller(), name, body["labels"]))
+
+
+@blueprint.get("/nodes/<name>/why/<job_id>")
+@operation("Why a job starts on a node, or does not", permission=Permission.VIEW, answer=NodeFitSchema)
+def why_here(name: str, job_id: str) -> Any:
+    weights = scheduling.weights_of(backend().settings)
+    with plane().db.read() as session:
+        return _FIT.dump(node_fits.why(session, caller(), name, job_id, weights))
 
 
 @blueprint.post("/nodes/<name>/drain")

@@ -6,6 +6,7 @@ from typing import cast
 from flask import current_app, g, request
 
 from app.api.stream_slots import StreamPace, StreamSlots
+from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
 from app.services.control_plane import ControlPlane
@@ -22,6 +23,7 @@ class Backend:
     settings: Settings
     streams: StreamSlots
     limits: RateLimits
+    known_keys: KnownKeys = field(default_factory=KnownKeys)
     denials: Floodgate = field(default_factory=Floodgate)
     pace: StreamPace = field(default_factory=StreamPace)
 

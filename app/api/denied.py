@@ -4,6 +4,7 @@ from flask import g, request
 
 from app.api.context import backend
 from app.domain.errors import CredentialsInvalid, Forbidden, NotYours, TrainyardError, Unauthenticated
+from app.domain.hosts import holder_of
 from app.security.permissions import Caller
 from app.services import denials
 from app.services.denials import Denial
@@ -25,5 +26,5 @@ def note(error: TrainyardError) -> None:
         data={"code": error.code, "foreign": True} if isinstance(error, NotYours) else {"code": error.code},
     )  # fmt: skip
     here = backend()
-    source = actor if actor != ANONYMOUS else request.remote_addr or ANONYMOUS
+    source = actor if actor != ANONYMOUS else holder_of(request.remote_addr or ANONYMOUS)
     denials.note(here.plane.db, here.denials, source, denial)

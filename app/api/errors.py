@@ -11,6 +11,7 @@ from werkzeug.exceptions import HTTPException
 from app.api import denied
 from app.api.envelope import Problem, error_response, problem_body
 from app.domain import errors as domain
+from app.extensions import is_read_only
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ def respond(error: Exception) -> Response:
 
 def problem_of(error: Exception) -> Problem:
     """What to tell about an error that is not Werkzeug's."""
-    if isinstance(error, DATABASE_AWAY) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+    passes = isinstance(error, DBAPIError) and (error.connection_invalidated or is_read_only(error))
+    if isinstance(error, DATABASE_AWAY) or passes:
         logger.warning("the database does not answer: %s", error)
         return _away("the database does not answer; try again")
     if isinstance(error, IntegrityError):

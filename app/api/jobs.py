@@ -1,4 +1,4 @@
-"""Submitting, reading, listing, changing, cancelling and deleting jobs."""
+"""Submitting, reading, listing, changing and deleting jobs."""
 
 from typing import Any
 
@@ -11,22 +11,19 @@ from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.api.pagination import page_data, page_request
-from app.models import Job
 from app.schemas.jobs import (
-    CancelSchema,
     ChangeJobSchema,
     DeleteQuerySchema,
     DryRunSchema,
     JobQuerySchema,
     JobSchema,
-    SaveNowSchema,
     SubmitJobSchema,
     SubmitQuerySchema,
     SubmittedSchema,
 )
 from app.security.permissions import Permission
 from app.services import dry_runs, job_changes, job_deletion, job_lists, jobs
-from app.services.job_details import details
+from app.services.job_details import JobDetails, details
 from app.services.jobs import Submitted
 
 blueprint = Blueprint("jobs", __name__)
@@ -36,7 +33,7 @@ _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
 @blueprint.post("/jobs")
 @operation(
     "Submit a job", permission=Permission.MANAGE, query=SubmitQuerySchema, body=SubmitJobSchema,
-    answer=SubmittedSchema, status=201, also={200: DryRunSchema}, headers=FORWARDED,
+    answer=SubmittedSchema, status=201, also={200: DryRunSchema}, headers=FORWARDED, rechecks_key=True,
 )  # fmt: skip
 def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
@@ -63,16 +60,6 @@ def get_job(job_id: str) -> Any:
         return _JOB.dump(details(session, jobs.find(session, caller(), job_id)))
 
 
-@blueprint.post("/jobs/<job_id>/cancel")
-@operation(
-    "Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema
-)  # fmt: skip
-def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(_shown)
-    jobs.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
-    return answering.reply
-
-
 @blueprint.patch("/jobs/<job_id>")
 @operation("Change a job that has not ended", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
 def change_job(job_id: str, body: dict[str, Any]) -> Reply:
@@ -88,20 +75,8 @@ def delete_job(job_id: str, query: dict[str, Any]) -> Reply:
     return Reply(None, 204)
 
 
-@blueprint.post("/jobs/<job_id>/checkpoint")
-@operation(
-    "Save a checkpoint now, without stopping", permission=Permission.MANAGE, body=SaveNowSchema, body_optional=True,
-    answer=JobSchema, status=202,
-)  # fmt: skip
-def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
-    del body  # it has no fields
-    answering = Answering(lambda session, job: Reply(_JOB.dump(details(session, job)), 202))
-    jobs.save_now(plane(), caller(), job_id, remember=answering)
-    return answering.reply
-
-
-def _shown(session: Session, job: Job) -> Reply:
-    return Reply(_JOB.dump(details(session, job)))
+def _shown(_session: Session, job: JobDetails) -> Reply:
+    return Reply(_JOB.dump(job))
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:

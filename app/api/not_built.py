@@ -13,9 +13,6 @@ blueprint = Blueprint("not_built", __name__)
 
 # Method, path, and who may ask.
 NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
-    ("POST", "/jobs/<job_id>/pause", Permission.MANAGE),
-    ("POST", "/jobs/<job_id>/resume", Permission.MANAGE),
-    ("POST", "/jobs/<job_id>/retry", Permission.MANAGE),
     ("GET", "/projects/<name>/<path:path>", Permission.VIEW),
     ("POST", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
     ("PUT", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),

@@ -28,6 +28,7 @@ View = Callable[..., Any]
 class Operation:
     """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
     of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
+    ``rechecks_key``: its transaction asks whether the key still is good, so authentication may remember that it was.
     """
 
     summary: str
@@ -41,6 +42,7 @@ class Operation:
     media: Literal["json", "events", "json or events", "bytes", "html", "text", "document"] = "json"
     headers: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[int, type[Schema]] = field(default_factory=dict)
+    rechecks_key: bool = False
 
 
 def operation(

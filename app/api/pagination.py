@@ -61,7 +61,7 @@ def _signature(payload: bytes, order: str) -> bytes:
     filters = sorted((k, v) for k, v in request.args.items(multi=True) if k not in _NOT_OF_THE_LIST | {"order_by"})
     # The last part of the endpoint is the resource, whichever base path it was asked under.
     resource = [(request.endpoint or "").rpartition(".")[2], request.view_args, caller().project, order, filters]
-    key = hashlib.sha256(b"page-token:" + backend().settings.security.secret_key.encode()).digest()
+    key = hashlib.sha256(b"page-token-2:" + backend().settings.security.secret_key.encode()).digest()
     return hmac.digest(key, json.dumps(resource).encode() + payload, "sha256")[:_SIGNATURE_BYTES]
 
 

@@ -6,7 +6,7 @@ from flask import Blueprint
 
 from app.api.operation import operation
 from app.domain.errors import ERROR_TYPES
-from app.domain.retry import TRANSIENT
+from app.domain.retry import RULES, describe
 from app.domain.training_types import training_types
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
 from app.schemas.training_config import TRAINING_TYPES
@@ -25,5 +25,11 @@ def list_training_types() -> Any:
 @blueprint.get("/error-types")
 @operation("List why jobs fail", permission=Permission.VIEW, answer=ErrorTypesSchema)
 def list_error_types() -> Any:
-    types = [{"name": name, "meaning": ERROR_TYPES[name], "retried": name in TRANSIENT} for name in ERROR_TYPES]
+    types = [
+        {
+            "name": name, "meaning": kind.meaning, "what_to_do": kind.what_to_do, "retried": name in RULES,
+            "recovery": describe(name).replace("`", ""),
+        }
+        for name, kind in ERROR_TYPES.items()
+    ]  # fmt: skip
     return _ERROR_TYPES.dump({"error_types": types})

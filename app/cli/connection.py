@@ -14,10 +14,13 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @contextmanager
-def server() -> Iterator[Client]:
-    """The server of TRAINYARD_URL and TRAINYARD_API_KEY, or the one that `trainyard up` runs on the data directory."""
+def server(project: str = "") -> Iterator[Client]:
+    """The server of TRAINYARD_URL and TRAINYARD_API_KEY, or the one that `trainyard up` runs on the data directory.
+
+    ``project``: the one that a key which sees several acts in.
+    """
     try:
-        yield connect()
+        yield connect(project)
     except ClientError as error:
         _tell_programs(error)
         raise click.ClickException(str(error)) from error
@@ -35,7 +38,7 @@ def _tell_programs(error: ClientError) -> None:
     context.exit(1)
 
 
-def connect() -> Client:
+def connect(project: str = "") -> Client:
     url, key = client_environment()
     if not (url and key):
         try:
@@ -48,6 +51,6 @@ def connect() -> Client:
         url = url or written_url or DEFAULT_URL
         key = key or written_key
     try:
-        return Client(url, key)
+        return Client(url, key, project=project)
     except ValueError as error:
         raise click.ClickException(f"TRAINYARD_URL: {error}") from error

@@ -105,6 +105,7 @@ def _train(client: Client, assets: Assets, steps: int | None) -> Job:
     document = json.loads(
         text.replace("@ASSETS@", str(assets.directory)).replace("@EXAMPLES@", str(CHECKOUT / "examples"))
     )
+    document["resource_config"]["gpu_count"] = _devices(client, at_most=document["resource_config"]["gpu_count"])
     if steps is not None:
         document["training_config"]["hyperparameters"]["max_steps"] = str(steps)
     submitted = client.submit(document)
@@ -122,6 +123,13 @@ def _train(client: Client, assets: Assets, steps: int | None) -> Job:
         click.echo(f"{job.job_id} {job.status} {job.error_type}: {job.error_message}\n{lines}", err=True)
         sys.exit(EXIT_NOT_COMPLETED)
     return job
+
+
+def _devices(client: Client, *, at_most: int) -> int:
+    """What the largest node has: many a machine has a single GPU."""
+    gpus = [[device for device in node["devices"] if device["type"] != "cpu"] for node in client.nodes.list()]
+    # The job's device_type is auto: CPU slots where no node has a GPU, and of those every machine has enough.
+    return min(at_most, max(map(len, gpus), default=0) or at_most)
 
 
 def _show_curve(client: Client, job: Job) -> None:

@@ -68,7 +68,8 @@ def _client(process: "subprocess.Popen[bytes]", data_dir: Path, log_path: Path) 
 
 def run_module(name: str, *arguments: str) -> str:
     """What a script of the examples prints; its errors go to the terminal as they are."""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **quiet}
     command = [sys.executable, "-m", name, *arguments]
     done = subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

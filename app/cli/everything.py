@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,10 @@ from app.cli.process_group import ChildSpec, ProcessGroup
 from app.cli.readiness import Readiness, reachable, seconds_since_start
 from app.services.data_dir import replace_secret, url_file, write_roots
 from config.privacy import hide_from_same_user
-from config.settings import Settings
+from config.settings import NodeSettings, Settings
 
 if TYPE_CHECKING:
-    from app.cli.node_drain import NodeDrain
+    from app.cli.node_drain import NodesDrain
 
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
@@ -42,15 +43,18 @@ class NotPrepared(Exception):
 
 
 class Everything:
-    """Owns the children; ``run`` returns when they are gone again."""
+    """Owns the children; ``run`` returns when they are gone again. ``nodes`` are the node workers among them."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, *, with_flower: bool) -> None:
+    def __init__(
+        self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool
+    ) -> None:
         self._listener = listener
         host, port = listener.getsockname()[:2]
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
+        self._nodes = nodes
         self._with_flower = with_flower
         self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
-        self._readiness = Readiness(host, port, node=settings.node.name, key_file=settings.admin_key_file)
+        self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
 
     def run(self) -> None:
         """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
@@ -64,7 +68,7 @@ class Everything:
             self._supervise()
             self._drain(drain)
             self._stop()
-            drain.undo()
+            drain.undo(stopped=True)
             _say("Stopped.")
         finally:
             self._stop()
@@ -72,6 +76,10 @@ class Everything:
     @property
     def _dir(self) -> Path:
         return self._settings.data.dir
+
+    @property
+    def _node_names(self) -> list[str]:
+        return [node.name for node in self._nodes]
 
     def _write_down(self) -> None:
         """Processes that are started alone find here what only our environment says."""
@@ -114,8 +122,12 @@ class Everything:
         return False
 
     def _start_others(self) -> None:
-        # The node first and the coordinator last: that one makes `/health/ready` say 200.
-        self._group.start(self._spec(f"node-{self._settings.node.name}", worker_command(NODE)))
+        # The nodes first and the coordinator last: that one makes `/health/ready` say 200.
+        for node in self._nodes:
+            settings = replace(self._settings, node=node)
+            environment = child_environment(os.environ, settings)
+            spec = self._spec(f"node-{node.name}", worker_command(NODE))
+            self._group.start(replace(spec, environment=environment))
         fd = self._listener.fileno()
         api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
         self._group.start(replace(api, pass_fds=(fd,)))
@@ -132,11 +144,11 @@ class Everything:
             directory=self._dir / "run",
         )
 
-    def _prepare_database(self) -> "NodeDrain":
+    def _prepare_database(self) -> "NodesDrain":
         # Imported while the children start: they take as long, and wait for the schema when they are faster.
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
-        from app.cli.node_drain import NodeDrain  # noqa: PLC0415
+        from app.cli.node_drain import NodesDrain  # noqa: PLC0415
         from app.domain.errors import TrainyardError  # noqa: PLC0415
         from app.services import bootstrap  # noqa: PLC0415
         from app.services.opening import open_database  # noqa: PLC0415
@@ -144,7 +156,7 @@ class Everything:
         try:
             bootstrap.prepare(self._settings)
             db = open_database(self._settings.database)
-            drain = NodeDrain(db, self._settings.node.name, self._dir / "run")
+            drain = NodesDrain(db, self._node_names, self._dir / "run")
             drain.undo()
         except (SQLAlchemyError, TrainyardError) as error:
             raise NotPrepared(str(error)) from error
@@ -168,7 +180,7 @@ class Everything:
                     f"Ready after {seconds_since_start():.1f} s. Ctrl-C stops everything; running jobs are saved first."
                 )
 
-    def _drain(self, drain: "NodeDrain") -> None:
+    def _drain(self, drain: "NodesDrain") -> None:
         """Running jobs save and go back to the queue; a second Ctrl-C does not wait for them."""
         jobs = drain.begin()
         if jobs:

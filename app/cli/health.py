@@ -30,7 +30,7 @@ def health(coordinator: bool, node_name: str | None, as_json: bool) -> None:  # 
     if coordinator == (node_name is not None):
         raise click.UsageError("name one: --coordinator, or --node NAME")
     if node_name is not None:
-        what, patience = f"node {node_name}", max(PATIENCE_SECONDS, 3 * cli_settings().node.heartbeat_seconds)
+        what, patience = f"node {node_name}", max(PATIENCE_SECONDS, 3 * _interval(node_name))
     else:
         what, patience = f"coordinator of {socket.gethostname()}", PATIENCE_SECONDS
     if not _advances(lambda session: _counters(session, node_name), patience):
@@ -39,6 +39,11 @@ def health(coordinator: bool, node_name: str | None, as_json: bool) -> None:  # 
         print_json({"alive": True, "process": what})
     else:
         click.echo(f"{what} is alive")
+
+
+def _interval(node_name: str) -> float:
+    with admin_database() as db, db.read() as session:
+        return signs_of_life.interval_of_node(session, node_name) or cli_settings().node.heartbeat_seconds
 
 
 def _counters(session: Session, node_name: str | None) -> Counters:

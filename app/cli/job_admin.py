@@ -46,7 +46,7 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
     try:
         wanted = ChangeJobSchema().load(wanted)
     except ValidationError as error:
-        raise click.UsageError(f"labels: {_first(error.messages)}") from error
+        raise click.UsageError(f"labels: {first_message(error.messages)}") from error
     with admin_plane() as plane:
         try:
             job = job_changes.change(plane, ADMINISTRATOR, job_id, wanted)
@@ -107,7 +107,7 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _first(messages: Any) -> str:
+def first_message(messages: Any) -> str:
     """The first problem that a schema tells of, however deep."""
     while not isinstance(messages, str):
         messages = next(iter(messages.values() if isinstance(messages, dict) else messages))

@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from app.cli.administrator import ADMINISTRATOR, newest, picked
-from app.cli.control import admin_plane
 from app.cli.database import admin_database
 from app.cli.job_admin import change, checkpoint, delete, export, pair
-from app.cli.names import checked_text
+from app.cli.job_controls import cancel, pause, resume, retry
+from app.cli.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.job_state import JobState
 from app.extensions import Database
@@ -20,7 +20,6 @@ from app.services.job_details import details as details_of
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
-LONGEST_REASON = 1000
 HISTORY_LENGTH_JSON = 500
 
 
@@ -36,8 +35,9 @@ def jobs() -> None:
 @click.option("--name", help="Only with names that begin so.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="Only their ids, as many as --limit says.")
 @json_option
-def list_jobs(limit: int, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+def list_jobs(limit: int, quiet: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """The newest jobs first."""
     filters = _filters(**given)
     with admin_database() as db, db.read() as session:
@@ -45,6 +45,9 @@ def list_jobs(limit: int, as_json: bool, **given: Any) -> None:  # noqa: FBT001
         items = [JobSchema().dump(item) for item in page.items]
     if as_json:
         print_json({"jobs": items, "total_count": page.total_count})
+        return
+    if quiet:
+        click.echo("".join(f"{item['job_id']}\n" for item in items), nl=False)
         return
     shown = [
         {
@@ -81,22 +84,7 @@ def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     print_table(("at", "event", "status", "by", "message"), rows, empty="no events")
 
 
-@jobs.command()
-@click.argument("job_id")
-@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Kept in the job's history.")
-@json_option
-def cancel(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
-    """End a job, wherever it is."""
-    with admin_plane() as plane:
-        services.cancel(plane, ADMINISTRATOR, job_id, reason=reason)
-        shown, _, _ = _read(plane.db, job_id, 1)
-    if as_json:
-        print_json(shown)
-    else:
-        click.echo(f"{job_id} {shown['status']}" + (f" ({shown['requested']} requested)" if shown["requested"] else ""))
-
-
-for command in (change, checkpoint, delete, export):
+for command in (cancel, pause, resume, retry, preempt, change, checkpoint, delete, export):
     jobs.add_command(command)
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "jobs": ("app.cli.jobs:jobs", "Jobs, from the database."),
     "nodes": ("app.cli.nodes:nodes", "Nodes, from the database."),
     "queues": ("app.cli.queues:queues", "Queues, from the database."),
+    "schedule": ("app.cli.schedule:schedule", "Whose turn it is, why jobs wait, and what another policy would do."),
     "keys": ("app.cli.keys:keys", "API keys, in the database."),
     "projects": ("app.cli.projects:projects", "Projects, in the database."),
     "audit": ("app.cli.audit:audit", "Who did what, from the database."),
@@ -39,7 +40,7 @@ def main() -> None:
     """Trainyard: one JSON document in, a trained model out.
 
     Client commands talk to the server at TRAINYARD_URL with TRAINYARD_API_KEY, or to the one that `trainyard up`
-    runs on the data directory. The groups jobs, nodes, queues, keys, projects, audit, webhooks and db are for
+    runs on the data directory. The groups jobs, nodes, queues, schedule, keys, projects, audit, webhooks and db are for
     administrators: they work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
     """
 

@@ -23,6 +23,7 @@ STATUS_STYLES = {
     "lost": "red",
     "draining": "yellow",
     "drained": "yellow",
+    "quarantined": "red",
 }
 
 

@@ -6,6 +6,7 @@ from app.cli.administrator import ADMINISTRATOR, newest, picked
 from app.cli.database import admin_database
 from app.cli.names import checked_name, checked_text
 from app.cli.output import json_option, print_fields, print_json, print_table
+from app.cli.project_quotas import quota
 from app.schemas.projects import ProjectSchema
 from app.services import projects as services
 
@@ -16,6 +17,9 @@ LONGEST = 255  # characters of a description
 @click.group()
 def projects() -> None:
     """Projects, in the database."""
+
+
+projects.add_command(quota)
 
 
 @projects.command("list")

@@ -33,8 +33,8 @@ def list_queues(as_json: bool) -> None:  # noqa: FBT001
         print_json(answer)
         return
     rows = [{**each, "status": _status(each)} for each in answer["queues"]]
-    names = ("name", "status", "waiting", "max_waiting_jobs", "running", "max_running_jobs")
-    heads = ("name", "status", "waiting", "of at most", "running", "of at most")
+    names = ("name", "status", "waiting", "max_waiting_jobs", "running", "max_running_jobs", "weight")
+    heads = ("name", "status", "waiting", "of at most", "running", "of at most", "weight")
     print_table(heads, picked(rows, names), empty="no queues")
 
 
@@ -107,6 +107,18 @@ def limit(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
     _change(name, changes, as_json=as_json)
 
 
+@queues.command()
+@click.argument("name")
+@click.argument("value", type=click.FloatRange(0.01, 1000), required=False)
+@click.option("--none", "is_none", is_flag=True, help="Share the line of all queues without a weight.")
+@json_option
+def weight(name: str, value: float | None, is_none: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Give the queue NAME its share of what each project may use."""
+    if (value is None) is not is_none:
+        raise click.UsageError("name a weight from 0.01 to 1000, or --none")
+    _change(name, {"weight": value}, as_json=as_json)
+
+
 def _change(name: str, changes: dict[str, Any], *, as_json: bool) -> None:
     with admin_database() as db:
         queue = QueueSchema().dump(services.change(db, ADMINISTRATOR, name, changes))
@@ -114,6 +126,7 @@ def _change(name: str, changes: dict[str, Any], *, as_json: bool) -> None:
         print_json(queue)
         return
     limits = [f"{word} at most {queue[key]}" for key, word in _LIMITS.items() if queue[key] is not None]
+    limits += [f"weight {queue['weight']:g}"] if queue["weight"] is not None else []
     click.echo(", ".join([f"{name} {_status(queue)}", *limits]))
 
 

@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ASK_SECONDS = 0.5
@@ -12,12 +12,12 @@ COMPLAIN_SECONDS = 10.0
 
 
 class Readiness:
-    """Of the API that listens at host and port, and of the one node that is started with it."""
+    """Of the API that listens at host and port, and of the nodes that are started with it."""
 
-    def __init__(self, host: str, port: int, *, node: str, key_file: Path) -> None:
+    def __init__(self, host: str, port: int, *, nodes: Sequence[str], key_file: Path) -> None:
         self._host = reachable(host).strip("[]")
         self._port = port
-        self._node = node
+        self._missing = list(nodes)
         self._key_file = key_file
         self._complain_at = time.monotonic() + COMPLAIN_SECONDS
 
@@ -26,11 +26,13 @@ class Readiness:
         return f"http://{reachable(self._host)}:{self._port}"
 
     def look(self, say: Callable[[str], None]) -> bool:
-        """Whether `/health/ready` answers 200 and the node is known; from time to time says what is missing."""
+        """Whether `/health/ready` answers 200 and the nodes are known; from time to time says what is missing."""
         status, said = self._ask("/health/ready")
-        if status == 200:
+        while status == 200 and self._missing:
             # Before it has registered, the first job would not be told that it can never fit.
-            status, said = self._ask(f"/v1/nodes/{self._node}", key=self._key_file.read_text().strip())
+            status, said = self._ask(f"/v1/nodes/{self._missing[0]}", key=self._key_file.read_text().strip())
+            if status == 200:
+                self._missing.pop(0)
         if status != 200 and time.monotonic() > self._complain_at:
             say(f"Not ready yet: {said}")
             self._complain_at = time.monotonic() + COMPLAIN_SECONDS

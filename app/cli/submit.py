@@ -10,19 +10,29 @@ import click
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.watch import watch_to_end
+from app.domain.names import NAME, NAME_RULE
 from config.settings import client_tokens
 from trainyard.records import DryRun
+
+
+def _project(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not NAME.fullmatch(value):
+        raise click.BadParameter(f"{value!r:.150} is no name of a project: {NAME_RULE}")
+    return value
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Check everything, show the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
+@click.option(
+    "--project", default="", callback=_project, help="Whose job it becomes, for a key that sees several projects."
+)
 @json_option
-def submit(file: Path, dry_run: bool, watches: bool, as_json: bool) -> None:  # noqa: FBT001
+def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool) -> None:  # noqa: FBT001
     """Hand in the job that FILE describes, in JSON or YAML; - reads standard input."""
     document = read_document(file)
-    with server() as client:
+    with server(project) as client:
         if dry_run:
             _show(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
             return

@@ -5,7 +5,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import click
 from app.cli import signals
 from app.cli.embedded_redis import NoRedisProgram, is_free
 from app.cli.everything import Everything, NotPrepared
+from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
 from app.services.data_dir import prepare_directory
 from config.settings import Settings, SettingsError, load_settings, own_sqlite
 
@@ -27,10 +28,15 @@ PORT_PATIENCE_SECONDS = 3.0
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where everything is kept.")
 @click.option("--no-flower", is_flag=True, help="Without Flower.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Port of Flower.  [5555]")
-def up(host: str | None, port: int | None, data_dir: Path | None, no_flower: bool, flower_port: int | None) -> None:  # noqa: FBT001
+@simulate_option
+def up(
+    host: str | None, port: int | None, data_dir: Path | None, no_flower: bool, flower_port: int | None,  # noqa: FBT001
+    simulated: Sequence[SimulatedNode],
+) -> None:  # fmt: skip
     """Start everything on this machine; Ctrl-C stops it.
 
-    Running jobs are saved when it stops and go on at the next start.
+    Running jobs are saved when it stops and go on at the next start. With --simulate h100:4 --simulate a100:2 the
+    nodes are pretended ones, h100-1 and a100-1, to try scheduling out: their jobs really run, on this machine's CPU.
     """
     signals.hold()
     environment = {
@@ -47,7 +53,8 @@ def up(host: str | None, port: int | None, data_dir: Path | None, no_flower: boo
                 raise click.ClickException(
                     f"port {settings.flower.port} for Flower is in use: name another with --flower-port, or --no-flower"
                 )
-            Everything(settings, listener, with_flower=not no_flower).run()
+            nodes = written_down(simulated, settings.data.dir / "run") or [settings.node]
+            Everything(settings, listener, nodes=nodes, with_flower=not no_flower).run()
     except NoRedisProgram as error:
         raise click.ClickException(str(error)) from error
     except NotPrepared as error:

@@ -12,6 +12,8 @@ TrainyardError
 A message names the thing, the rule and the way out.
 """
 
+from typing import NamedTuple
+
 
 class TrainyardError(Exception):
     """Anything this platform refuses or could not do; ``code`` is the machine-readable name."""
@@ -130,22 +132,116 @@ class TransientStorageError(Unavailable):
     pass
 
 
-# Why a job failed, as ``error_type`` says it, and what that means to a person.
-ERROR_TYPES = {
-    "INVALID_CONFIG": "the job document asks for something the trainer cannot do",
-    "MODEL_NOT_FOUND": "the base model could not be found or read",
-    "DATA_NOT_FOUND": "a data source could not be found or read",
-    "DATA_INVALID": "a data source was read but its content cannot be used; file, row and field are named",
-    "SCRIPT_ERROR": "the custom script ended with an error of its own",
-    "TRAINER_ERROR": "a built-in trainer ended with an error",
-    "OUT_OF_MEMORY": "a rank ran out of device or host memory",
-    "NON_FINITE_LOSS": "the loss became NaN or infinite",
-    "RANK_KILLED": "a rank was killed from outside",
-    "SUPERVISOR_LOST": "the supervisor of the attempt died",
-    "NODE_LOST": "the node stopped answering",
-    "STORAGE_ERROR": "checkpoints or artefacts could not be written or read",
-    "EXPORT_FAILED": "training finished but the model could not be exported",
-    "NO_RESULT": "the trainer ended without a result",
-    "MAX_RUNTIME_EXCEEDED": "the job ran longer than max_runtime_seconds",
-    "INTERNAL": "a fault of the platform itself",
-}
+class ErrorType(NamedTuple):
+    """Why a job failed: what its ``error_type`` means, and what a person can do.
+
+    ``is_said``: whether ``error_message`` ends with it; what a document, a script or data cause says so in each case.
+    """
+
+    meaning: str
+    what_to_do: str
+    is_said: bool = True
+
+
+ERROR_TYPES: dict[str, ErrorType] = {
+    "INVALID_CONFIG": ErrorType(
+        "the job document asks for something the trainer cannot do",
+        "Change what the message names, and submit again.", is_said=False,
+    ),
+    "MODEL_NOT_FOUND": ErrorType(
+        "the base model could not be found or read",
+        "Check base_model: its name or path, its revision, and the token in training_config.environment.",
+        is_said=False,
+    ),
+    "DATA_NOT_FOUND": ErrorType(
+        "a data source could not be found or read",
+        "Check the path of the source that the message names, and that it may be read.", is_said=False,
+    ),
+    "DATA_INVALID": ErrorType(
+        "a data source was read but its content cannot be used; file, row and field are named",
+        "Correct that row, or leave it out by data_config; POST /v1/data/validate checks it without a job.",
+        is_said=False,
+    ),
+    "SCRIPT_ERROR": ErrorType(
+        "the custom script ended with an error of its own",
+        "Read error_stack and the log, correct the script, and retry the job.", is_said=False,
+    ),
+    "TRAINER_ERROR": ErrorType(
+        "a built-in trainer ended with an error",
+        "Read error_stack; most often a model that does not suit the type of training, or versions that disagree.",
+        is_said=False,
+    ),
+    "OUT_OF_MEMORY": ErrorType(
+        "a rank ran out of device memory",
+        "Take devices with more memory (gpu_memory_min), a smaller batch_size or max_seq_length, or "
+        "gradient_checkpointing.",
+    ),
+    "HOST_OUT_OF_MEMORY": ErrorType(
+        "a rank ended because the machine, or the share of it that the job has, ran out of memory",
+        "Ask for more (resource_config.ram_min), or take a smaller batch_size or data_config.streaming.",
+    ),
+    "NON_FINITE_LOSS": ErrorType(
+        "the loss became NaN or infinite",
+        "Lower the learning rate, train in bf16 instead of fp16, or look at the data of that step; "
+        "on_divergence: rollback goes on by itself.",
+    ),
+    "DIVERGED": ErrorType(
+        "the loss exploded: it went far above where it had been",
+        "Lower the learning rate, warm up longer, or clip gradients; on_divergence: rollback goes on by itself.",
+    ),
+    "HANG": ErrorType(
+        "the ranks made no step for far longer than their own steps take",
+        "Read the stacks of all ranks among the job's artifacts: they show what each waits for.",
+    ),
+    "DEVICE_FAULT": ErrorType(
+        "a GPU of the node broke: it found errors in its memory that it could not correct",
+        "Look at the GPU on that node (nvidia-smi -q -d ECC,ROW_REMAPPER), reset or replace it, then retry the job.",
+    ),
+    "RANK_KILLED": ErrorType(
+        "a rank was killed from outside",
+        "Look on the node for who killed it (its kernel log, other people's jobs), then retry the job.",
+    ),
+    "SUPERVISOR_LOST": ErrorType(
+        "the supervisor of the attempt died", "Look at the node's log, then retry the job.",
+    ),
+    "NODE_LOST": ErrorType(
+        "the node stopped answering", "Look at the machine and its network, then retry the job.",
+    ),
+    "POISON": ErrorType(
+        "the job took its node or its supervisor down several times running",
+        "Do not retry it as it is: look on those nodes for what it exhausts (memory, disk, processes), and limit that.",
+    ),
+    "STORAGE_ERROR": ErrorType(
+        "checkpoints or artefacts could not be written or read",
+        "Check that the storage is there and may be written to, then retry the job.",
+    ),
+    "NETWORK_ERROR": ErrorType(
+        "something on the network could not be reached, or the connection broke",
+        "Check that the node reaches what the message names, then retry the job.",
+    ),
+    "DISK_FULL": ErrorType(
+        "a disk that the job writes to is full",
+        "Make room on it, or keep fewer checkpoints (save_total_limit).",
+    ),
+    "EXPORT_FAILED": ErrorType(
+        "training finished but the model could not be exported",
+        "Correct what the message names, and retry the job from its last checkpoint.", is_said=False,
+    ),
+    "NO_RESULT": ErrorType(
+        "the trainer ended without a result",
+        "Read the log: it ended as if all were done, but said nothing of a result.",
+    ),
+    "MAX_RUNTIME_EXCEEDED": ErrorType(
+        "the job ran longer than max_runtime_seconds",
+        "Retry it with a higher max_runtime_seconds: it goes on from its last checkpoint.",
+    ),
+    "INTERNAL": ErrorType(
+        "a fault of the platform itself", "Tell whoever operates this installation; the platform's log has more.",
+    ),
+}  # fmt: skip
+
+
+def what_to_do(error_type: str) -> str:
+    """The advice for an ``error_message``; "" where every message of the type has its own."""
+    known = ERROR_TYPES.get(error_type)
+    return known.what_to_do if known is not None and known.is_said else ""

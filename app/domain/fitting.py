@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from app.domain import gangs
 from app.domain.errors import CannotFit
-from app.domain.placement import could_fit, describe, usable_devices
+from app.domain.placement import could_fit, describe, is_of_type, part_mb, usable_devices
 from app.domain.resources import NodeCapacity, Request
 
 # (field, what the node has of it, the request asking for exactly that)
@@ -14,6 +15,11 @@ _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[
         "gpu_memory_min_mb",
         lambda r, n: _nth_memory(replace(r, gpu_memory_min_mb=0), n),
         lambda r, v: replace(r, gpu_memory_min_mb=v),
+    ),
+    (
+        "gpu_memory_request_mb",
+        lambda r, n: _nth_memory(replace(r, gpu_memory_request_mb=0), n) if r.gpu_memory_request_mb else 0,
+        lambda r, v: replace(r, gpu_memory_request_mb=v),
     ),
     ("cpu_cores", lambda _, n: n.cpu_cores, lambda r, v: replace(r, cpu_cores=v)),
     ("ram_min_mb", lambda _, n: n.ram_mb, lambda r, v: replace(r, ram_min_mb=v)),
@@ -26,10 +32,14 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
 
     Without any node nothing is known, and nothing is refused.
     """
-    if not nodes or any(not could_fit(request, node) for node in nodes):
+    if not nodes:
+        return
+    if any(not could_fit(request, node) for node in nodes):
+        _refuse_too_many_nodes(request, nodes)
         return
     _refuse_unknown_type(request, nodes)
     _refuse_missing_capabilities(request, nodes)
+    _refuse_affinities(request, nodes)
     for field, has, asking in _QUANTITIES:
         fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
         if fitting:
@@ -43,18 +53,53 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
                     field="resource_config")  # fmt: skip
 
 
+def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When some could hold a part of a gang, but fewer than it asks for."""
+    alike = gangs.most_alike(request, nodes)
+    if alike < request.node_count:
+        raise CannotFit(
+            f"needs {gangs.asked_for(request)}; the largest node_count that would fit is {alike}",
+            field="resource_config.node_count",
+        )
+
+
 def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    known = sorted({d.type for n in nodes for d in n.devices if not d.is_cpu})
-    if request.gpu_type and request.gpu_type not in known:
+    known = sorted({d.chip for n in nodes for d in n.devices if not d.is_cpu})
+    wanted = request.gpu_type_names
+    if wanted and not set(wanted) & set(known):
         way_out = f"known: {', '.join(known)}" if known else "no GPU is registered: ask for device_type cpu"
         raise CannotFit(
-            f"no node ever had a GPU of type {request.gpu_type!r}; {way_out}{_largest(nodes)}",
+            f"no node ever had a GPU of type {' or '.join(map(repr, wanted))}; {way_out}{_largest(nodes)}",
             field="resource_config.gpu_type",
         )
+    _refuse_unknown_slice(request, nodes)
+    _refuse_missing_size(request, nodes)
     if request.device_kind == "cuda" and not known:
         raise CannotFit(
             f"no GPU is registered; ask for device_type cpu or auto{_largest(nodes)}",
             field="resource_config.device_type",
+        )
+
+
+def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    profiles = sorted({d.mig_profile for n in nodes for d in n.devices if d.mig_profile})
+    if request.mig_profile and request.mig_profile not in profiles:
+        raise CannotFit(
+            f"no node ever had a MIG slice {request.mig_profile}; known: {', '.join(profiles) or 'none'}",
+            field="resource_config.mig_profile",
+        )
+
+
+def _refuse_missing_size(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When there is such a chip, but none with as much memory as was named with it."""
+    names = {each.name for each in request.gpu_types}
+    named = [d for n in nodes for d in n.devices if not d.is_cpu and ("" in names or d.chip in names)]
+    if named and not any(is_of_type(request, device) for device in named):
+        largest = max(named, key=lambda device: device.memory_mb)
+        raise CannotFit(
+            f"no node ever had a GPU with the memory that gpu_type names; the largest {largest.type} has "
+            f"{largest.memory_mb} MB",
+            field="resource_config.gpu_type",
         )
 
 
@@ -69,13 +114,38 @@ def _refuse_missing_capabilities(request: Request, nodes: Sequence[NodeCapacity]
         )
 
 
+def _refuse_affinities(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When the labels alone keep the job from every node that has what it asks for."""
+    wished = frozenset[str]()
+    bare = replace(request, affinity=wished, anti_affinity=wished)
+    holding = [node for node in nodes if not could_fit(bare, node)]
+    if not holding:
+        return
+    if all(could_fit(replace(bare, affinity=request.affinity), node) for node in holding):
+        raise CannotFit(
+            f"no node with {describe(request)} is labelled {', '.join(sorted(request.affinity))}; "
+            f"those that could hold this job are {_labelled(holding)}",
+            field="resource_config.node_affinity",
+        )
+    called = [node for node in holding if request.affinity <= node.known_as]
+    raise CannotFit(
+        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}",
+        field="resource_config.node_anti_affinity",
+    )
+
+
+def _labelled(nodes: Sequence[NodeCapacity]) -> str:
+    said = [f"{node.name} ({', '.join(sorted(node.labels)) or 'no labels'})" for node in nodes[:3]]
+    return ", ".join(said) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+
+
 def _fits_with(request: Request, node: NodeCapacity) -> bool:
     return request.device_count > 0 and not could_fit(request, node)
 
 
 def _nth_memory(request: Request, node: NodeCapacity) -> int:
-    """The memory that as many devices as asked for have at least; 0 when there are too few."""
-    memories = sorted((d.memory_mb for d in usable_devices(request, node)), reverse=True)
+    """The memory that the job would have of each of its devices; 0 when there are too few."""
+    memories = sorted((part_mb(request, d) for d in usable_devices(request, node)), reverse=True)
     return memories[request.device_count - 1] if len(memories) >= request.device_count else 0
 
 

@@ -14,6 +14,9 @@ _AUTHORITY = re.compile(r"^[^:]+://([^/?#]*)")
 # Spaces and backslashes are read differently by different URL parsers: what one refuses another would open.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 _NOT_IN_HOSTS = re.compile(r"[\x00-\x20\x7f\\/?#@]")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
+LONGEST_NAME = 253
 _PORT = re.compile(r":([0-9]{1,5})?$")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # All that the internet's registries give out; what Python calls global has site-local and wrapped addresses, too.
@@ -42,6 +45,29 @@ def refuse_private_host(
         )
 
 
+def check_host(uri: str, *, field: str) -> None:
+    """Refuse a host that is neither a name that can be looked up nor an address in its usual form.
+
+    Names are those of RFC 1123, with underscores, which container networks use. What ends in a number is an address to
+    some URL parsers and a name to others (https://url.spec.whatwg.org/#ends-in-a-number-checker).
+    """
+    authority = authority_of(uri)
+    host = authority.partition(":")[0]
+    if authority.startswith("["):
+        if not _is_address(ipaddress.IPv6Address, authority[1:].partition("]")[0]):
+            raise BadSpec("what stands in [ ] is an IPv6 address without a zone, such as [2001:db8::1]", field=field)
+    elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        if not _is_address(ipaddress.IPv4Address, host):
+            raise BadSpec("a host that ends in a number is an IPv4 address; write it as four decimal numbers without "
+                          "leading zeros, such as 192.0.2.1", field=field)  # fmt: skip
+    elif len(host) > LONGEST_NAME or not all(map(_is_label, host.removesuffix(".").split("."))):
+        raise BadSpec(
+            f"a host name has at most {LONGEST_NAME} characters, and between its dots 1 to 63 letters, digits, dashes "
+            "and underscores, none with a dash at its ends; write it as it is looked up, not percent-encoded",
+            field=field,
+        )
+
+
 def authority_of(uri: str) -> str:
     """What stands between ``://`` and the path."""
     match = _AUTHORITY.match(uri)
@@ -61,6 +87,17 @@ def address_of(host: str) -> Address | None:
         return None
 
 
+def holder_of(address: str) -> str:
+    """What stands for whoever holds an address: of IPv6 anybody is given 2⁶⁴ at least, the network's first part."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
+
+
 def is_public(address: Address) -> bool:
     """Whether anybody on the internet may have this address, also when it wraps another one."""
     if isinstance(address, ipaddress.IPv6Address):
@@ -77,6 +114,24 @@ def is_public(address: Address) -> bool:
 def is_allowed(host: str, address: Address | None, allow: tuple[str, ...]) -> bool:
     """Whether the operator lists this host, or a network with its address."""
     return any(host == entry.lower() or _in_network(address, entry) for entry in allow)
+
+
+def _is_address(kind: type[Address], text: str) -> bool:
+    try:
+        return "%" not in text and kind(text) is not None
+    except ValueError:
+        return False
+
+
+def _is_label(label: str) -> bool:
+    if not _LABEL.fullmatch(label):
+        return False
+    if not label.lower().startswith("xn--"):
+        return True
+    try:
+        return bool(label[4:].encode("ascii").decode("punycode"))
+    except UnicodeError:
+        return False
 
 
 def _host(uri: str, *, field: str) -> str:

@@ -167,6 +167,9 @@ _COURSE = (
     Hyperparameter("gradient_checkpointing", "bool", False, "Recompute activations: less memory, slower"),
     Hyperparameter("eval_batch_size", "int", 0, "Records per device when evaluating; 0 = as batch_size", 0, 65_536),
     Hyperparameter("logging_steps", "int", 1, "A point of every metric each this many steps", 1),
+    Hyperparameter(
+        "full_determinism", "bool", False, "On GPUs only kernels that give the same bits every time: slower, exact"
+    ),
 )
 
 _BATCHES = (

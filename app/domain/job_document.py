@@ -7,6 +7,8 @@ from app.domain import hyperparameters
 from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
 
 Document = Mapping[str, Any]
+# Of resource_config: what has no meaning for a CPU slot.
+NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile")
 
 
 def trainer(document: Document) -> tuple[str, str]:
@@ -22,7 +24,7 @@ def is_custom(document: Document) -> bool:
 
 def asks_for_gpus(document: Document) -> bool:
     resources = document["resource_config"]
-    return bool(resources.get("device_type") == "cuda" or resources.get("gpu_type"))
+    return resources.get("device_type") == "cuda" or any(resources.get(name) for name in NEEDING_A_GPU)
 
 
 def typed_hyperparameters(document: Document) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What a user asked for, immutable: a job document that passed every rule, completed, its secrets taken out."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from app.domain.job_document import is_custom
 from app.domain.job_rules import check
 from app.domain.locations import ReadingRules
 from app.domain.masking import take_secrets
+from app.domain.output_rules import DEFAULT_SAVE_STEPS
 from app.domain.routing import DEFAULT_PRIORITY
 
 DEFAULT_MAX_RETRIES = 3
@@ -63,7 +63,7 @@ def from_document(
 
 def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the defaults that depend on other fields."""
-    document = copy.deepcopy(dict(submitted))
+    document: dict[str, Any] = _copy_of(dict(submitted))
     training, scheduling = document["training_config"], document["scheduling_config"]
     training.setdefault("max_retries", DEFAULT_MAX_RETRIES)
     training.setdefault("hyperparameters", {})
@@ -72,9 +72,17 @@ def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
     scheduling.setdefault("priority", training.get("priority", DEFAULT_PRIORITY))
     evaluation = training.get("evaluation")
     if evaluation and evaluation["strategy"] == "steps":
-        evaluation.setdefault("steps", document["output_config"]["checkpoint"]["save_steps"])
+        saving = document["output_config"]["checkpoint"]
+        evaluation.setdefault("steps", saving.get("save_steps", DEFAULT_SAVE_STEPS))
     document["data_config"] = completed(document["data_config"], custom=is_custom(document))
     return document
+
+
+def _copy_of(value: Any) -> Any:
+    """Of what JSON can say; ``copy.deepcopy``, which takes longer, also follows what points at itself."""
+    if isinstance(value, dict):
+        return {name: _copy_of(inner) for name, inner in value.items()}
+    return [_copy_of(inner) for inner in value] if isinstance(value, list) else value
 
 
 def comparable_data(spec: Mapping[str, Any]) -> dict[str, Any]:

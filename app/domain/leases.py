@@ -1,7 +1,8 @@
 """When a lease may be taken away, judged by counters and one's own monotonic clock, never by a wall clock."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 
 @dataclass
@@ -16,7 +17,13 @@ class StandstillWatch:
     min_reads: int = 3
     _seen: dict[str, tuple[int, float, int]] = field(default_factory=dict)
 
-    def observe(self, counters: Iterable[tuple[str, int]], now_seconds: float) -> list[str]:
+    def observe(
+        self,
+        counters: Iterable[tuple[str, int]],
+        now_seconds: float,
+        limits: Mapping[str, float] = MappingProxyType({}),
+    ) -> list[str]:
+        """``limits``: the seconds of those keys that have others than ``limit_seconds``."""
         seen: dict[str, tuple[int, float, int]] = {}
         expired = []
         for key, counter in counters:
@@ -24,7 +31,8 @@ class StandstillWatch:
             if before != counter:
                 since, reads = now_seconds, 0
             seen[key] = (counter, since, reads + 1)
-            if now_seconds - since >= self.limit_seconds and reads + 1 >= self.min_reads:
+            limit = limits.get(key, self.limit_seconds)
+            if now_seconds - since >= limit and reads + 1 >= self.min_reads:
                 expired.append(key)
         self._seen = seen
         return expired

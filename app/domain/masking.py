@@ -1,6 +1,7 @@
 """What is secret in a job document, by its name or its form, and how a document is shown without it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,10 +46,21 @@ def take_secrets(document: dict[str, Any]) -> dict[str, str]:
         for _, equals, value in _query(source["path"]):
             if equals and value == MASK:
                 _given(value, path)
-        shown = _unsigned(source["path"])
+        shown = unsigned(source["path"])
         if shown != source["path"]:
             secrets[path], source["path"] = source["path"], shown
     return secrets
+
+
+def put_secrets_back(document: dict[str, Any], secrets: Mapping[str, str]) -> None:
+    """Undo ``take_secrets`` in place; paths that lead to no part of the document are left alone."""
+    for path, value in secrets.items():
+        *parents, last = path.split(".")
+        node: Any = document
+        for name in parents:
+            node = node[int(name)] if isinstance(node, list) else node.get(name, {})
+        if last in node:
+            node[last] = value
 
 
 def source_path(index: int) -> str:
@@ -56,8 +68,8 @@ def source_path(index: int) -> str:
     return f"data_config.sources.{index}.path"
 
 
-def _unsigned(location: str) -> str:
-    """With the signatures of a URL masked."""
+def unsigned(location: str) -> str:
+    """With the signatures of a URL masked, as documents show it."""
     parameters = [
         name + equals + (MASK if value and _SIGNATURE.search(unquote(name)) else value)
         for name, equals, value in _query(location)

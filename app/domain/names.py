@@ -1,7 +1,11 @@
-"""What projects and queues may be called."""
+"""What projects and queues may be called, and what nodes are labelled."""
 
 import re
 
 # They become part of broker queue names and of paths, where other characters have a meaning.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 NAME_RULE = "use 1 to 63 lower-case letters, digits and dashes, no dash at either end"
+
+# Labels and capabilities of nodes, and what jobs ask for of them.
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
+WORD_RULE = "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit"

@@ -26,13 +26,7 @@ GAPS: tuple[Gap, ...] = (
         scripts_read=True,
     ),
     Gap("training_config.framework.distributed.config", (), _LEAVE, scripts_read=True),
-    Gap("resource_config.node_count", (1,), "run on one node, with more devices per node"),
-    Gap("resource_config.node_affinity", (), "leave it out, or name scheduling_config.required_capabilities"),
-    Gap("resource_config.node_anti_affinity", (), _LEAVE),
     Gap("output_config.checkpoint.save_on_each_node", (False,), _LEAVE),
-    Gap("scheduling_config.preemptible", (False,), _LEAVE),
-    Gap("scheduling_config.on_preemption", ("terminate",), "leave it out or say terminate"),
-    Gap("scheduling_config.min_runtime_seconds", (0,), "leave it out or say 0"),
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ TRAINING_METRICS = ("loss", "mean_token_accuracy", "entropy")
 EVAL_PREFIX = "eval_"
 PRETRAINING_METRICS = ("eval_perplexity",)
 DEFAULT_SAVE_STEPS = 500
+DEFAULT_SAVE_TOTAL_LIMIT = 3
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")

@@ -3,6 +3,7 @@
 import re
 
 from app.domain import hyperparameters
+from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import (
     Document,
@@ -64,11 +65,13 @@ def script_belongs_to_custom(document: Document) -> None:
 
 def ranks_match_devices(document: Document) -> None:
     distributed = document["training_config"]["framework"].get("distributed") or {}
-    count, world_size = document["resource_config"]["gpu_count"], distributed.get("world_size")
+    resources, world_size = document["resource_config"], distributed.get("world_size")
+    nodes = resources.get("node_count") or 1
+    count = nodes * resources["gpu_count"]
     prefix = "training_config.framework.distributed"
     if world_size is not None and world_size != count:
         raise BadSpec(
-            f"world_size is {world_size} but gpu_count is {count}; there is one rank for each device: "
+            f"world_size is {world_size} but {_devices(nodes)} is {count}; there is one rank for each device: "
             "make them equal or leave world_size out",
             field=f"{prefix}.world_size",
         )
@@ -78,6 +81,10 @@ def ranks_match_devices(document: Document) -> None:
             f"backend {backend!r} is not supported here; leave it out: GPUs use nccl and CPU slots gloo",
             field=f"{prefix}.backend",
         )
+
+
+def _devices(nodes: int) -> str:
+    return "gpu_count" if nodes == 1 else "node_count × gpu_count"
 
 
 def hyperparameters_are_known(document: Document) -> None:
@@ -146,6 +153,27 @@ def evaluation_has_data(document: Document) -> None:
     )
 
 
+def divergence_can_be_acted_on(document: Document) -> None:
+    wanted, field = document["training_config"].get("on_divergence") or {}, "training_config.on_divergence"
+    if wanted.get("action") == STOP:
+        for name in ("learning_rate_factor", "max_rollbacks"):
+            if name in wanted:
+                raise BadSpec(
+                    f"{name} counts only with action {ROLLBACK}; leave it out or say so", field=f"{field}.{name}"
+                )
+    if wanted.get("learning_rate_factor") == 0.0:
+        raise BadSpec(
+            "with a factor of 0 nothing would be learnt; say one above 0 and up to 1",
+            field=f"{field}.learning_rate_factor",
+        )
+    if wanted.get("action") == ROLLBACK and is_custom(document):
+        raise BadSpec(
+            f"a custom script's learning rate is its own: it can't be lowered from outside; say {STOP}, and let the "
+            "script go back by itself",
+            field=f"{field}.action",
+        )
+
+
 def start_is_named(document: Document) -> None:
     start = document["training_config"].get("resume_from_checkpoint")
     if start and _START.fullmatch(start) is None:
@@ -162,6 +190,7 @@ RULES = (
     hyperparameters_are_known,
     environment_leaves_the_platform_alone,
     credentials_are_in_the_environment,
+    divergence_can_be_acted_on,
     start_is_named,
 )
 # They look at data_config, whose own rules come first.

@@ -1,10 +1,15 @@
 """How long jobs that wait will wait, as far as it can be known. Pure; the numbers come from the running jobs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from app.domain.placement import choose_devices, could_fit
-from app.domain.resources import NodeCapacity, Quantities, Request
+from app.domain import gangs
+from app.domain.placement import choose_devices, could_fit, share_on
+from app.domain.resources import WHOLE, NodeCapacity, Quantities, Request
+from app.domain.scoring import DEFAULT_WEIGHTS
+
+# Only the front of the line: the further back, the more an estimate would be a guess, and the more it would cost.
+LOOK_AHEAD = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +20,7 @@ class Ending:
     node: str
     devices: frozenset[int]
     quantities: Quantities
+    share: int = WHOLE  # how much of each of the devices
 
 
 def starts(line: Sequence[Request], nodes: Sequence[NodeCapacity], endings: Iterable[Ending]) -> list[float | None]:
@@ -25,34 +31,51 @@ def starts(line: Sequence[Request], nodes: Sequence[NodeCapacity], endings: Iter
     """
     found: list[float | None] = [None] * len(line)
     now = {node.name: node for node in sorted(nodes, key=lambda n: n.name)}
-    for node in list(now.values()):
-        now[node.name] = _fill(line, found, node, 0.0)
+    _serve(line, found, now, list(now), 0.0)
     for ending in sorted(endings, key=lambda e: e.seconds):
         if ending.node in now:
-            node = _given_back(now[ending.node], ending)
-            now[ending.node] = _fill(line, found, node, max(0.0, ending.seconds))
+            now[ending.node] = now[ending.node].without(ending.devices, ending.share, ending.quantities)
+            _serve(line, found, now, [ending.node], max(0.0, ending.seconds))
     return found
 
 
-def _fill(line: Sequence[Request], found: list[float | None], node: NodeCapacity, seconds: float) -> NodeCapacity:
-    """Let those start that fit on the node, first come first served; returns the node as it is then."""
-    for place, request in enumerate(line):
-        if not node.free:
+def _serve(
+    line: Sequence[Request],
+    found: list[float | None],
+    now: dict[str, NodeCapacity],
+    changed: Sequence[str],
+    seconds: float,
+) -> None:
+    """Let those start that fit on the nodes that have changed, first come first served; a gang stands in between."""
+    begin = 0
+    for gang in [place for place, request in enumerate(line) if request.is_gang and found[place] is None]:
+        for name in changed:
+            now[name] = _fill(line, found, now[name], seconds, range(begin, gang))
+        found_on = (each for node in now.values() for each in gangs.candidates(line[gang], node, DEFAULT_WEIGHTS))
+        parts = gangs.choose(line[gang], found_on, DEFAULT_WEIGHTS)
+        if parts is not None:
+            found[gang] = seconds
+            for part in parts:
+                indices = (device.index for device in part.devices)
+                now[part.node] = now[part.node].with_job(indices, WHOLE, line[gang].quantities)
+        begin = gang + 1
+    for name in changed:
+        now[name] = _fill(line, found, now[name], seconds, range(begin, len(line)))
+
+
+def _fill(
+    line: Sequence[Request], found: list[float | None], node: NodeCapacity, seconds: float, places: Iterable[int]
+) -> NodeCapacity:
+    """Let those at these places start that fit on the node; returns the node as it is then."""
+    for place in places:
+        request = line[place]
+        if not node.has_room:
             break
-        if found[place] is not None or could_fit(request, node):
+        if found[place] is not None or request.is_gang or could_fit(request, node):
             continue
         devices = choose_devices(request, node)
         if devices is not None:
             found[place] = seconds
-            node = replace(node, free=node.free - {d.index for d in devices}, held=node.held + request.quantities)
+            share = share_on(request, devices[0])
+            node = node.with_job((device.index for device in devices), share, request.quantities)
     return node
-
-
-def _given_back(node: NodeCapacity, ending: Ending) -> NodeCapacity:
-    held, back = node.held, ending.quantities
-    left = Quantities(
-        cpu_cores=held.cpu_cores - back.cpu_cores,
-        ram_mb=held.ram_mb - back.ram_mb,
-        storage_mb=held.storage_mb - back.storage_mb,
-    )
-    return replace(node, free=node.free | ending.devices, held=left)

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from app.domain.errors import BadSpec
 from app.domain.events import EventType
-from app.domain.hosts import authority_of, refuse_private_host
+from app.domain.hosts import authority_of, check_host, refuse_private_host
 from app.domain.job_state import JobState
 from app.domain.uris import leads_up
 
@@ -63,6 +63,7 @@ def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
             field=field,
         )
     refuse_private_host(url, allow, field=field, setting=ALLOW_SETTING)
+    check_host(url, field=field)
     try:
         path = urlsplit(url).path
     except ValueError as error:

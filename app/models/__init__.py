@@ -9,12 +9,13 @@ from app.models.checkpoint import Checkpoint
 from app.models.idempotency import IdempotentReply
 from app.models.inspection import Inspection
 from app.models.job import Job, JobLabel
+from app.models.job_deletion import JobDeletion
 from app.models.job_event import JobEvent
 from app.models.lease import Lease
 from app.models.metric import Metric, MetricSummary
-from app.models.node import Device, Node, Reservation
+from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, Reservation, StuckDevice
 from app.models.process import ProcessBeat
-from app.models.project import Project
+from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
 from app.models.webhook import Webhook, WebhookDelivery
 
@@ -24,22 +25,28 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "Base",
+    "CachedSource",
     "Checkpoint",
     "Device",
     "IdempotentReply",
     "Inspection",
     "Job",
+    "JobDeletion",
     "JobEvent",
     "JobLabel",
     "Lease",
     "Metric",
     "MetricSummary",
     "Node",
+    "NodeFault",
+    "NodeRecord",
     "ProcessBeat",
     "Project",
+    "ProjectUsage",
     "Queue",
     "QueueWait",
     "Reservation",
+    "StuckDevice",
     "Webhook",
     "WebhookDelivery",
 ]

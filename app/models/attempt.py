@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, String, Text
+from sqlalchemy import ForeignKey, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.models.base import Base, utc_now
+from app.domain.resources import WHOLE
+from app.models.base import Base, JsonOrNull, utc_now
 
 
 class Attempt(Base):
@@ -18,9 +19,14 @@ class Attempt(Base):
     node_names: Mapped[list[Any]]
     device_indices: Mapped[list[Any]]  # one list of indices per node
     device_type: Mapped[str] = mapped_column(String(64))
+    device_share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # hundredths of each
+    # Of an attempt on several nodes: where its ranks meet, and why it ends while some of its parts still run.
+    rendezvous: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)
+    ending: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     announced_at: Mapped[datetime | None]  # when the wake-up was last sent
     started_at: Mapped[datetime | None]
+    trained_at: Mapped[datetime | None]  # when its ranks were ready for the first step
     ended_at: Mapped[datetime | None]
     start_type: Mapped[str] = mapped_column(String(32))
     end_reason: Mapped[str | None] = mapped_column(Text)
@@ -28,6 +34,7 @@ class Attempt(Base):
     end_recover: Mapped[str | None] = mapped_column(String(48))
     cause: Mapped[str | None] = mapped_column(String(32))
     policy: Mapped[str | None] = mapped_column(String(48))
+    recover_before_downgrade: Mapped[str | None] = mapped_column(String(48))  # the cheaper policy that no longer did
     start_step: Mapped[int] = mapped_column(default=0)
     end_step: Mapped[int | None]
     exit_code: Mapped[int | None]

@@ -1,4 +1,4 @@
-"""The declarative base and the column types that both databases must agree on."""
+"""The declarative base, and the column types that both databases must agree on."""
 
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -10,6 +10,8 @@ from sqlalchemy.types import TypeDecorator
 
 ID = String(64)
 JsonColumn = JSON().with_variant(JSONB(), "postgresql")
+# None is no value, not the JSON one that is called null.
+JsonOrNull = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -55,6 +57,10 @@ def database_now(session: Session) -> datetime:
 
 
 def utc_now() -> datetime:
-    """The time shown to people; nothing is decided by it."""
+    """The time by the wall clock: for people, and for ages and pauses that a jump of it makes longer or shorter once.
+
+    Nothing goes wrong by that. Who holds a lease, and how long something has run, is decided by counters and by
+    monotonic clocks.
+    """
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, Text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import ID, Base, utc_now
@@ -11,7 +11,10 @@ from app.models.base import ID, Base, utc_now
 
 class Checkpoint(Base):
     __tablename__ = "checkpoint"
-    __table_args__ = (Index("ix_checkpoint_job_step", "job_id", "step"),)
+    __table_args__ = (
+        Index("ix_checkpoint_job_step", "job_id", "step"),
+        Index("ix_checkpoint_project", "project"),  # what a project keeps is counted in every pass of the planner
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
@@ -26,5 +29,6 @@ class Checkpoint(Base):
     metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
     uri: Mapped[str] = mapped_column(Text)
     is_best: Mapped[bool] = mapped_column(default=False)
+    diverged: Mapped[bool] = mapped_column(default=False, server_default=false())  # its job went back behind it
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     deleted_at: Mapped[datetime | None]  # set before the files go; such a row no longer exists for anybody

@@ -1,4 +1,4 @@
-"""Who may work on a job now. At most one live lease per job: the database itself refuses a second."""
+"""Who may work on a job now. At most one live lease per part of a job: the database itself refuses a second."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from app.models.base import ID, Base, utc_now
 class Lease(Base):
     __tablename__ = "lease"
     __table_args__ = (
-        Index("uq_lease_live_job", "job_id", unique=True, postgresql_where=text("released_at IS NULL"),
+        Index("uq_lease_live_job", "job_id", "part", unique=True, postgresql_where=text("released_at IS NULL"),
               sqlite_where=text("released_at IS NULL")),
         Index("ix_lease_live_node", "node", postgresql_where=text("released_at IS NULL"),
               sqlite_where=text("released_at IS NULL")),
@@ -22,10 +22,12 @@ class Lease(Base):
     attempt: Mapped[int]
     fence: Mapped[int]
     node: Mapped[str] = mapped_column(String(63))
+    part: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # place of the node among the attempt's
     counter: Mapped[int] = mapped_column(default=0)  # 0: not claimed yet; every renewal raises it by one
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     claimed_at: Mapped[datetime | None]
     renewed_at: Mapped[datetime | None]  # shown to people; nothing is decided by it
+    ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default=text("0"))  # until its last renewal
     released_at: Mapped[datetime | None]
     # How a restarted node worker recognises the supervisor: a pid alone may have been used again.
     supervisor_pid: Mapped[int | None]

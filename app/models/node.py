@@ -3,23 +3,26 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, String
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from app.models.base import Base, utc_now
+from app.domain.resources import WHOLE
+from app.models.base import ID, Base, utc_now
 
-NODE_STATES = ("ready", "draining", "drained", "lost")
+NODE_STATES = ("ready", "draining", "drained", "quarantined", "lost")
 
 
 class Node(Base):
     __tablename__ = "node"
     __table_args__ = (
-        CheckConstraint("state IN ('ready', 'draining', 'drained', 'lost')", name="known_state"),
+        CheckConstraint("state IN ('ready', 'draining', 'drained', 'quarantined', 'lost')", name="known_state"),
     )  # fmt: skip
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), default="ready")
-    labels: Mapped[list[Any]] = mapped_column(default=list)
+    quarantine_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))  # until it is enabled
+    labels: Mapped[list[Any]] = mapped_column(default=list)  # of node.toml; see all_labels
+    admin_labels: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     capabilities: Mapped[list[Any]] = mapped_column(default=list)
     cpu_cores: Mapped[int] = mapped_column(default=0)
     ram_mb: Mapped[int] = mapped_column(default=0)
@@ -34,6 +37,41 @@ class Node(Base):
 
     devices: Mapped[list["Device"]] = relationship(order_by="Device.index", cascade="all, delete-orphan")
 
+    @property
+    def all_labels(self) -> list[str]:
+        """Whoever gave them; what jobs go by."""
+        return list(dict.fromkeys([*self.labels, *self.admin_labels]))
+
+
+class NodeRecord(Base):
+    """What became of the attempts of a node, also after it was removed: whoever comes back has its history.
+
+    By itself, not in the node's row: an attempt ends with its job locked, and a drain locks node before job.
+    """
+
+    __tablename__ = "node_record"
+
+    node: Mapped[str] = mapped_column(String(63), primary_key=True)
+    reputation: Mapped[float] = mapped_column(default=1.0)  # `resources.UNKNOWN`: it never failed
+    completions: Mapped[int] = mapped_column(BigInteger, default=0)
+    disconnects: Mapped[int] = mapped_column(BigInteger, default=0)
+    faults: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class NodeFault(Base):
+    """An attempt that ended by the doing of its node; too many of them, and the node is quarantined.
+
+    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them.
+    """
+
+    __tablename__ = "node_fault"
+
+    node: Mapped[str] = mapped_column(String(63), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ID, primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cause: Mapped[str] = mapped_column(String(32))
+    at: Mapped[datetime]
+
 
 class Device(Base):
     __tablename__ = "device"
@@ -43,17 +81,55 @@ class Device(Base):
     type: Mapped[str] = mapped_column(String(64))
     memory_mb: Mapped[int] = mapped_column(default=0)
     simulated: Mapped[bool] = mapped_column(default=False)
+    uuid: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))  # of a MIG slice
+
+
+class CachedSource(Base):
+    """A model or data set of which a node has files in its cache; found by its key, ``cached_sources.source_key``."""
+
+    __tablename__ = "cached_source"
+
+    source: Mapped[str] = mapped_column(String(32), primary_key=True)
+    node: Mapped[str] = mapped_column(ForeignKey("node.name", ondelete="CASCADE"), primary_key=True, index=True)
+    held_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class Reservation(Base):
-    """A device given to an attempt; the primary key is what makes double booking impossible."""
+    """A device, or a share of one, given to an attempt.
+
+    That a device is never given twice as a whole the index makes impossible; that shares are never more than the whole,
+    a lock on the device's row (docs/decisions/0022).
+    """
 
     __tablename__ = "reservation"
     __table_args__ = (
         ForeignKeyConstraint(["node", "device_index"], ["device.node", "device.index"]),
+        CheckConstraint("share BETWEEN 1 AND 100", name="part_of_a_device"),
+        Index("uq_reservation_whole_device", "node", "device_index", unique=True,
+              postgresql_where=text("share = 100"), sqlite_where=text("share = 100")),
     )  # fmt: skip
 
     node: Mapped[str] = mapped_column(primary_key=True)
     device_index: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True, index=True)
     attempt: Mapped[int]
+    share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # hundredths of the device
+
+
+class StuckDevice(Base):
+    """A device that a process of an ended attempt may still use, for nobody could end it: given to nobody.
+
+    One row for each attempt that left one; no foreign keys, for it outlives the rows of its job and its node.
+    """
+
+    __tablename__ = "stuck_device"
+
+    node: Mapped[str] = mapped_column(String(63), primary_key=True)
+    device_index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[str] = mapped_column(ID, primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    place: Mapped[str] = mapped_column(String(64), default="")  # boot and PID namespace that the process is of
+    since: Mapped[datetime]
+    seen_at: Mapped[datetime]  # when its node has last found the process
+    is_told: Mapped[bool] = mapped_column(default=False)  # in the job's history

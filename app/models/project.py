@@ -1,10 +1,12 @@
 """A project: whom a row belongs to."""
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import String, text
+from sqlalchemy import Double, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.domain.shares import document_of, quota_of
 from app.models.base import Base, utc_now
 
 DEFAULT_PROJECT = "default"
@@ -15,4 +17,20 @@ class Project(Base):
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
     description: Mapped[str] = mapped_column(String(255), default="", server_default=text("''"))
+    quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only what is limited
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """All that a quota can say, as it is shown."""
+        return document_of(quota_of(self.quota))
+
+
+class ProjectUsage(Base):
+    """What the ended attempts of a project used in a calendar month (UTC); jobs that are deleted still count."""
+
+    __tablename__ = "project_usage"
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    month: Mapped[str] = mapped_column(String(7), primary_key=True)  # 2026-11
+    gpu_seconds: Mapped[float] = mapped_column(Double, default=0.0)

@@ -17,6 +17,7 @@ class Queue(Base):
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=false())  # takes jobs and starts none
     max_running_jobs: Mapped[int | None]
     max_waiting_jobs: Mapped[int | None]
+    weight: Mapped[float | None]  # its share of a project's devices; those without one share as one queue of weight 1
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 

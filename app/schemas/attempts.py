@@ -2,14 +2,20 @@
 
 from marshmallow import Schema, fields
 
-from app.schemas.strict_fields import AsStored, Moment
+from app.domain.resources import WHOLE
+from app.schemas.strict_fields import AsStored, Moment, says
 
 
 class AttemptSchema(Schema):
     number = fields.Integer()
     node_names = AsStored({"type": "array", "items": {"type": "string"}})
     device_indices = AsStored({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}})
+    device_share = fields.Function(
+        lambda attempt: attempt.device_share / WHOLE,
+        metadata={"type": "number", "description": "How much of each device, 0 to 1"},
+    )
     started_at = Moment(allow_none=True)
+    trained_at = Moment(allow_none=True, **says("When its ranks were ready for the first step"))
     ended_at = Moment(allow_none=True)
     start_type = fields.String()
     end_reason = fields.String(allow_none=True)
@@ -20,6 +26,9 @@ class AttemptSchema(Schema):
     exit_code = fields.Integer(allow_none=True)
     cause = fields.String(allow_none=True)
     policy = fields.String(allow_none=True)
+    recover_before_downgrade = fields.String(
+        allow_none=True, **says("The cheaper policy that was used up, or could not be had")
+    )
     lost_steps = fields.Integer(allow_none=True)
     detect_seconds = fields.Float(allow_none=True)
     recover_seconds = fields.Float(allow_none=True)

@@ -12,8 +12,10 @@ _WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 class DeviceCountSchema(Schema):
     type = fields.String()
     total = fields.Integer()
-    in_use = fields.Integer()
+    in_use = fields.Integer(**says("held by attempts, all of it or a part"))
+    share_in_use = fields.Float(**says("the sum of what is held of each"))
     free = fields.Integer(**says("held by nobody, on a node that is ready"))
+    out_of_service = fields.Integer(**says("held by a process that can't be ended"))
 
 
 class BeatSchema(Schema):

@@ -1,18 +1,25 @@
 """What becomes of the result, and how it is checkpointed on the way."""
 
-from app.domain.output_rules import DEFAULT_SAVE_STEPS, EXPORT_FORMATS, PRETRAINING_METRICS, TRAINING_METRICS
+from app.domain.output_rules import (
+    DEFAULT_SAVE_STEPS,
+    DEFAULT_SAVE_TOTAL_LIMIT,
+    EXPORT_FORMATS,
+    PRETRAINING_METRICS,
+    TRAINING_METRICS,
+)
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
 
 
 class CheckpointConfigSchema(DocumentSchema):
     save_strategy = Choice(
-        ("steps", "epoch"), load_default="steps", **says("Save every save_steps, or at the end of every epoch")
+        ("steps", "epoch"), **says("Save every save_steps, or at the end of every epoch", default="steps")
     )
-    save_steps = Whole(1, 10**9, load_default=DEFAULT_SAVE_STEPS, **says("Optimizer steps between checkpoints"))
+    save_steps = Whole(1, 10**9, **says("Optimizer steps between checkpoints", default=DEFAULT_SAVE_STEPS))
     save_total_limit = Whole(
-        1, 10**6, load_default=3, **says("Checkpoints to keep; the newest and the best are never deleted")
-    )
+        1, 10**6,
+        **says("Checkpoints to keep; the newest and the best are never deleted", default=DEFAULT_SAVE_TOTAL_LIMIT),
+    )  # fmt: skip
     metric_for_best_model = Text(
         longest=128,
         **says(

@@ -4,7 +4,7 @@ from marshmallow import Schema, fields
 
 from app.domain.names import NAME, NAME_RULE
 from app.schemas.queries import Cursor, ListQuerySchema
-from app.schemas.strict_fields import Flag, Matching, Moment, Text, Whole, says
+from app.schemas.strict_fields import Flag, Matching, Moment, Number, Text, Whole, says
 
 MOST_JOBS = 1_000_000
 
@@ -14,18 +14,10 @@ class QueueSchema(Schema):
     paused = fields.Boolean(attribute="queue.is_paused", **says("takes jobs and starts none"))
     max_running_jobs = fields.Integer(attribute="queue.max_running_jobs", allow_none=True, **says("null: any number"))
     max_waiting_jobs = fields.Integer(attribute="queue.max_waiting_jobs", allow_none=True, **says("null: any number"))
+    weight = fields.Float(attribute="queue.weight", allow_none=True, **says("null: shares the line of all such queues"))
     waiting = fields.Integer()
     running = fields.Integer()
     created_at = Moment(attribute="queue.created_at")
-
-
-class _Weight(fields.Raw):
-    """Documented, and refused by the service with the reason; described so that clients leave it out."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            load_only=True, allow_none=True, **says("not supported yet: fair shares come with a later version")
-        )
 
 
 class ChangeQueueSchema(Schema):
@@ -38,7 +30,10 @@ class ChangeQueueSchema(Schema):
     max_waiting_jobs = Whole(
         0, MOST_JOBS, allow_none=True, **says("with so many waiting, submitting is refused with 429; 0 takes no jobs")
     )
-    weight = _Weight()
+    weight = Number(
+        0.01, 1000, allow_none=True,
+        **says("its share of what each project may use; queues without one share one line, of weight 1 in all"),
+    )  # fmt: skip
 
 
 class CreateQueueSchema(ChangeQueueSchema):

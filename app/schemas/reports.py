@@ -2,7 +2,25 @@
 
 from marshmallow import Schema, fields
 
-from app.schemas.strict_fields import AsStored
+from app.schemas.strict_fields import AsStored, says
+
+
+class BadputSchema(Schema):
+    queue_seconds = fields.Float(**says("Waiting for devices again, after the first start"))
+    start_seconds = fields.Float(**says("From a start to the first step: model, data, processes"))
+    restart_seconds = fields.Float(**says("From the end of a failed attempt to the first step of the next"))
+    checkpoint_seconds = fields.Float(**says("Standing still to save"))
+    evaluate_seconds = fields.Float()
+    export_seconds = fields.Float()
+    detect_seconds = fields.Float(**says("From a fault to its being noticed"))
+    recompute_seconds = fields.Float(**says("Steps that were done in vain"))
+
+
+class GoodputSchema(Schema):
+    wall_seconds = fields.Float(**says("From the first start to the end, without the time it was paused"))
+    productive_seconds = fields.Float(**says("Steps that count"))
+    ratio = fields.Float(**says("productive_seconds / wall_seconds"))
+    badput = fields.Nested(BadputSchema, **says("All the rest of wall_seconds"))
 
 
 class ReportSchema(Schema):
@@ -20,4 +38,5 @@ class ReportSchema(Schema):
     steps = fields.Integer()
     tokens = fields.Integer()
     attempts = fields.Integer()
+    goodput = fields.Nested(GoodputSchema, allow_none=True, **says("Where its time went; null if it never started"))
     weight_files = fields.List(fields.String())

@@ -7,8 +7,9 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
+from app.domain.names import WORD, WORD_RULE
+
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
-TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
 LARGEST_OF_64_BITS = 2**63 - 1  # what a column of 64 bits holds
 SOMETIMES = "sometimes"  # metadata of a field that an answer may lack
@@ -24,6 +25,24 @@ class Text(fields.String):
 
     def __init__(self, *, longest: int = 1024, shortest: int = 0, **kwargs: Any) -> None:
         super().__init__(validate=validate.Length(min=shortest, max=longest), **kwargs)
+
+
+class OneOrSeveral(fields.Field[Any]):
+    """A string of bounded length, or a list of such."""
+
+    def __init__(self, *, longest: int, most: int, metadata: dict[str, Any], **kwargs: Any) -> None:
+        word = {"type": "string", "maxLength": longest}
+        items = {"items": {**word, "minLength": 1}, "minItems": 1, "maxItems": most}
+        super().__init__(metadata={**word, **items, "type": ["string", "array"], **metadata}, **kwargs)
+        self._one = fields.String(validate=validate.Length(max=longest))
+        self._several = fields.List(
+            fields.String(validate=validate.Length(1, longest)), validate=validate.Length(1, most)
+        )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+        if not isinstance(value, str | list):
+            raise ValidationError("must be a text or a list of texts")
+        return self._one.deserialize(value) if isinstance(value, str) else self._several.deserialize(value)
 
 
 class Matching(fields.String):
@@ -96,7 +115,7 @@ class Texts(fields.List[str]):
     """A list of short words."""
 
     def __init__(self, *, most: int = 64, **kwargs: Any) -> None:
-        word = Matching(TOKEN, "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit")
+        word = Matching(WORD, WORD_RULE)
         super().__init__(word, validate=validate.Length(max=most), **kwargs)
 
 

@@ -37,7 +37,9 @@ class TrainingTypesSchema(Schema):
 class ErrorTypeSchema(Schema):
     name = fields.String(**says("The error_type of a failed job"))
     meaning = fields.String()
-    retried = fields.Boolean(**says("Whether another attempt is made, up to max_retries"))
+    what_to_do = fields.String(**says("What a person can do about it"))
+    retried = fields.Boolean(**says("Whether the job may survive it by itself"))
+    recovery = fields.String(**says("What is done about it without a person"))
 
 
 class ErrorTypesSchema(Schema):

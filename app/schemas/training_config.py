@@ -2,9 +2,10 @@
 
 import re
 
+from app.domain.divergence import ACTIONS, STOP, OnDivergence
 from app.domain.model_rules import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
 
 TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "FULL_FINETUNE")
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
@@ -32,7 +33,7 @@ class BaseModelSchema(DocumentSchema):
 
 
 class DistributedSchema(DocumentSchema):
-    world_size = Whole(1, 65536, **says("Must equal gpu_count, which is the default: one rank per device"))
+    world_size = Whole(1, 65536, **says("Must equal gpu_count × node_count, which is the default: one rank per device"))
     backend = Text(longest=32, load_default="nccl", **says("nccl on GPUs; CPU slots use gloo whatever is said here"))
     strategy = Text(longest=64, **says("ddp; custom scripts may read any", default="ddp"))
     config = FreeObject(**says("Not supported yet; custom scripts may read it"))
@@ -50,6 +51,27 @@ class FrameworkSchema(DocumentSchema):
 class EvaluationSchema(DocumentSchema):
     strategy = Choice(("no", "steps", "epoch"), required=True, **says("When validation data is measured"))
     steps = Whole(1, 2**31 - 1, **says("Optimizer steps between evaluations; default as often as checkpoints"))
+
+
+class OnDivergenceSchema(DocumentSchema):
+    action = Choice(
+        ACTIONS,
+        load_default=STOP,
+        **says(
+            "stop: the job fails and names the step; rollback: it goes back to its last checkpoint with a finite loss"
+        ),
+    )
+    learning_rate_factor = Number(
+        0.0,
+        1.0,
+        **says(
+            "rollback: what the learning rate is multiplied by each time, above 0 and up to 1",
+            default=OnDivergence.learning_rate_factor,
+        ),
+    )
+    max_rollbacks = Whole(
+        1, 10, **says("rollback: how often, before the job fails", default=OnDivergence.max_rollbacks)
+    )
 
 
 class TrainingConfigSchema(DocumentSchema):
@@ -77,3 +99,6 @@ class TrainingConfigSchema(DocumentSchema):
     max_retries = Whole(0, 100, **says("Further attempts after a failure that may pass", default=3))
     priority = Whole(0, 10, **says("As scheduling_config.priority, which wins", default=5))
     evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
+    on_divergence = Section(
+        OnDivergenceSchema, **says("What to do when the loss explodes, or becomes NaN or infinite; default stop")
+    )

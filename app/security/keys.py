@@ -38,6 +38,19 @@ class PresentedKey:
     secret: str
 
 
+@dataclass(frozen=True)
+class StoredKey:
+    """What decides whether a key is good, and for whom: the columns of its row that every request reads."""
+
+    id: str
+    project: str | None
+    role: str
+    secret_hash: str
+    revoked_at: datetime | None
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
 def make_key(
     *, key_id: str, project: str | None, role: Role, name: str, expires_at: datetime | None, box: SecretBox
 ) -> NewKey:
@@ -59,13 +72,13 @@ def read_key(presented: str) -> PresentedKey | None:
     return PresentedKey(prefix=match[1], secret=match[2])
 
 
-def is_of(presented: PresentedKey, row: ApiKey | None) -> bool:
+def is_of(presented: PresentedKey, row: ApiKey | StoredKey | None) -> bool:
     """Whether the row is this key's, good or not."""
     stored = row.secret_hash if row is not None else _NOBODYS_HASH
     return hmac.compare_digest(_hash(presented.secret), stored) and row is not None
 
 
-def is_live(row: ApiKey, *, now: datetime) -> bool:
+def is_live(row: ApiKey | StoredKey, *, now: datetime) -> bool:
     """Whether the key was neither revoked nor has expired."""
     return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
 

@@ -5,7 +5,7 @@ model and data (``app.services.inspections``), unless the same has passed before
 """
 
 import os.path
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,10 +84,7 @@ def admit(
 
 
 def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None = None) -> int:
-    """Admit what no message announced; returns how many.
-
-    What goes wrong with one job keeps none of the others waiting; the first of these is raised at last.
-    """
+    """Admit what no message announced; returns how many."""
     with db.read() as session:
         ids = session.scalars(
             select(Job.id)
@@ -95,15 +92,25 @@ def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None 
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
-    admitted, failures = 0, []
-    for job_id in ids:
+    return len(list(admit_each(db, ids, rules, looking=looking)))
+
+
+def admit_each(
+    db: Database, job_ids: Iterable[str], rules: ReadingRules, *, looking: Looking | None = None
+) -> Iterator[str]:
+    """Admit them one by one; yields those with which something was changed.
+
+    What goes wrong with one job keeps none of the others waiting; the first of these is raised at last.
+    """
+    failures = []
+    for job_id in job_ids:
         try:
-            admitted += admit(db, job_id, rules, looking=looking)
+            if admit(db, job_id, rules, looking=looking):
+                yield job_id
         except Exception as error:  # noqa: BLE001 – each job is on its own; nothing is lost
             failures.append(error)
     if failures:
         raise failures[0]
-    return admitted
 
 
 def conclude(db: Database, work: Work, report: Report, *, actor: str = "coordinator") -> bool:

@@ -11,11 +11,12 @@ from app.domain.job_state import HELD
 from app.extensions import Database
 from app.models import Artifact, Job
 from app.services.attempts import NewArtifact
-from app.storage.keys import BadKey, artifact_key, is_run_file
+from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file
 from app.storage.storage import Storage
 
-MODEL, TENSORBOARD, ALL = "model", "tensorboard", "all"
-KINDS = (MODEL, TENSORBOARD, ALL)  # the finished model's files; the run's event files; both
+MODEL, TENSORBOARD, DIAGNOSTICS, ALL = "model", "tensorboard", "diagnostics", "all"
+# The finished model's files; the run's event files; where ranks hung; all of them.
+KINDS = (MODEL, TENSORBOARD, DIAGNOSTICS, ALL)
 
 _PIECE = 256 * 1024
 
@@ -23,7 +24,7 @@ _PIECE = 256 * 1024
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
     """Of one of ``KINDS``, by path."""
     found = session.scalars(select(Artifact).where(Artifact.job_id == job_id).order_by(Artifact.path)).all()
-    return [artifact for artifact in found if kind in (ALL, TENSORBOARD if is_run_file(artifact.path) else MODEL)]
+    return [artifact for artifact in found if kind in (ALL, _kind(artifact.path))]
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:
@@ -57,3 +58,9 @@ def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:
         while length > 0 and (piece := stream.read(min(_PIECE, length))):
             length -= len(piece)
             yield piece
+
+
+def _kind(path: str) -> str:
+    if is_event_file(path):
+        return TENSORBOARD
+    return DIAGNOSTICS if is_diagnosis(path) else MODEL

@@ -1,27 +1,42 @@
 """An attempt from its work order to its end; every write carries the fencing token."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.events import EventType
 from app.domain.job_state import HELD, JobState
-from app.domain.outcomes import Decision, OutcomeKind, decide
-from app.domain.resources import Device
+from app.domain.node_limits import NodeLimits, limits_of
+from app.domain.resources import WHOLE, Device
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.models import Artifact, Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
-from app.models.base import database_now, utc_now
-from app.services import checkpoints, lifecycle
+from app.models.base import utc_now
+from app.services import checkpoints, lifecycle, stuck_devices
 from app.services.checkpoints import ResumeCandidate
+from app.services.endings import Ending, NewArtifact, Outcome, end_attempt
+from app.services.stuck_devices import Held
 
-_NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
+__all__ = [
+    "Ending",
+    "NewArtifact",
+    "Outcome",
+    "Work",
+    "end_attempt",
+    "enter_phase",
+    "finish",
+    "held_by",
+    "holders",
+    "load_work",
+    "note_can_checkpoint",
+    "record_artifacts",
+    "reserved_for_start",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +50,8 @@ class Work:
     fence: int
     lease_id: str
     node: str
+    node_names: tuple[str, ...]  # all that the attempt runs on, in the order of its ranks
+    part: int  # the place of this node among them
     framework: str
     training_type: str
     spec: dict[str, Any]
@@ -44,69 +61,95 @@ class Work:
     resume: tuple[ResumeCandidate, ...]  # newest first
     max_runtime_seconds: int | None
     ran_seconds: float  # in earlier attempts
+    saves_on_request: bool = False  # its script, as it said in an earlier attempt
+    device_share: int = WHOLE  # hundredths of each device
+    adjustments: dict[str, Any] = field(default_factory=dict)  # batch_halvings, learning_rate_factor, rollbacks
+    limits: NodeLimits = field(default_factory=NodeLimits)  # of the node
+    node_defaults: dict[str, Any] = field(default_factory=dict)  # where the document is silent
 
     @property
     def actor(self) -> str:
         return f"supervisor@{self.node}"
 
+    @property
+    def is_gang(self) -> bool:
+        return len(self.node_names) > 1
 
-@dataclass(frozen=True, kw_only=True)
-class NewArtifact:
-    path: str
-    size_bytes: int
-    sha256: str
+    @property
+    def world_size(self) -> int:
+        """Ranks on all nodes, each of which has as many."""
+        return len(self.node_names) * len(self.devices)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How an attempt ended. ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed."""
-
-    kind: OutcomeKind
-    cause: str = ""
-    message: str = ""
-    stack: str = ""
-    exit_code: int | None = None
-    end_step: int = 0
-    ran_seconds: float = 0.0
-    related_task: str = ""
-    report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
-    artifacts: Sequence[NewArtifact] = ()
+    @property
+    def first_rank(self) -> int:
+        """Of this node."""
+        return self.part * len(self.devices)
 
 
-def load_work(db: Database, job_id: str, attempt: int) -> Work:
-    """The work order of a claimed attempt. Fixes the job's threads per rank at its first attempt.
+def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
+    """The work order of a claimed attempt. Fixes the job's threads per rank, and what its first node presets.
+
+    Of several nodes each has its own threads, as many as it has cores for. ``node`` says whose part of an attempt on
+    several nodes it is; None: the first one's.
 
     Raises NotFound when the attempt has no live lease.
     """
     with db.write() as session:
-        lease = session.scalar(
-            select(Lease).where(Lease.job_id == job_id, Lease.attempt == attempt, Lease.released_at.is_(None))
-        )
-        if lease is None:
+        live = (Lease.job_id == job_id) & (Lease.attempt == attempt) & Lease.released_at.is_(None)
+        record = session.get(Attempt, (job_id, attempt))
+        mine = Lease.node == node if node is not None and record is not None and len(record.node_names) > 1 else live
+        lease = session.scalar(select(Lease).where(live, mine).order_by(Lease.part).limit(1))
+        if lease is None or record is None:
             raise NotFound(f"attempt {attempt} of job {job_id} has no live lease")
         job = lifecycle.load_for_change(session, job_id)
-        devices = _devices_of(session, job_id, attempt)
-        if job.threads_per_rank is None:
-            job.threads_per_rank = _threads_per_rank(session, job, lease.node, len(devices))
+        devices = _devices_of(session, job_id, attempt, lease.node)
+        home = session.get_one(Node, lease.node)
+        limits = limits_of(home.limits)
+        share = record.device_share
+        threads = job.threads_per_rank
+        if threads is None or len(record.node_names) > 1:
+            threads = _threads_per_rank(session, job, home, ranks=len(devices), share=share)
+        if lease.part == 0:
+            job.threads_per_rank = threads
+        if job.node_defaults is None:
+            first = session.get_one(Node, record.node_names[0])  # also when another one of a gang is here before it
+            job.node_defaults = limits_of(first.limits).job_defaults
         return Work(
             job_id=job_id, project=job.project, name=job.name, attempt=attempt, fence=lease.fence, lease_id=lease.id,
-            node=lease.node, framework=job.framework, training_type=job.training_type, spec=job.spec,
-            sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=job.threads_per_rank,
+            node=lease.node, node_names=tuple(record.node_names), part=lease.part,
+            framework=job.framework, training_type=job.training_type, spec=job.spec,
+            sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=threads,
             resume=tuple(checkpoints.resume_candidates(session, job)), max_runtime_seconds=job.max_runtime_seconds,
-            ran_seconds=job.elapsed_seconds,
+            ran_seconds=job.elapsed_seconds, adjustments=dict(job.adjustments),
+            saves_on_request=said_to_save(session, job_id), limits=limits, node_defaults=dict(job.node_defaults),
+            device_share=share,
         )  # fmt: skip
 
 
 def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", start_step: int | None = None) -> None:
-    """Move the job to the phase its trainer reports; a no-op when it is there already."""
+    """Move the job to the phase its trainer reports; a no-op when it is there already.
+
+    An attempt that was restarted in place finds the job in the state in which the one before it ended.
+    """
     with db.write() as session:
         job = lifecycle.load_for_change(session, work.job_id)
-        if job.state is to and job.fence == work.fence:
-            return
-        first_training = to is JobState.TRAINING and job.state is JobState.PREPARING
-        lifecycle.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
-        if first_training:
-            _mark_training(session, job, work, start_step or 0)
+        if job.state is not to or job.fence != work.fence:
+            lifecycle.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
+        if to is JobState.TRAINING:
+            attempt = session.get_one(Attempt, (work.job_id, work.attempt))
+            if attempt.trained_at is None:
+                _mark_training(session, job, attempt, work, start_step or 0)
+
+
+def said_to_save(session: Session, job_id: str) -> bool:
+    """Whether the job's script saves on request, as it has said last, in this attempt or an earlier one."""
+    said = (
+        select(Attempt.can_checkpoint)
+        .where(Attempt.job_id == job_id, Attempt.can_checkpoint.is_not(None))
+        .order_by(Attempt.number.desc())
+        .limit(1)
+    )
+    return session.scalar(said) is True
 
 
 def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
@@ -116,8 +159,11 @@ def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
         session.execute(update(Attempt).where(mine).values(can_checkpoint=can))
 
 
-def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> JobState:
-    """End the attempt and move the job on, in one transaction; returns the job's new state.
+def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
+    """End the attempt and move the job on, in one transaction.
+
+    ``may_restart``: the caller can run the next attempt itself, in place. If it shall, the ending names it, and job,
+    lease and devices are that attempt's already.
 
     Raises LeaseLost when the attempt is no longer the job's.
     """
@@ -125,104 +171,57 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> JobS
         job = lifecycle.load_for_change(session, work.job_id)
         if job.fence != work.fence or job.state not in HELD:
             raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
-        for a in outcome.artifacts:
-            # An earlier attempt may have got as far, and failed only afterwards.
-            session.merge(Artifact(job_id=job.id, path=a.path, size_bytes=a.size_bytes, sha256=a.sha256))
-        return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor)
+        record_artifacts(session, job.id, outcome.artifacts)
+        return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
 
 
-def end_attempt(session: Session, job: Job, number: int, outcome: Outcome, backoff: Backoff, *, actor: str) -> JobState:
-    """Close the attempt's record, free its lease and devices, and move the locked job where the outcome leads."""
-    decision = decide(
-        outcome.kind, cause=outcome.cause, requested=job.requested, retries_used=job.retries_used,
-        max_retries=job.max_retries, backoff=backoff,
-    )  # fmt: skip
-    if job.state is JobState.EXPORTING and decision.state is JobState.PAUSED:
-        # Nothing is left to pause: the table lets an export only end or be done again.
-        decision = Decision(state=JobState.QUEUED, retry_after_seconds=0.0, policy="job_reschedule")
-    gpu_count = _free(session, job.id, number)
-    _close_record(session, job, number, outcome, decision)
-    lifecycle.record_event(
-        session, job.id, EventType.ATTEMPT_ENDED, actor=actor, reason=outcome.cause or outcome.kind,
-        message=outcome.message, data={"attempt": number, "end_step": outcome.end_step, "exit_code": outcome.exit_code},
-    )  # fmt: skip
-    lifecycle.transition(
-        session, job, decision.state, actor=actor, reason=outcome.cause or outcome.kind, message=outcome.message,
-        elapsed_seconds=job.elapsed_seconds + outcome.ran_seconds,
-        gpu_seconds=job.gpu_seconds + outcome.ran_seconds * gpu_count,
-        **_changes(session, job, outcome, decision),
-    )  # fmt: skip
-    return decision.state
+def record_artifacts(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
+    """Make them known; an earlier attempt may have got as far, and failed only afterwards."""
+    for a in artifacts:
+        session.merge(Artifact(job_id=job_id, path=a.path, size_bytes=a.size_bytes, sha256=a.sha256))
 
 
-def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
-    """Columns of the job that change together with the state an attempt's end leads to."""
-    if decision.state is JobState.COMPLETED:
-        return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
-    # A model that was stored before the job failed or was cancelled is there for whoever wants it.
-    kept = {"report": outcome.report} if outcome.report else {}
-    if decision.state is JobState.CANCELLED:
-        return _NO_ERROR | kept
-    error = {"error_type": outcome.cause, "error_message": outcome.message, "error_stack": outcome.stack or None}
-    if decision.state is JobState.FAILED:
-        return error | kept
-    if decision.state is JobState.QUEUED and outcome.kind == "failed":
-        wait = decision.retry_after_seconds or 0.0
-        retry = job.retries_used + 1
-        return {
-            **error,
-            "retries_used": retry,
-            "not_before_at": database_now(session) + timedelta(seconds=wait),
-            "pending_reason": f"retry {retry} of {job.max_retries} after {outcome.cause}, in {wait:g} s",
-        }
-    return {}
+def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> Held | None:
+    """What an attempt had of a node, by its record; None when there is none any more, or it had nothing there."""
+    with db.read() as session:
+        attempt = session.get(Attempt, (job_id, number))
+        held = stuck_devices.held_by(attempt, places={node: place}) if attempt is not None else []
+        return next((each for each in held if each.node == node), None)
 
 
-def _close_record(session: Session, job: Job, number: int, outcome: Outcome, decision: Decision) -> None:
-    attempt = session.get_one(Attempt, (job.id, number))
-    attempt.ended_at = utc_now()
-    attempt.cause = outcome.cause or None
-    attempt.end_reason = outcome.message or outcome.kind
-    attempt.end_related_task = outcome.related_task or None
-    attempt.end_recover = decision.policy
-    attempt.policy = decision.policy
-    attempt.exit_code = outcome.exit_code
-    attempt.end_step = max(outcome.end_step, attempt.start_step)
-    saved = checkpoints.newest_step(session, job.id, number)
-    attempt.lost_steps = 0 if outcome.kind == "completed" else attempt.end_step - max(saved, attempt.start_step)
+def reserved_for_start(db: Database, job_id: str, number: int, node: str) -> frozenset[int]:
+    """The devices of an attempt that waits for this node to claim it; none when it does not, or no more."""
+    waits = (Lease.node == node) & (Lease.counter == 0) & Lease.released_at.is_(None)
+    mine = (Reservation.job_id == job_id) & (Reservation.attempt == number) & (Reservation.node == node)
+    same = (Lease.job_id == Reservation.job_id) & (Lease.attempt == Reservation.attempt)
+    with db.read() as session:
+        return frozenset(session.scalars(select(Reservation.device_index).join(Lease, same).where(mine, waits)))
 
 
-def _free(session: Session, job_id: str, number: int) -> int:
-    """Release lease and devices of an attempt; returns how many of the devices were GPUs."""
-    mine = (Reservation.job_id == job_id) & (Reservation.attempt == number)
-    kinds = session.scalars(
-        select(DeviceRow.type)
-        .join(Reservation, (Reservation.node == DeviceRow.node) & (Reservation.device_index == DeviceRow.index))
-        .where(mine)
-    ).all()
-    session.execute(delete(Reservation).where(mine))
-    session.execute(
-        update(Lease)
-        .where(Lease.job_id == job_id, Lease.attempt == number, Lease.released_at.is_(None))
-        .values(released_at=utc_now())
-    )
-    return sum(kind != "cpu" for kind in kinds)
+def holders(db: Database, node: str, devices: Collection[int]) -> set[str]:
+    """The jobs that have any of these devices of the node now, or a share of one."""
+    which = (Reservation.node == node) & Reservation.device_index.in_(devices)
+    with db.read() as session:
+        return set(session.scalars(select(Reservation.job_id).where(which)))
 
 
-def _devices_of(session: Session, job_id: str, number: int) -> tuple[Device, ...]:
+def _devices_of(session: Session, job_id: str, number: int, node: str) -> tuple[Device, ...]:
     rows = session.scalars(
         select(DeviceRow)
         .join(Reservation, (Reservation.node == DeviceRow.node) & (Reservation.device_index == DeviceRow.index))
-        .where(Reservation.job_id == job_id, Reservation.attempt == number)
+        .where(Reservation.job_id == job_id, Reservation.attempt == number, Reservation.node == node)
         .order_by(DeviceRow.index)
     )
-    return tuple(Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated) for d in rows)
+    return tuple(
+        Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated, uuid=d.uuid) for d in rows
+    )
 
 
-def _threads_per_rank(session: Session, job: Job, node: str, ranks: int) -> int:
-    """What the checkpoint that the job starts from was made with, else the job's share of the node's cores.
+def _threads_per_rank(session: Session, job: Job, home: Node, *, ranks: int, share: int) -> int:
+    """What the checkpoint that the job starts from was made with, else what it asks for, else what its node presets.
 
-    Each device brings its part of them, so that jobs side by side leave each other theirs; ``cpu_cores`` asks for more.
+    Else each device brings its part of the node's cores, and a share of one that share of it, so that jobs side by side
+    leave each other theirs.
     """
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
     if start is not None and start.threads_per_rank is not None:
@@ -230,22 +229,25 @@ def _threads_per_rank(session: Session, job: Job, node: str, ranks: int) -> int:
     asked: int | None = job.spec["resource_config"].get("cpu_cores")
     if asked:
         return max(1, asked // ranks)
-    home = session.get_one(Node, node)
-    return max(1, home.cpu_cores // len(home.devices))
+    preset = limits_of(home.limits).default_cpu_threads
+    return preset or max(1, home.cpu_cores * share // (WHOLE * len(home.devices)))
 
 
-def _mark_training(session: Session, job: Job, work: Work, start_step: int) -> None:
-    now = utc_now()
-    attempt = session.get_one(Attempt, (work.job_id, work.attempt))
+def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, start_step: int) -> None:
+    attempt.trained_at = utc_now()
+    if job.current_step == attempt.start_step:  # nothing was reported yet, and where it was to start was a guess
+        job.current_step = start_step
     attempt.start_step = start_step
-    ended_at = session.scalar(
-        select(Attempt.ended_at).where(Attempt.job_id == work.job_id, Attempt.number == work.attempt - 1)
-    )
-    if ended_at is not None:
-        attempt.recover_seconds = round((now - ended_at).total_seconds(), 3)
+    before = session.get(Attempt, (work.job_id, work.attempt - 1))
+    # After a pause there is nothing to recover from: a person decided when the job goes on.
+    if before is not None and before.ended_at is not None and before.end_recover is not None:
+        attempt.recover_seconds = round((attempt.trained_at - before.ended_at).total_seconds(), 3)
+        # Only now is it known: the newest checkpoint may have turned out to be damaged.
+        before.lost_steps = max(0, (before.end_step or 0) - start_step)
+    where = ", ".join(work.node_names)
     lifecycle.record_event(
         session, work.job_id, EventType.ATTEMPT_STARTED, actor=work.actor,
-        message=f"attempt {work.attempt} trains on {work.node} from {_start(session, job, start_step)}",
+        message=f"attempt {work.attempt} trains on {where} from {_start(session, job, start_step)}",
         data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
     )  # fmt: skip
 

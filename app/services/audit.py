@@ -53,16 +53,30 @@ def record(  # noqa: PLR0913  a line of the trail has this many parts
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Add a line, ``action`` as ``noun.verb``; joins the caller's transaction. ``project`` None: of the cluster."""
+    session.add(
+        entry(actor=actor, action=action, project=project, target=target, outcome=outcome, message=message, data=data)
+    )
+
+
+def entry(
+    *,
+    actor: str,
+    action: str,
+    project: str | None,
+    target: str = "",
+    outcome: Outcome = "done",
+    message: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> AuditEntry:
+    """The same line for whoever writes it along with other rows."""
     origin = _origin.get()
     texts = {
         "actor": actor, "action": action, "target": target, "message": message, "request_id": origin.request_id,
         "address": origin.address,
     }  # fmt: skip
-    session.add(
-        AuditEntry(
-            id=new_id("audit"), project=project, outcome=outcome, data=dict(data or {}),
-            **{name: _storable(text)[: _LONGEST[name]] for name, text in texts.items()},
-        )
+    return AuditEntry(
+        id=new_id("audit"), project=project, outcome=outcome, data=dict(data or {}),
+        **{name: _storable(text)[: _LONGEST[name]] for name, text in texts.items()},
     )  # fmt: skip
 
 

@@ -3,24 +3,33 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
 from app.models import AuditEntry, Project
+from app.models.audit_entry import DENIED, EVERYDAY, NOT_EVERYDAY
 from app.security.permissions import Caller
 from app.services import projects
-from app.services.pages import Orders, Page, PageRequest, page_of
+from app.services.pages import Orders, Page, PageRequest, page_by_id
 
 ORDERS: Orders = {"created_at": (AuditEntry.at, AuditEntry.id)}
 EXPORT_PAGE = 1000
+_EVERYDAY_NOUNS = {action.partition(".")[0] for action in EVERYDAY}
 
 
 def _of_action(action: str) -> ColumnElement[bool]:
     """One action, or with a noun alone all of its actions."""
-    if "." in action:
-        return AuditEntry.action == action
-    return or_(AuditEntry.action == action, AuditEntry.action.startswith(f"{action}.", autoescape=True))
+    same = AuditEntry.action == action
+    if action in EVERYDAY:
+        return same
+    if "." not in action:
+        same = or_(same, AuditEntry.action.startswith(f"{action}.", autoescape=True))
+    return same if action in _EVERYDAY_NOUNS else and_(same, NOT_EVERYDAY)
+
+
+def _of_outcome(outcome: str) -> ColumnElement[bool]:
+    return and_(DENIED) if outcome == "denied" else AuditEntry.outcome == outcome
 
 
 FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
@@ -28,7 +37,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "actor": lambda actor: AuditEntry.actor == actor,
     "action": _of_action,
     "target": lambda target: AuditEntry.target == target,
-    "outcome": lambda outcome: AuditEntry.outcome == outcome,
+    "outcome": _of_outcome,
     "after": lambda moment: AuditEntry.at > moment,
     "before": lambda moment: AuditEntry.at < moment,
 }
@@ -38,7 +47,7 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     """The lines that the caller may see and that pass every filter. Raises NotFound for a foreign project."""
     if "project" in filters and caller.project is not None:
         projects.visible(session, caller, filters["project"])  # a deleted one's lines are still a super admin's to see
-    return page_of(session, _chosen(caller, filters), ORDERS, request)
+    return page_by_id(session, AuditEntry, _chosen(caller, filters), ORDERS, request)
 
 
 def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> Iterator[AuditEntry]:
@@ -66,7 +75,7 @@ def find(session: Session, caller: Caller, entry_id: str) -> AuditEntry:
 
 
 def _chosen(caller: Caller, filters: Mapping[str, Any]) -> Select[Any]:
-    query = _seen(select(AuditEntry), caller)
+    query = _seen(select(AuditEntry.id), caller)
     for name, value in filters.items():
         if name in FILTERS:
             query = query.where(FILTERS[name](value))

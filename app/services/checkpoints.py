@@ -1,5 +1,6 @@
 """Recorded checkpoints: recording under the fencing token, retention, and which ones to resume from."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,12 +13,11 @@ from app.domain.errors import LeaseLost
 from app.domain.events import EventType
 from app.domain.ids import new_id
 from app.domain.job_state import HELD, TERMINAL
+from app.domain.output_rules import DEFAULT_SAVE_TOTAL_LIMIT
 from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
 from app.services import lifecycle
-
-DEFAULT_SAVE_TOTAL_LIMIT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,7 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
             )
         )  # fmt: skip
         session.flush()
+        _refill_budget(session, job, new)
         # Locked before the pins are read: a submission that pins one at this moment is either seen or waits.
         rows = list(session.scalars(_of_job(job_id).with_for_update()))
         is_best = _mark_best(job, rows, new.checkpoint_id)
@@ -106,7 +107,7 @@ def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
     session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
     rows = list(session.scalars(_of_job(job.id)))
     _mark_best(job, rows, checkpoint_id)
-    job.latest_checkpoint_id = rows[-1].id if rows else None
+    job.latest_checkpoint_id = _newest(rows)
 
 
 def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:
@@ -124,7 +125,7 @@ def retire_unneeded(session: Session, job: Job, ids: Collection[str]) -> dict[st
         session.execute(retired.execution_options(synchronize_session=False))
         kept = [c for c in rows if c.id not in gone]
         _mark_best(job, kept, "")
-        job.latest_checkpoint_id = kept[-1].id if kept else None
+        job.latest_checkpoint_id = _newest(kept)
     return gone
 
 
@@ -142,20 +143,59 @@ def newest_step(session: Session, job_id: str, attempt: int) -> int:
 def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
     """What an attempt may continue from, in this order: the job's own newest, then older ones, then its start point.
 
-    A job that resumes from its best has that one first.
+    One that was chosen comes before all, and those that are older than it before the newer ones; a job that resumes
+    from its best has that one first.
     """
-    rows = list_for(session, job.id)[::-1]
-    if resumes_from_best(job):
+    mine = list_for(session, job.id)[::-1]
+    rows = [c for c in mine if not c.diverged or c.id == job.chosen_checkpoint_id]
+    start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
+    if start is not None and start.deleted_at is None:
+        rows.append(start)
+    chosen = next((c for c in rows if c.id == job.chosen_checkpoint_id), None)
+    if chosen is not None:
+        rows.sort(key=lambda c: (c.id != chosen.id, c.step > chosen.step))
+    elif resumes_from_best(job):
         rows.sort(key=lambda c: not c.is_best)
-    if job.resume_checkpoint_id is not None:
-        start = session.get(Checkpoint, job.resume_checkpoint_id)
-        rows += [start] if start is not None and start.deleted_at is None else []
     return [
         ResumeCandidate(
             checkpoint_id=c.id, job_id=c.job_id, uri=c.uri, sha256=c.sha256, step=c.step, world_size=c.world_size
         )
         for c in rows
     ]
+
+
+def start_step(session: Session, job: Job) -> int:
+    """The step that the job's next attempt begins after, unless its checkpoint turns out to be damaged."""
+    if not (job.latest_checkpoint_id or job.chosen_checkpoint_id or job.resume_checkpoint_id):
+        return 0  # there is nothing to look for
+    first = next(iter(resume_candidates(session, job)), None)
+    return first.step if first is not None else 0
+
+
+def put_away_since(
+    session: Session, job: Job, diverged_step: int, *, suspect_id: str | None = None
+) -> Checkpoint | None:
+    """Put away the job's checkpoints of a loss that went wrong at a step; returns the last good one, if any.
+
+    A good one is older than that step and was saved with a finite loss; the suspect one is used only for want of an
+    older one. The sweep deletes the files of the others; one that another job starts from stays for that job alone.
+    """
+    rows = list(session.scalars(_of_job(job.id).with_for_update()))
+    usable = [c for c in rows if not c.diverged and c.step < diverged_step and _is_finite(c.metrics.get("loss"))]
+    if len(usable) > 1 and usable[-1].id == suspect_id:
+        usable.pop()
+    good = usable[-1] if usable else None
+    bad = rows[rows.index(good) + 1 :] if good is not None else rows
+    pinned = _pinned(session, [c.id for c in bad])
+    for c in bad:
+        c.diverged, c.is_best = True, False
+        if c.id not in pinned:
+            c.deleted_at = utc_now()
+    session.flush()
+    kept = [c for c in rows if c.deleted_at is None]
+    _mark_best(job, kept, "")
+    job.latest_checkpoint_id = _newest(kept)
+    return good
 
 
 def resumes_from_best(job: Job) -> bool:
@@ -169,6 +209,20 @@ def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
     return checkpoint if checkpoint is not None and checkpoint.deleted_at is None else None
 
 
+def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
+    """A checkpoint that reaches further than all before it is progress: what failed until then no longer counts."""
+    job.chosen_checkpoint_id = None  # the attempt has started from it
+    others = (Checkpoint.job_id == job.id) & (Checkpoint.id != new.checkpoint_id)
+    reached = session.scalar(select(func.max(Checkpoint.step)).where(others))
+    if reached is None or new.step > reached:
+        job.retries_used = job.in_place_restarts = job.hangs = job.host_losses = job.disk_waits = 0
+        job.excluded_nodes, job.no_room_on = [], []
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
     top = best(_kept(job, rows))
     for c in rows:
@@ -179,10 +233,12 @@ def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
 
 def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[str, str], ...]:
     settings = _checkpoint_settings(job)
-    limit = settings.get("save_total_limit") or DEFAULT_SAVE_TOTAL_LIMIT
+    preset = (job.node_defaults or {}).get("max_checkpoints")
+    limit = settings.get("save_total_limit") or preset or DEFAULT_SAVE_TOTAL_LIMIT
     pinned = _pinned(session, [c.id for c in rows])
     kept = [replace(one, pinned=one.checkpoint_id in pinned) for one in _kept(job, rows)]
     gone = {k.checkpoint_id for k in to_prune(kept, limit=limit)}
+    gone |= {c.id for c in rows if c.diverged and c.id not in pinned}  # kept only for those who started from it
     if gone:
         session.execute(update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now()))
     return tuple((c.id, c.uri) for c in rows if c.id in gone)
@@ -210,7 +266,13 @@ def _of_job(job_id: str) -> Select[Checkpoint]:
     )
 
 
+def _newest(rows: list[Checkpoint]) -> str | None:
+    return next((c.id for c in reversed(rows) if not c.diverged), None)
+
+
 def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
+    """The job's own choice, of which those that it went back behind are no part."""
+    rows = [c for c in rows if not c.diverged]
     metric, greater = best_rule(_checkpoint_settings(job))
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [

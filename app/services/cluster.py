@@ -8,7 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.job_state import JobState
-from app.models import Device, Job, Node, ProcessBeat, Reservation
+from app.domain.resources import WHOLE
+from app.models import Device, Job, Node, ProcessBeat, Reservation, StuckDevice
 from app.models.base import utc_now
 from app.models.node import NODE_STATES
 from app.security.permissions import Caller
@@ -22,12 +23,14 @@ FRESH = timedelta(seconds=10)
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCount:
-    """``free``: held by nobody, on a node that takes jobs."""
+    """``free``: held by nobody, on a node that takes jobs; ``out_of_service``: by a process that can't be ended."""
 
     type: str
     total: int = 0
     in_use: int = 0
+    share_in_use: float = 0.0  # in devices: a half of one is 0.5
     free: int = 0
+    out_of_service: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +75,29 @@ def nodes_by_state(session: Session) -> dict[str, int]:
 
 def devices_by_type(session: Session) -> list[DeviceCount]:
     """Every type of device that a known node has."""
-    held = (Reservation.node == Device.node) & (Reservation.device_index == Device.index)
+    of_each = (Reservation.node, Reservation.device_index)
+    given = select(*of_each, func.sum(Reservation.share).label("share")).group_by(*of_each).subquery()
+    held = (given.c.node == Device.node) & (given.c.device_index == Device.index)
+    left = select(StuckDevice.node, StuckDevice.device_index).distinct().subquery()
+    in_use, stuck = given.c.share.is_not(None), left.c.node.is_not(None)
     rows = session.execute(
-        select(Device.type, Node.state, Reservation.job_id.is_not(None).label("in_use"), func.count().label("number"))
+        select(
+            Device.type, Node.state, in_use.label("in_use"), stuck.label("stuck"), func.count().label("number"),
+            func.coalesce(func.sum(given.c.share), 0).label("share"),
+        )
         .join(Node, Node.name == Device.node)
-        .outerjoin(Reservation, held)
-        .group_by(Device.type, Node.state, Reservation.job_id.is_not(None))
-    ).all()
+        .outerjoin(given, held)
+        .outerjoin(left, (left.c.node == Device.node) & (left.c.device_index == Device.index))
+        .group_by(Device.type, Node.state, in_use, stuck)
+    ).all()  # fmt: skip
     return [
         DeviceCount(
             type=kind,
             total=sum(row.number for row in of_kind),
             in_use=sum(row.number for row in of_kind if row.in_use),
-            free=sum(row.number for row in of_kind if not row.in_use and row.state == "ready"),
+            share_in_use=int(sum(row.share for row in of_kind)) / WHOLE,
+            free=sum(row.number for row in of_kind if not row.in_use and not row.stuck and row.state == "ready"),
+            out_of_service=sum(row.number for row in of_kind if row.stuck),
         )
         for kind in sorted({row.type for row in rows})
         for of_kind in [[row for row in rows if row.type == kind]]

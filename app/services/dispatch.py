@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
@@ -25,6 +25,9 @@ WAITING_LIMIT = 1000
 # What could not be sent for this long is no news any more: those it was meant for have looked by themselves.
 STALE_SECONDS = 5.0
 REST_AFTER_FAILURE_SECONDS = 1.0
+# The first of many submissions is told of at once, those that come in this time after it together, up to so many.
+GATHER_SECONDS = 0.05
+MOST_TOGETHER = 50
 CLOSE_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,11 @@ class Message:
     queue: str = ""
     priority: int = 0
     node: str = ""
+
+    @property
+    def way(self) -> tuple[str, str, int]:
+        """Messages that differ only in what they tell have the same."""
+        return self.name, self.queue, self.priority
 
 
 class _Waiting(NamedTuple):
@@ -77,7 +85,7 @@ class Dispatcher:
     def close(self) -> None:
         """Send what waits, for at most a second."""
         with self._condition:
-            self._closed = True
+            self._closed.set()
             self._condition.notify_all()
             thread = self._thread
         if thread is not None:
@@ -85,7 +93,7 @@ class Dispatcher:
 
     def _ring(self, message: Message) -> None:
         with self._condition:
-            if self._closed:
+            if self._closed.is_set():
                 return
             self._waiting.append(_Waiting(time.monotonic(), message))
             if self._thread is None:
@@ -99,15 +107,18 @@ class Dispatcher:
         self._publish = None
         self._thread = None
         self._failing = False
-        self._closed = False
+        self._closed = threading.Event()
 
     def _serve(self) -> None:
         while (waiting := self._next()) is not None:
             if time.monotonic() - waiting.rung_at > STALE_SECONDS:
                 continue
+            message = self._together(waiting.message) if waiting.message.name == ADMIT else waiting.message
             # A connection that the broker dropped shows only when it is used: the second try has a new one.
-            if not self._sent(waiting.message) and not self._sent(waiting.message):
-                self._rest()
+            if not self._sent(message) and not self._sent(message):
+                self._closed.wait(REST_AFTER_FAILURE_SECONDS)
+            elif message.name == ADMIT:
+                self._closed.wait(GATHER_SECONDS)
 
     def _sent(self, message: Message) -> bool:
         try:
@@ -125,14 +136,18 @@ class Dispatcher:
     def _next(self) -> _Waiting | None:
         with self._condition:
             while not self._waiting:
-                if self._closed:
+                if self._closed.is_set():
                     return None
                 self._condition.wait()
             return self._waiting.popleft()
 
-    def _rest(self) -> None:
+    def _together(self, message: Message) -> Message:
+        """The message with the jobs of those behind it that go the same way."""
         with self._condition:
-            self._condition.wait_for(lambda: self._closed, REST_AFTER_FAILURE_SECONDS)
+            alike = [waiting for waiting in self._waiting if waiting.message.way == message.way][: MOST_TOGETHER - 1]
+            for waiting in alike:
+                self._waiting.remove(waiting)
+        return replace(message, arguments=sum((waiting.message.arguments for waiting in alike), message.arguments))
 
 
 def connect_broker(settings: Settings) -> Publish:

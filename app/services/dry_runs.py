@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 from app.domain.placement import choose_devices, could_fit, describe, explain
 from app.domain.resources import NodeCapacity
 from app.models import Checkpoint, Job, Node, Queue
+from app.models.base import utc_now
+from app.models.job_line import ahead_of_new
 from app.security.permissions import Caller
 from app.services import admission, jobs, nodes, queues
 from app.services.control_plane import ControlPlane
@@ -28,7 +30,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Where the job would wait and where it could run. ``queue_position`` counts from 1 over everybody's jobs."""
+    """Where the job would wait and where it could run. ``queue_position`` counts from 1 in its project."""
 
     checked: Checked
     queue_position: int
@@ -49,7 +51,7 @@ def plan(
     checked = jobs.check(plane, caller, document, project=project, forwarded=forwarded)
     # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
     with plane.db.write() as session:
-        start = jobs.enter(session, plane, caller, checked)
+        start = jobs.enter(session, plane, caller, checked).start
     missing = admission.missing_input(checked.spec.document, plane.reading)
     with plane.db.read() as session:
         candidates = _candidates(session, checked)
@@ -77,9 +79,8 @@ def _candidate(checked: Checked, node: NodeCapacity, state: str) -> Candidate:
 
 
 def _position(session: Session, checked: Checked) -> int:
-    """Behind all that are as urgent: they have waited longer."""
     ahead = select(func.count()).select_from(Job).where(
-        Job.status.in_(queues.WAITING), Job.priority >= checked.spec.priority
+        Job.status.in_(queues.WAITING), Job.project == checked.project, ahead_of_new(utc_now(), checked.spec.priority)
     )  # fmt: skip
     return (session.scalar(ahead) or 0) + 1
 

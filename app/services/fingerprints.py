@@ -138,5 +138,10 @@ def _deciding(spec: Mapping[str, Any]) -> dict[str, Any]:
         "base_model": training["base_model"],
         "hyperparameters": {name: given[name] for name in SHAPING if name in given},
         "data_config": spec["data_config"],
-        "ranks": (spec.get("resource_config") or {}).get("gpu_count"),
+        "ranks": _ranks(spec.get("resource_config") or {}),
     }
+
+
+def _ranks(resources: Mapping[str, Any]) -> int | None:
+    count = resources.get("gpu_count")
+    return None if count is None else count * (resources.get("node_count") or 1)

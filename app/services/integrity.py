@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Select, and_, exists, func, select, text
 
 from app.domain.job_state import HELD, TERMINAL
+from app.domain.resources import WHOLE
 from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
 
@@ -20,6 +21,8 @@ RULES: tuple[tuple[str, Select[str]], ...] = (
     ("jobs have ended without a time", select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at.is_(None))),
     ("jobs have devices, but no lease for them", select(Reservation.job_id).where(
         ~exists().where(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt), _LIVE))),
+    ("devices are given out more than once", select(Reservation.node).group_by(
+        Reservation.node, Reservation.device_index).having(func.sum(Reservation.share) > WHOLE)),
     ("jobs count other attempts than they have", select(Job.id).where(
         Job.attempt != func.coalesce(
             select(func.max(Attempt.number)).where(Attempt.job_id == Job.id).scalar_subquery(), 0))),

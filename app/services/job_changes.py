@@ -12,7 +12,7 @@ from app.domain.job_state import TERMINAL, JobState
 from app.domain.not_supported import refuse_gaps
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
-from app.services import audit, jobs, lifecycle
+from app.services import audit, job_details, job_labels, jobs, lifecycle, project_quotas
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
 
@@ -24,10 +24,14 @@ def change(
 ) -> Job:
     """Set what ``wanted`` names; labels are replaced as a whole. What is so already is no change.
 
-    Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended.
+    Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended, Conflict when it would keep
+    devices that its project has borrowed.
     """
     if not wanted:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
+    with plane.db.read() as session:
+        found = jobs.find(session, caller, job_id)
+        expected = job_details.outlook(session, found, priority=wanted.get("priority", found.priority))
     with plane.db.write() as session:
         jobs.find(session, caller, job_id)
         job = lifecycle.load_for_change(session, job_id)
@@ -38,7 +42,7 @@ def change(
         changed = _apply(session, job, wanted)
         if changed:
             _tell(session, job, caller, changed)
-        remember(session, job)
+        remember(session, job_details.changed(session, job, expected))
     if "priority" in changed and job.state is JobState.PENDING:
         # Its message waits at the place of the old priority: a second one is harmless and may be served earlier.
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
@@ -59,13 +63,15 @@ def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, A
     if "preemptible" in changed:
         spec = {**job.spec, "scheduling_config": {**scheduling, "preemptible": wanted["preemptible"]}}
         refuse_gaps(spec)
+        if not wanted["preemptible"]:
+            project_quotas.refuse_to_keep_borrowed(session, job)
         job.spec = spec
     if "priority" in changed:
         job.priority = wanted["priority"]
     if "labels" in changed:
         job.labels = dict(wanted["labels"])
         session.execute(delete(JobLabel).where(JobLabel.job_id == job.id))
-        session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in job.labels.items())
+        session.add_all(job_labels.rows(job))
     return changed
 
 

@@ -30,12 +30,46 @@ class JobDetails:
     estimated_start_at: datetime | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Where a waiting job stands in the line, and when it starts where that can be told."""
+
+    position: int
+    starts_at: datetime | None
+
+
 def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
     """In the order given; a few queries however many jobs they are."""
-    ids = [job.id for job in jobs]
     places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
-    reasons = queues.pending_reasons(session, jobs)
     expected = start_estimates.of_waiting(session, places)
+    outlooks = {job_id: Outlook(position=place, starts_at=expected.get(job_id)) for job_id, place in places.items()}
+    return _details_of(session, jobs, outlooks)
+
+
+def details(session: Session, job: Job) -> JobDetails:
+    return details_of(session, [job])[0]
+
+
+def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
+    """What a job can expect that gets this priority; None for one that does not wait.
+
+    It takes longer the more jobs wait: whoever changes a job looks before the transaction that keeps others waiting.
+    """
+    if job.state not in queues.WAITING:
+        return None
+    place = queues.place_at(session, job, priority)
+    return Outlook(position=place, starts_at=start_estimates.of_moved(session, job, place, priority=priority))
+
+
+def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobDetails:
+    """A job as its change leaves it, told within the transaction of the change, which does not look at the line."""
+    outlooks = {job.id: expected} if expected is not None and job.state in queues.WAITING else {}
+    return _details_of(session, [job], outlooks)[0]
+
+
+def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Outlook]) -> list[JobDetails]:
+    ids = [job.id for job in jobs]
+    reasons = queues.pending_reasons(session, jobs)
     started = _running_since(session, [job.id for job in jobs if job.state in RUNNING])
     children = _children(session, ids)
     now = utc_now()
@@ -45,17 +79,13 @@ def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
             spec=_current(job),
             requested=job.requested if job.requested in SHOWN_WISHES else None,
             pending_reason=reasons[job.id],
-            queue_position=places.get(job.id),
-            estimated_start_at=expected.get(job.id),
+            queue_position=outlooks[job.id].position if job.id in outlooks else None,
+            estimated_start_at=outlooks[job.id].starts_at if job.id in outlooks else None,
             elapsed_seconds=_elapsed(job, started.get(job.id), now),
             child_job_ids=children.get(job.id, []),
         )
         for job in jobs
     ]
-
-
-def details(session: Session, job: Job) -> JobDetails:
-    return details_of(session, [job])[0]
 
 
 def _current(job: Job) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Submitting and cancelling jobs, and having them save: each one transaction, and a wake-up after its commit."""
+"""Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, NotFound
@@ -13,11 +14,13 @@ from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, from_document
 from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.resources import Request
-from app.models import Checkpoint, Job, JobLabel
+from app.models import Checkpoint, Job, JobDeletion, Project, Queue
+from app.models.base import UtcDateTime, utc_now
 from app.security.permissions import Caller
-from app.services import audit, controls, lifecycle, projects, queues, start_points
+from app.services import controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
+from app.services.webhook_events import any_told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,29 @@ class Submitted:
     wait_seconds: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entered:
+    """What the transaction found: the checkpoint that the job starts from, and whether any webhook is told of it."""
+
+    start: Checkpoint | None
+    has_webhooks: bool
+
+
+# All that most submissions ask the database, in one question.
+_ENTRANCE = (
+    select(
+        Queue.name.label("queue"),
+        Queue.max_waiting_jobs,
+        Project.quota,
+        any_told(Project.name).label("has_webhooks"),
+        keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())).label("key_is_good"),
+    )
+    .select_from(Project)
+    .outerjoin(Queue, Queue.name == bindparam("queue"))
+    .where(Project.name == bindparam("project"))
+)
+
+
 def submit(
     plane: ControlPlane,
     caller: Caller,
@@ -46,18 +72,17 @@ def submit(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     remember: Remember = forget,
-) -> Job:
+) -> None:
     """Store a new PENDING job; ``document`` has the shape that the schema checks, ``forwarded`` the user's tokens.
 
     Raises InvalidRequest for the first rule it breaks; nothing is written then.
     """
     checked = check(plane, caller, document, project=project, forwarded=forwarded)
     with plane.db.write() as session:
-        start = enter(session, plane, caller, checked)
-        job = _store(session, plane, caller, checked, start)
+        entered = enter(session, plane, caller, checked)
+        job = store(session, plane, caller, checked, entered)
         remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
-    return job
 
 
 def check(
@@ -70,19 +95,32 @@ def check(
 ) -> Checked:
     """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
     spec = from_document(document, plane.reading, forwarded)
+    target = project or caller.home_project
     with plane.db.read() as session:
         request = plane.inventory.request(session, spec.document)
-        wait = plane.estimates.of_new(session, request, queue=spec.queue, priority=spec.priority)
-    return Checked(spec=spec, project=project or caller.home_project, request=request, wait_seconds=wait)
+        wait = plane.estimates.of_new(
+            session, request, queue=spec.queue, priority=spec.priority, project=target,
+            preemptible=project_quotas.is_preemptible(spec.document),
+        )  # fmt: skip
+    return Checked(spec=spec, project=target, request=request, wait_seconds=wait)
 
 
-def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Checkpoint | None:
-    """What must still hold when the job is written, with the checkpoint that it starts from; writes nothing itself."""
+def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
+    """What must still hold when the job is written; writes nothing itself."""
     spec, project = checked.spec, checked.project
-    projects.visible(session, caller, project)
-    queues.require_room(session, spec.queue, field="scheduling_config.queue")
+    asked = {"project": project, "queue": spec.queue, "key": caller.key_id, "now": utc_now()}
+    found = session.connection().execute(_ENTRANCE, asked).one_or_none()
+    if found is None or not caller.sees(project):
+        projects.visible(session, caller, project)
+    if found is not None and not found.key_is_good and caller.key_id != keys.AT_THE_MACHINE:
+        raise keys.ended(caller)
     refuse_foreign_results(session, plane.reading, project, spec)
-    return start_points.start_point(session, project, spec)
+    start = start_points.start_point(session, project, spec)
+    if found is None or found.queue is None or found.max_waiting_jobs is not None:
+        queues.require_room(session, spec.queue, field="scheduling_config.queue")
+    if found is None or found.quota:
+        project_quotas.refuse_submission(session, project, checked.request, spec.document)
+    return Entered(start=start, has_webhooks=found is not None and found.has_webhooks)
 
 
 def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", remember: Remember = forget) -> Job:
@@ -90,10 +128,42 @@ def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = ""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = controls.wish_cancel(session, job_id, actor=caller.actor, reason=reason)
-        remember(session, job)
+        remember(session, job_details.changed(session, job))
     if job.requested == "cancel":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
+    return job
+
+
+def pause(
+    plane: ControlPlane, caller: Caller, job_id: str, *, saves: bool = True, force: bool = False,
+    remember: Remember = forget,
+) -> Job:  # fmt: skip
+    """Pause at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it can't pause."""
+    with plane.db.write() as session:
+        find(session, caller, job_id)
+        job = controls.wish_pause(session, job_id, actor=caller.actor, saves=saves, force=force)
+        remember(session, job_details.changed(session, job))
+    if job.requested == "pause":
+        for node in job.node_names:
+            plane.dispatcher.nudge(job.id, node)
+    return job
+
+
+def resume(
+    plane: ControlPlane, caller: Caller, job_id: str, *, checkpoint_id: str = "", from_best: bool = False,
+    remember: Remember = forget,
+) -> Job:  # fmt: skip
+    """Put a paused job back into the queue, where the planner's next look finds it.
+
+    Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't go on from.
+    """
+    with plane.db.write() as session:
+        find(session, caller, job_id)
+        job = controls.resume(
+            session, job_id, actor=caller.actor, checkpoint_id=checkpoint_id, from_best=from_best
+        )  # fmt: skip
+        remember(session, job_details.changed(session, job))
     return job
 
 
@@ -102,7 +172,7 @@ def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, remember: Reme
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = controls.wish_checkpoint(session, job_id, actor=caller.actor)
-        remember(session, job)
+        remember(session, job_details.changed(session, job))
     for node in job.node_names:
         plane.dispatcher.nudge(job.id, node)
     return job
@@ -119,10 +189,14 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
 
 
 def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
-    """Stored results lie below a root that everybody may read from, but belong to the project of their job."""
-    for owner, field in read_results(spec.document, reading):
-        job = session.get(Job, owner) if JOB_ID.fullmatch(owner) else None
-        if job is None or job.project != project:
+    """Stored results lie below a root that everybody may read from, but belong to the project of their job.
+
+    The jobs are kept from being deleted until the transaction ends.
+    """
+    kept = {"read": True, "key_share": True}
+    for owner, field in sorted(read_results(spec.document, reading)):
+        job = session.get(Job, owner, with_for_update=kept) if JOB_ID.fullmatch(owner) else None
+        if job is None or job.project != project or session.get(JobDeletion, owner) is not None:
             raise BadSpec(f"the project {project} has no job with such results; look for them with GET "
                           "/v1/jobs/{job_id}/artifacts", field=field)  # fmt: skip
 
@@ -137,17 +211,23 @@ def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tup
     return found
 
 
-def _store(session: Session, plane: ControlPlane, caller: Caller, checked: Checked, start: Checkpoint | None) -> Job:
+def store(
+    session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
+    *, parent: Job | None = None,
+) -> Job:  # fmt: skip
+    """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
     spec = checked.spec
     job = Job(
         id=new_id("job"), project=checked.project, created_by=caller.key_id, name=spec.name, labels=dict(spec.labels),
         spec=dict(spec.document), sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
         training_type=spec.training_type, framework=spec.framework, queue=spec.queue, priority=spec.priority,
         max_retries=spec.max_retries, max_runtime_seconds=spec.max_runtime_seconds,
-        resume_checkpoint_id=start.id if start is not None else None,
+        resume_checkpoint_id=entered.start.id if entered.start is not None else None,
+        parent_job_id=parent.id if parent is not None else None,
+        foreign=dict(parent.foreign) if parent is not None else {},
     )  # fmt: skip
-    session.add(job)
-    session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
-    audit.record(session, actor=caller.actor, action="job.submit", project=job.project, target=job.id)
-    lifecycle.record_submission(session, job, actor=caller.actor, message=f"queue {spec.queue}")
+    data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
+    lifecycle.record_submission(
+        session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data, has_webhooks=entered.has_webhooks
+    )
     return job

@@ -1,11 +1,11 @@
 """API keys: who calls, and making, listing, rotating and revoking them."""
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, bindparam, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,8 @@ from app.domain.ids import new_id
 from app.extensions import Database
 from app.models import ApiKey
 from app.models.base import utc_now
-from app.security.keys import NewKey, PresentedKey, is_live, is_of, make_key, read_key
+from app.security.keys import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key
+from app.security.known_keys import KnownKeys
 from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
 from app.services import audit, projects
@@ -22,6 +23,9 @@ from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
 _TOUCH_AFTER = timedelta(minutes=1)
+_OF_PREFIX = select(*(getattr(ApiKey, column.name) for column in fields(StoredKey))).where(
+    ApiKey.prefix == bindparam("wanted")
+)
 AT_THE_MACHINE = "cli"  # whoever may read the database's password
 ORDERS: Orders = {
     "created_at": (ApiKey.created_at, ApiKey.id),
@@ -39,24 +43,34 @@ class WantedKey:
     expires_days: int | None = None
 
 
-def authenticate(db: Database, text: str) -> Caller:
-    """Whose bearer key it is. Nothing is cached, so a revoked key is refused everywhere at once.
+def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Caller:
+    """Whose bearer key it is. With ``known`` it may have been good a moment ago: the caller asks ``is_good`` again.
 
-    Raises CredentialsInvalid, saying no more than that, for a malformed, unknown, revoked or expired one.
+    Without, nothing is remembered, so a revoked key is refused everywhere at once. Raises CredentialsInvalid, saying no
+    more than that, for a malformed, unknown, revoked or expired one.
     """
     presented = read_key(text)
     if presented is None:
         raise _invalid()
     now = utc_now()
-    with db.read() as session:
-        row = session.scalar(select(ApiKey).where(ApiKey.prefix == presented.prefix))
+    remembered = known.get(presented.prefix) if known is not None else None
+    row = remembered or _stored(db, presented)
     if not is_of(presented, row) or row is None:
         raise _invalid()
     if not is_live(row, now=now):
         raise _invalid(row)
     if row.last_used_at is None or row.last_used_at < now - _TOUCH_AFTER:
         _touch(db, presented, now)
+        row = replace(row, last_used_at=now)
+    if known is not None and row is not remembered:
+        known.remember(presented.prefix, row)
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
+
+
+def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
+    """For a statement that asks something anyway: whether the key is neither revoked nor has expired."""
+    lives = ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now)
+    return exists().where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None), lives)
 
 
 def create(
@@ -118,6 +132,9 @@ def rotate(
     """
     now = utc_now()
     with db.write() as session:
+        project = _find(session, caller, key_id, lock=False).project
+        if project is not None:
+            projects.keep(session, project)
         old = _find(session, caller, key_id, lock=True)
         _refuse_if_replaced(old, now)
         lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
@@ -156,9 +173,15 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remembe
     return new
 
 
+def _stored(db: Database, presented: PresentedKey) -> StoredKey | None:
+    with db.look() as connection:
+        found = connection.execute(_OF_PREFIX, {"wanted": presented.prefix}).one_or_none()
+    return StoredKey(*found) if found is not None else None
+
+
 def _find(session: Session, caller: Caller, key_id: str, *, lock: bool) -> ApiKey:
     missing = f"no key {key_id[:64]}"
-    row = session.get(ApiKey, key_id, with_for_update=True if lock else None)
+    row = session.get(ApiKey, key_id, with_for_update=True if lock else None, populate_existing=lock)
     if row is None:
         raise NotFound(missing)
     caller.require_sight(row.project, missing)
@@ -184,7 +207,14 @@ def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
             row.last_used_at = now
 
 
-def _invalid(row: ApiKey | None = None) -> CredentialsInvalid:
+def ended(caller: Caller) -> CredentialsInvalid:
+    """What to raise when the caller's key is no longer good."""
+    error = _invalid()
+    error.key_id, error.project = caller.key_id, caller.project
+    return error
+
+
+def _invalid(row: StoredKey | None = None) -> CredentialsInvalid:
     error = CredentialsInvalid("the API key is unknown, revoked or expired; ask an administrator for a new one")
     if row is not None:
         error.key_id, error.project = row.id, row.project

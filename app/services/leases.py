@@ -1,19 +1,55 @@
 """Leases: claimed by one conditional UPDATE, renewed by raising a counter, taken away when it stands still."""
 
 from dataclasses import dataclass
+from typing import Any, cast
 
-from sqlalchemy import select, update
+from sqlalchemy import BindParameter, Row, Table, bindparam, select, update
+from sqlalchemy.orm import load_only
 
-from app.domain.errors import LeaseLost
+from app.domain.errors import LeaseLost, NotFound
 from app.domain.job_state import JobState
+from app.domain.outcomes import OutcomeKind, Preemption
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import utc_now
-from app.services import lifecycle
-from app.services.attempts import Outcome, end_attempt
+from app.services import lifecycle, stuck_devices
+from app.services.endings import Outcome
+from app.services.parts import end_part
 
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
+# What a wish makes of an attempt that it is about to start.
+_STOPPED: dict[str, OutcomeKind] = {
+    "cancel": "cancelled", "pause": "paused", "requeue": "requeued", "preempt": "preempted",
+}  # fmt: skip
+_OF_JOB: BindParameter[str] = bindparam("of_job")
+_OF_ATTEMPT: BindParameter[int] = bindparam("of_attempt")
+# A claim's own statements, built once, with no more columns of the job than it needs.
+_LOCK = (
+    select(Job)
+    .where(Job.id == _OF_JOB)
+    .options(load_only(*lifecycle.MOVED_BY, Job.requested))
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
+_TAKE = (
+    update(cast(Table, Lease.__table__))
+    .where(
+        Lease.job_id == _OF_JOB, Lease.attempt == _OF_ATTEMPT, Lease.node == bindparam("of_node"), Lease.counter == 0,
+        Lease.released_at.is_(None),
+    )
+    .values(counter=1, claimed_at=bindparam("now"), renewed_at=bindparam("now"), boot_id=bindparam("new_boot"))
+    .returning(Lease.id, Lease.fence)
+)  # fmt: skip
+_LOOK = select(
+    Attempt.started_at, Attempt.ending, stuck_devices.given_to(_OF_JOB, _OF_ATTEMPT).label("has_stuck_device")
+).where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
+_START = (
+    update(cast(Table, Attempt.__table__))
+    .where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
+    .values(started_at=bindparam("now"))
+)
+_ON_PREEMPTION = Job.spec["scheduling_config", "on_preemption"].as_string()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +67,12 @@ class Claim:
 class Wishes:
     """What people asked of a running job, as every renewal reads it."""
 
-    requested: str | None  # pause | cancel | requeue
+    requested: str | None  # pause | cancel | requeue | preempt
     pause_saves: bool
     checkpoint_requests: int
+    pause_force: bool = False  # stop also when the save fails
+    preemption: Preemption = "terminate"  # what becomes of the job after it was preempted
+    part_ended: str = ""  # on which other node of the attempt, so that this one is to end too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +84,7 @@ class LiveLease:
     attempt: int
     fence: int
     node: str
+    part: int
     counter: int
     supervisor_pid: int | None
     supervisor_started: int | None
@@ -52,30 +92,44 @@ class LiveLease:
 
 
 def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -> Claim | None:
-    """Take up a dispatched attempt: None when it was claimed already, cancelled, or never meant for this node."""
+    """Take up a dispatched attempt: None when it was claimed already, cancelled, or never meant for this node.
+
+    Also when one of its devices is out of service by now; the job waits for others then.
+    """
+    which, now = {"of_job": job_id, "of_attempt": attempt}, utc_now()
     with db.write() as session:
         # Job before lease, as everywhere: two orders of locking would let PostgreSQL find deadlocks.
-        job = lifecycle.load_for_change(session, job_id)
-        row = session.execute(
-            update(Lease)
-            .where(
-                Lease.job_id == job_id, Lease.attempt == attempt, Lease.node == node,
-                Lease.counter == 0, Lease.released_at.is_(None),
-            )
-            .values(counter=1, claimed_at=utc_now(), renewed_at=utc_now(), boot_id=boot_id)
-            .returning(Lease.id, Lease.fence)
-        ).first()  # fmt: skip
-        if row is None:
+        job = session.scalars(_LOCK, which).one_or_none()
+        if job is None:
+            raise NotFound(f"no job {job_id}")
+        connection = session.connection()
+        taken = connection.execute(_TAKE, {**which, "of_node": node, "now": now, "new_boot": boot_id}).one_or_none()
+        if taken is None:
             return None
-        if job.requested == "cancel":
-            end_attempt(session, job, attempt, Outcome(kind="cancelled"), NO_RETRY, actor=f"node@{node}")
+        seen = connection.execute(_LOOK, which).one()  # after the lock: what others wrote before they gave it up counts
+        stopped = _stopped(job, seen)
+        if stopped is not None:
+            job, lease = lifecycle.load_for_change(session, job_id), session.get_one(Lease, taken.id)
+            end_part(session, job, lease, stopped, NO_RETRY, actor=f"node@{node}")
             return None
-        lifecycle.transition(
-            session, job, JobState.PREPARING, actor=f"node@{node}", message=f"attempt {attempt} on {node}",
-            fence=row.fence,
-        )  # fmt: skip
-        session.get_one(Attempt, (job_id, attempt)).started_at = utc_now()
-        return Claim(job_id=job_id, attempt=attempt, fence=row.fence, lease_id=row.id, node=node)
+        if seen.started_at is None:  # of several nodes the first one
+            lifecycle.transition(
+                session, job, JobState.PREPARING, actor=f"node@{node}", message=f"attempt {attempt} on {node}",
+                fence=taken.fence,
+            )  # fmt: skip
+            connection.execute(_START, {**which, "now": now})
+        return Claim(job_id=job_id, attempt=attempt, fence=taken.fence, lease_id=taken.id, node=node)
+
+
+def _stopped(job: Job, seen: Row[Any]) -> Outcome | None:
+    """How an attempt ends that shall not begin; None for one that shall."""
+    if seen.has_stuck_device:
+        return Outcome(kind="requeued", message="a process that can't be ended holds one of its devices")
+    if job.requested is not None:
+        return Outcome(kind=_STOPPED[job.requested], message="stopped before its node took it up")
+    if seen.ending is not None:
+        return Outcome(kind="requeued", message="its part on another node has ended", is_consequence=True)
+    return None
 
 
 def register_supervisor(db: Database, lease_id: str, *, pid: int, started: int, boot_id: str) -> None:
@@ -88,23 +142,35 @@ def register_supervisor(db: Database, lease_id: str, *, pid: int, started: int, 
         )
 
 
-def renew(db: Database, *, lease_id: str, fence: int) -> Wishes:
-    """Raise the counter and read the wishes. Raises LeaseLost when the lease is no longer live."""
+def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wishes:
+    """Raise the counter and read the wishes. Raises LeaseLost when the lease is no longer live.
+
+    ``ran_seconds`` is how long the attempt has run, by a clock that does not jump.
+    """
     with db.write() as session:
         job_id = session.execute(
             update(Lease)
             .where(Lease.id == lease_id, Lease.fence == fence, Lease.released_at.is_(None))
-            .values(counter=Lease.counter + 1, renewed_at=utc_now())
+            .values(counter=Lease.counter + 1, renewed_at=utc_now(), ran_seconds=ran_seconds)
             .returning(Lease.job_id)
         ).scalar_one_or_none()
         if job_id is None:
             raise LeaseLost(f"lease {lease_id} was taken away")
         row = session.execute(
-            select(Job.requested, Job.pause_saves, Job.checkpoint_requests, Job.fence).where(Job.id == job_id)
-        ).one()
+            select(
+                Job.requested, Job.pause_saves, Job.pause_force, Job.checkpoint_requests, Job.fence,
+                _ON_PREEMPTION.label("preemption"), Attempt.ending,
+            )
+            .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
+            .where(Job.id == job_id)
+        ).one()  # fmt: skip
         if row.fence != fence:
             raise LeaseLost(f"lease {lease_id}: the job's token is {row.fence}, not {fence}")
-        return Wishes(requested=row.requested, pause_saves=row.pause_saves, checkpoint_requests=row.checkpoint_requests)
+        return Wishes(
+            requested=row.requested, pause_saves=row.pause_saves, pause_force=row.pause_force,
+            checkpoint_requests=row.checkpoint_requests, preemption=row.preemption or "terminate",
+            part_ended="" if row.ending is None else row.ending["node"],
+        )  # fmt: skip
 
 
 def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
@@ -116,34 +182,36 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
         return [
             LiveLease(
                 lease_id=row.id, job_id=row.job_id, attempt=row.attempt, fence=row.fence, node=row.node,
-                counter=row.counter, supervisor_pid=row.supervisor_pid, supervisor_started=row.supervisor_started,
-                boot_id=row.boot_id,
+                part=row.part, counter=row.counter, supervisor_pid=row.supervisor_pid,
+                supervisor_started=row.supervisor_started, boot_id=row.boot_id,
             )
             for row in session.scalars(query.order_by(Lease.id))
         ]  # fmt: skip
 
 
-def take_away(db: Database, lease: LiveLease, *, cause: str, message: str, actor: str, backoff: Backoff) -> bool:
-    """End the attempt of a lease whose counter still is the seen one; False when the holder was faster.
+def take_away(
+    db: Database, lease: LiveLease, *, cause: str, message: str, actor: str, backoff: Backoff, left_behind: bool = False
+) -> bool:  # fmt: skip
+    """End the part of an attempt whose lease's counter still is the seen one; False when the holder was faster.
 
-    The caller has seen the counter stand still for the TTL, or knows that no process of the attempt is left.
+    The caller has seen the counter stand still for the TTL, or knows that no process of the attempt is left, but for
+    those that nothing can end (``left_behind``).
     """
     with db.write() as session:
         job = lifecycle.load_for_change(session, lease.job_id)
         row = session.get(Lease, lease.lease_id, with_for_update=True, populate_existing=True)
         if row is None or row.released_at is not None or row.counter != lease.counter:
             return False
-        ran = 0.0
-        if row.claimed_at is not None and row.renewed_at is not None:
-            ran = max(0.0, (row.renewed_at - row.claimed_at).total_seconds())
+        detect_seconds = None
+        if row.renewed_at is not None:
+            detect_seconds = round(max(0.0, (utc_now() - row.renewed_at).total_seconds()), 3)
         attempt = session.get_one(Attempt, (lease.job_id, lease.attempt))
-        attempt.detect_seconds = (
-            round((utc_now() - row.renewed_at).total_seconds(), 3) if row.renewed_at is not None else None
-        )
         outcome = Outcome(
             # An attempt nobody took up costs the job nothing; it goes back without using its retries.
             kind="failed" if lease.counter else "requeued",
-            cause=cause, message=message, end_step=job.current_step, ran_seconds=ran, related_task=lease.node,
+            cause=cause, message=message, ran_seconds=row.ran_seconds, related_task=lease.node,
+            detect_seconds=detect_seconds, left_behind=left_behind,
+            end_step=job.current_step if attempt.trained_at is not None else attempt.start_step,
         )  # fmt: skip
-        end_attempt(session, job, lease.attempt, outcome, backoff, actor=actor)
+        end_part(session, job, row, outcome, backoff, actor=actor)
         return True

@@ -1,4 +1,6 @@
-"""Stored checkpoints that nobody needs any more, because whoever should have deleted them died or could not."""
+"""What is left of jobs and checkpoints that nobody needs any more, because whoever should have deleted them died or
+could not.
+"""
 
 import logging
 import uuid
@@ -13,6 +15,7 @@ from app.domain.errors import TrainyardError
 from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
+from app.services import job_deletion
 from app.storage.keys import checkpoint_key
 from app.storage.storage import Storage
 
@@ -38,11 +41,11 @@ class Sweep:
     def go_on(self, jobs: int = JOBS_PER_ROUND) -> int:
         """Look at the next jobs; returns how many things were deleted. A storage that fails is asked again later."""
         try:
+            swept = job_deletion.finish_begun(self._db, self._storage)
             chosen = self._next_jobs(jobs)
         except (TrainyardError, ImportError, ValueError):  # the latter two: fsspec has no such storage here
             log.warning("the storage can't be searched for leftovers", exc_info=True)
             return 0
-        swept = 0
         for job_id in chosen:
             try:
                 swept += self._sweep_job(job_id)

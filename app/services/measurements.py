@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app.domain.job_state import JobState
 from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, WebhookDelivery
 from app.models.base import utc_now
+from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
 from app.services import cluster, queue_limits
 from app.services.scheduling import PLANNER
@@ -171,6 +172,10 @@ def _machines(session: Session) -> Iterator[Figure]:
     devices = cluster.devices_by_type(session)
     yield _by("devices", "Devices of all known nodes", "type", {d.type: d.total for d in devices})
     yield _by("devices_in_use", "Devices that an attempt holds", "type", {d.type: d.in_use for d in devices})
+    yield _by("devices_share_in_use", "Devices that attempts hold, a half of one as 0.5", "type",
+              {d.type: d.share_in_use for d in devices})  # fmt: skip
+    yield _by("devices_out_of_service", "Devices that a process which can't be ended holds", "type",
+              {d.type: d.out_of_service for d in devices})  # fmt: skip
     yield _by("devices_free", "Free devices of nodes that are ready", "type", {d.type: d.free for d in devices})
 
 
@@ -210,11 +215,13 @@ def _lags(session: Session) -> Iterator[Figure]:
 
 
 def _backlogs(session: Session) -> Iterator[Figure]:
-    yield _one("leases", "Attempts that hold devices", _count(session, Lease.id, Lease.released_at.is_(None)))
+    yield _one(
+        "leases", "Attempts that hold devices", _count(session, Lease.job_id.distinct(), Lease.released_at.is_(None))
+    )
     yield _one("mirror_backlog_jobs", "Jobs whose newest state the result backend has not been told",
                _count(session, Job.id, Job.mirrored_version < Job.version))  # fmt: skip
     yield _one("webhook_deliveries_waiting", "Webhook deliveries that are still to be made",
-               _count(session, WebhookDelivery.id, WebhookDelivery.state == "waiting"))  # fmt: skip
+               _count(session, WebhookDelivery.id, IS_WAITING))  # fmt: skip
     looks = select(Inspection.state, func.count()).group_by(Inspection.state)
     counted = {row[0]: row[1] for row in session.execute(looks.where(Inspection.state != "done"))}
     states = {state: counted.get(state, 0) for state in ("waiting", "running")}

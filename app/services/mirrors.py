@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import select, update
+from sqlalchemy import Table, bindparam, select, update
+from sqlalchemy.orm import load_only
 
 from app.domain.job_state import RUNNING, TERMINAL
 from app.extensions import Database
@@ -16,6 +17,16 @@ BATCH = 200
 # After the result backend lost everything, jobs that ended longer ago than this are not shown there again.
 REMEMBER_ENDED_DAYS = 7
 _MESSAGE_CHARACTERS = 500
+_SHOWN = load_only(
+    Job.id, Job.status, Job.training_type, Job.name, Job.version, Job.mirrored_version, Job.attempt, Job.node_names,
+    Job.project, Job.queue, Job.progress, Job.current_step, Job.total_steps, Job.current_epoch, Job.requested,
+    Job.latest_metrics, Job.error_type, Job.error_message,
+)  # fmt: skip
+_MARK = (
+    update(cast(Table, Job.__table__))
+    .where(Job.id == bindparam("of_job"), Job.mirrored_version < bindparam("shown"))
+    .values(mirrored_version=bindparam("shown"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +45,16 @@ class JobImage:
 
 def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
     """Jobs of which a version is not mirrored yet, oldest first."""
-    query = select(Job).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
+    query = select(Job).options(_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
         return [_image(job) for job in session.scalars(query)]
 
 
 def running(db: Database) -> list[JobImage]:
     """Every job whose progress moves without a new version."""
+    query = select(Job).options(_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
     with db.read() as session:
-        return [_image(job) for job in session.scalars(select(Job).where(Job.status.in_(RUNNING)).order_by(Job.id))]
+        return [_image(job) for job in session.scalars(query)]
 
 
 def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
@@ -50,13 +62,7 @@ def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
     if not images:
         return
     with db.write() as session:
-        for image in images:
-            session.execute(
-                update(Job)
-                .where(Job.id == image.job_id, Job.mirrored_version < image.version)
-                .values(mirrored_version=image.version)
-                .execution_options(synchronize_session=False)
-            )
+        session.connection().execute(_MARK, [{"of_job": each.job_id, "shown": each.version} for each in images])
 
 
 def forget_mirrored(db: Database) -> None:

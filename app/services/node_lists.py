@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from app.domain.errors import NotFound
-from app.models import Device, Node, Reservation
+from app.domain.resources import UNKNOWN, WHOLE
+from app.models import Device, Lease, Node, StuckDevice
+from app.services import node_records, nodes, stuck_devices
 from app.services.pages import Orders, Page, PageRequest, page_of
 
 ORDERS: Orders = {
@@ -20,13 +22,20 @@ ORDERS: Orders = {
 @dataclass(frozen=True, kw_only=True)
 class DeviceDetails:
     device: Device
-    in_use: bool
+    share_in_use: float  # of it, held by attempts
+    out_of_service_reason: str = ""  # why nobody is given it
+
+    @property
+    def in_use(self) -> bool:
+        return self.share_in_use > 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeDetails:
     node: Node
     devices: Sequence[DeviceDetails]
+    active_jobs: int
+    reputation: float
 
 
 def page(session: Session, request: PageRequest) -> Page[NodeDetails]:
@@ -44,14 +53,32 @@ def find(session: Session, name: str) -> NodeDetails:
     return _details(session, [node])[0]
 
 
-def _details(session: Session, nodes: Sequence[Node]) -> list[NodeDetails]:
-    names = [node.name for node in nodes]
-    held = session.execute(select(Reservation.node, Reservation.device_index).where(Reservation.node.in_(names)))
-    busy = {(row.node, row.device_index) for row in held}
+def _details(session: Session, rows: Sequence[Node]) -> list[NodeDetails]:
+    names = [node.name for node in rows]
+    held = nodes.shares(session, names)
+    working = select(Lease.node, func.count()).where(Lease.released_at.is_(None), Lease.node.in_(names))
+    jobs = {row[0]: row[1] for row in session.execute(working.group_by(Lease.node))}
+    stuck = stuck_devices.by_node(session, names)
+    reputations = node_records.reputations(session, names)
     return [
         NodeDetails(
             node=node,
-            devices=[DeviceDetails(device=d, in_use=(node.name, d.index) in busy) for d in node.devices],
+            devices=[
+                DeviceDetails(
+                    device=d,
+                    share_in_use=held.get((node.name, d.index), 0) / WHOLE,
+                    out_of_service_reason=_reason(stuck.get(node.name, {}).get(d.index)),
+                )
+                for d in node.devices
+            ],
+            active_jobs=jobs.get(node.name, 0),
+            reputation=round(reputations.get(node.name, UNKNOWN), 3),
         )
-        for node in nodes
+        for node in rows
     ]
+
+
+def _reason(stuck: StuckDevice | None) -> str:
+    if stuck is None:
+        return ""
+    return f"held since {stuck.since.isoformat(timespec='seconds')} by a process that can't be ended"

@@ -10,7 +10,7 @@ from app.domain.errors import Conflict, IllegalTransition, NotFound
 from app.extensions import Database
 from app.models import Lease, Node, Reservation
 from app.security.permissions import Caller
-from app.services import audit, node_lists, nodes
+from app.services import audit, node_lists, nodes, quarantine
 from app.services.control_plane import Rings
 from app.services.idempotency import Remember, forget
 from app.services.node_lists import NodeDetails
@@ -40,7 +40,7 @@ def drain(
     """
     asked: Sequence[str] = ()
     with db.write() as session:
-        node = _lock(session, name)
+        node = lock(session, name)
         before = node.state
         if before not in ("draining", "drained"):
             node.state = "draining"
@@ -52,7 +52,7 @@ def drain(
             )  # fmt: skip
         session.flush()
         details = node_lists.find(session, name)
-        drained = DrainedNode(node=details.node, devices=details.devices, requeued_jobs=len(asked))
+        drained = DrainedNode(**vars(details), requeued_jobs=len(asked))
         remember(session, drained)
     if rings is not None:
         for job_id in asked:
@@ -63,13 +63,15 @@ def drain(
 def enable(db: Database, caller: Caller, name: str, *, remember: Remember = forget) -> NodeDetails:
     """Give the node jobs again; again is fine. Raises NotFound, and IllegalTransition for a lost one."""
     with db.write() as session:
-        node = _lock(session, name)
+        node = lock(session, name)
         before = node.state
         if before == "lost":
             raise IllegalTransition(
                 f"node {name} is lost and cannot be enabled; it is ready again by itself once its worker reports: "
                 "look at that machine"
             )
+        quarantine.forget(session, name)
+        node.quarantine_reason = ""
         if before != "ready":
             node.state = "ready"
             audit.record(
@@ -88,7 +90,7 @@ def remove(db: Database, caller: Caller, name: str) -> None:
     Raises NotFound, IllegalTransition for one that is not lost, and Conflict while attempts still hold its devices.
     """
     with db.write() as session:
-        node = _lock(session, name)
+        node = lock(session, name)
         if node.state != "lost":
             way = "enable it and wait until it counts as lost" if node.state != "ready" else "stop its worker first"
             raise IllegalTransition(f"node {name} is {node.state} and cannot be removed; only a lost one can: {way}")
@@ -100,7 +102,8 @@ def remove(db: Database, caller: Caller, name: str) -> None:
         audit.record(session, actor=caller.actor, action="node.remove", project=None, target=name)
 
 
-def _lock(session: Session, name: str) -> Node:
+def lock(session: Session, name: str) -> Node:
+    """The node, for whoever changes it. Raises NotFound."""
     node = session.get(Node, name, with_for_update=True)
     if node is None:
         known = ", ".join(session.scalars(select(Node.name).order_by(Node.name).limit(_LISTED)))

@@ -1,6 +1,8 @@
 """Projects: whom everything belongs to."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import delete as sql_delete
@@ -8,15 +10,17 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.domain import shares
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.extensions import Database
-from app.models import ApiKey, Checkpoint, Inspection, Job, Project, QueueWait, Webhook
+from app.models import ApiKey, Checkpoint, Inspection, Job, Project, ProjectUsage, QueueWait, Webhook
 from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services import audit
 from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
+_NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {
     "created_at": (Project.created_at, Project.name),
     "name": (Project.name,),
@@ -28,7 +32,10 @@ def ensure(session: Session, name: str, *, actor: str) -> Project:
     return session.get(Project, name) or _add(session, name, "", actor)
 
 
-def create(db: Database, caller: Caller, name: str, *, description: str = "", remember: Remember = forget) -> Project:
+def create(
+    db: Database, caller: Caller, name: str, *, description: str = "", quota: Mapping[str, Any] = _NO_QUOTA,
+    remember: Remember = forget,
+) -> Project:  # fmt: skip
     """A new project. Raises Conflict when there is one of that name, InvalidRequest within another one."""
     if caller.project is not None:
         raise InvalidRequest(f"a new project is not part of {caller.project}; leave out X-Project")
@@ -37,6 +44,7 @@ def create(db: Database, caller: Caller, name: str, *, description: str = "", re
             if session.get(Project, name) is not None:
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
+            project.quota = shares.merged({}, quota)
             remember(session, project)
             return project
     except IntegrityError as error:
@@ -44,8 +52,14 @@ def create(db: Database, caller: Caller, name: str, *, description: str = "", re
 
 
 def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> Project:
+    """Set what is named; of a quota each limit by itself, None takes it away. Raises InvalidRequest.
+
+    A quota binds from the commit on, for what starts or is submitted then: whoever does so locks the project, too.
+    """
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
+        if "quota" in changes:
+            changes = {**changes, "quota": shares.merged(project.quota, changes["quota"])}
         changed = {column: value for column, value in changes.items() if getattr(project, column) != value}
         for column, value in changed.items():
             setattr(project, column, value)
@@ -72,7 +86,7 @@ def delete(db: Database, caller: Caller, name: str) -> None:
                 session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
                 message="its project was deleted",
             )  # fmt: skip
-        for owned in (ApiKey, Webhook, Inspection, QueueWait):
+        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage):
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
             session, actor=caller.actor, action="project.delete", project=name, target=name,
@@ -99,6 +113,14 @@ def require(session: Session, name: str, *, lock: bool = False) -> Project:
     if project is None:
         raise NotFound(f"no project {name[:63]}")
     return project
+
+
+def keep(session: Session, name: str) -> None:
+    """Keep the project, if it is still there, from being deleted until the transaction ends.
+
+    Whoever locks something of it and then makes something in it does this first: deleting goes in the same order.
+    """
+    session.get(Project, name, with_for_update={"read": True, "key_share": True}, populate_existing=True)
 
 
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project]:

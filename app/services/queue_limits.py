@@ -1,7 +1,8 @@
 """What a queue's pause and limits do: who may be submitted to it, who may start, and what the others are told."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import func, select, update
@@ -79,31 +80,47 @@ def reasons(session: Session, names: Collection[str]) -> dict[str, str]:
     return {name: reason for name, reason in said.items() if reason}
 
 
-def lock_open(session: Session, name: str) -> bool:
-    """Whether one more job may start from the queue, which nobody changes or starts from until the transaction ends."""
-    queue = session.get_one(Queue, name, with_for_update={"key_share": True}, populate_existing=True)
-    limited = not queue.is_paused and queue.max_running_jobs is not None
+def is_open(session: Session, queue: Queue) -> bool:
+    """Whether one more job may start from the queue, which the caller has locked."""
+    name, limited = queue.name, not queue.is_paused and queue.max_running_jobs is not None
     running = _count(session, [name], HELD).get(name, 0) if limited else 0
     return not held_back(name, is_paused=queue.is_paused, limit=queue.max_running_jobs, running=running)
 
 
-def count_wait(session: Session, job: Job, now: datetime) -> None:
-    """Add the job's wait to the histogram of its queue, which the caller has locked."""
+@dataclass(frozen=True)
+class Wait:
+    """How long a job waited for devices before it was placed."""
+
+    project: str
+    queue: str
+    seconds: float
+
+
+def wait_of(job: Job, now: datetime) -> Wait:
     queued = job.queued_at or job.created_at
     # A pause before another try is no wait for devices.
-    waited = max(0.0, (now - max(queued, job.not_before_at or queued)).total_seconds())
-    bound = next((bound for bound in WAIT_BOUNDS if waited <= bound), BEYOND)
-    changed = session.execute(
-        update(QueueWait)
-        .where(QueueWait.project == job.project, QueueWait.queue == job.queue, QueueWait.up_to_seconds == bound)
-        .values(attempts=QueueWait.attempts + 1, waited_seconds=QueueWait.waited_seconds + waited)
-        .returning(QueueWait.attempts)
-        .execution_options(synchronize_session=False)
-    ).one_or_none()
-    if changed is None:
-        session.add(
-            QueueWait(project=job.project, queue=job.queue, up_to_seconds=bound, attempts=1, waited_seconds=waited)
-        )
+    seconds = max(0.0, (now - max(queued, job.not_before_at or queued)).total_seconds())
+    return Wait(job.project, job.queue, seconds)
+
+
+def count_waits(session: Session, waits: Iterable[Wait]) -> None:
+    """Add them to the histograms of their queues, which the caller has locked."""
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for wait in waits:
+        bound = next((bound for bound in WAIT_BOUNDS if wait.seconds <= bound), BEYOND)
+        found.setdefault((wait.project, wait.queue, bound), []).append(wait.seconds)
+    for (project, queue, bound), seconds in sorted(found.items()):
+        changed = session.execute(
+            update(QueueWait)
+            .where(QueueWait.project == project, QueueWait.queue == queue, QueueWait.up_to_seconds == bound)
+            .values(attempts=QueueWait.attempts + len(seconds), waited_seconds=QueueWait.waited_seconds + sum(seconds))
+            .returning(QueueWait.attempts)
+            .execution_options(synchronize_session=False)
+        ).one_or_none()
+        if changed is None:
+            row = QueueWait(project=project, queue=queue, up_to_seconds=bound)
+            row.attempts, row.waited_seconds = len(seconds), sum(seconds)
+            session.add(row)
 
 
 def bound_of(up_to_seconds: int) -> float:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.domain.errors import Conflict, NotFound, NotSupportedYet, UnknownQueue
+from app.domain.errors import Conflict, NotFound, UnknownQueue
 from app.domain.job_state import HELD, JobState
 from app.extensions import Database
 from app.models import Job, Queue
+from app.models.job_line import LINE, served_as_if_since
 from app.security.permissions import Caller
 from app.services import audit, queue_limits
 from app.services.idempotency import Remember, forget
@@ -23,13 +24,10 @@ CHANGEABLE = {
     "paused": "is_paused",
     "max_running_jobs": "max_running_jobs",
     "max_waiting_jobs": "max_waiting_jobs",
+    "weight": "weight",
 }
-# A job that was not admitted yet will be queued after everything that is; until then its submission counts.
-_WAITING_SINCE = func.coalesce(Job.queued_at, Job.created_at, type_=Job.created_at.type)
-# The order in which the planner serves: most urgent first, then oldest.
-_LINE = ((-Job.priority), _WAITING_SINCE, Job.id)
 ORDERS: Orders = {
-    "priority": _LINE,
+    "priority": LINE,
     "created_at": (Job.created_at, Job.id),
     "name": (Job.name, Job.id),
     "status": (Job.status, Job.id),
@@ -45,7 +43,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting job; ``position`` counts from 1 over everybody's jobs."""
+    """A waiting job; ``position`` counts from 1 over the jobs of its project."""
 
     job: Job
     position: int
@@ -85,7 +83,7 @@ def create(
 def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -> QueueSummary:
     """Pause or limit; a limit of None is none. Binds from the commit on: whoever starts a job locks the queue, too.
 
-    Jobs that run already go on. Raises NotFound, and NotSupportedYet for a weight.
+    Jobs that run already go on. Raises NotFound.
     """
     columns = _columns(wanted)
     with db.write() as session:
@@ -182,12 +180,6 @@ def pending_reasons(session: Session, jobs: Sequence[Job]) -> dict[str, str]:
 
 
 def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    if "weight" in wanted:
-        raise NotSupportedYet(
-            "weight has no effect yet: fair shares between queues come with a later version; leave it out, and limit "
-            "the other queues with max_running_jobs",
-            field="weight",
-        )
     return {column: wanted[name] for name, column in CHANGEABLE.items() if name in wanted}
 
 
@@ -204,12 +196,21 @@ def _waited(job: Job, now: datetime) -> float:
 
 
 def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
-    """Job id → place in the line, for those that wait."""
+    """Job id → place in the line of its project, for those that wait."""
     if not job_ids:
         return {}
-    places: Select[Any] = select(Job.id, func.row_number().over(order_by=_LINE).label("place")).where(
-        Job.status.in_(WAITING)
-    )
+    line = func.row_number().over(partition_by=Job.project, order_by=LINE)
+    places: Select[Any] = select(Job.id, line.label("place")).where(Job.status.in_(WAITING))
     numbered = places.subquery()
     rows = session.execute(select(numbered.c.id, numbered.c.place).where(numbered.c.id.in_(job_ids)))
     return {row.id: row.place for row in rows}
+
+
+def place_at(session: Session, job: Job, priority: int) -> int:
+    """The place in its project's line that a waiting job has, or would have with another priority."""
+    since = literal(job.queued_at or job.created_at, Job.created_at.type)
+    before = tuple_(*LINE) < tuple_(served_as_if_since(since, priority), literal(job.id))
+    others = select(func.count()).select_from(Job).where(
+        Job.status.in_(WAITING), Job.project == job.project, Job.id != job.id, before
+    )  # fmt: skip
+    return (session.scalar(others) or 0) + 1

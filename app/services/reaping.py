@@ -48,12 +48,14 @@ class Reaper:
             raise
         self._looked_at = now_seconds
         counters = [(beat.node, beat.counter) for beat in heartbeats]
-        silent = set(self._silent.observe(counters, now_seconds))
+        patience = {beat.node: beat.every_seconds * 2 for beat in heartbeats if beat.every_seconds is not None}
+        silent = set(self._silent.observe(counters, now_seconds, patience))
         expired = set(self._leases.observe([(lease.lease_id, lease.counter) for lease in live], now_seconds))
         for lease in live:
             if lease.lease_id in expired:
                 self._take_away(lease, node_is_silent=lease.node in silent)
-        lost = set(self._nodes.observe(counters, now_seconds))
+        slow = {node: seconds for node, seconds in patience.items() if seconds > self._nodes.limit_seconds}
+        lost = set(self._nodes.observe(counters, now_seconds, slow))
         for beat in heartbeats:
             if beat.node in lost and beat.is_ready:
                 nodes.mark_lost(self._db, beat.node, heartbeat_seen=beat.counter)

@@ -1,14 +1,19 @@
 """The completion report of a job that has ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
+from app.domain.events import EventType
+from app.domain.goodput import Goodput, Run, Spell, goodput
 from app.domain.job_state import TERMINAL, JobState
-from app.models import Attempt, Job
+from app.models import Attempt, Job, JobEvent
+from app.services import job_history
 
 # The three ways a completion is reported; a preempted job did not reach its goal.
 STATUS = {
@@ -36,6 +41,7 @@ class CompletionReport:
     steps: int
     tokens: int
     attempts: int
+    goodput: Goodput | None  # None for a job that never started
     error_message: str | None
     error_stack: str | None
 
@@ -45,7 +51,7 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
     if job.state not in TERMINAL:
         raise NotFound(f"job {job.id} is {job.status}; its report exists when it has ended")
     result = job.report or {}
-    attempts = session.scalar(select(func.count()).select_from(Attempt).where(Attempt.job_id == job.id)) or 0
+    attempts = job_history.attempts(session, job.id)
     return CompletionReport(
         job_id=job.id,
         status=STATUS[job.state],
@@ -59,7 +65,29 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
         average_gpu_util=round((job.gpu_util_sum or 0.0) / job.gpu_util_samples, 1) if job.gpu_util_samples else None,
         steps=job.current_step,
         tokens=job.tokens,
-        attempts=attempts,
+        attempts=len(attempts),
+        goodput=_goodput(session, job, attempts),
         error_message=job.error_message,
         error_stack=job.error_stack,
     )
+
+
+def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
+    runs = [
+        Run(
+            started_at=one.started_at, trained_at=one.trained_at, ended_at=one.ended_at, failed=one.cause is not None,
+            steps=max(0, (one.end_step or 0) - one.start_step), lost_steps=one.lost_steps or 0,
+            detect_seconds=one.detect_seconds or 0.0,
+        )
+        for one in attempts
+        if one.started_at is not None and one.ended_at is not None
+    ]  # fmt: skip
+    steps = session.execute(
+        select(JobEvent.at, JobEvent.to_status)
+        .where(JobEvent.job_id == job.id, JobEvent.type == EventType.STATUS)
+        .order_by(JobEvent.seq)
+    ).all()
+    spells = [
+        Spell(state=JobState(before.to_status), since=before.at, until=after.at) for before, after in pairwise(steps)
+    ]
+    return goodput(runs, spells, job.finished_at or job.updated_at)

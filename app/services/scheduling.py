@@ -1,41 +1,38 @@
 """Planning and announcing: from QUEUED to a dispatched attempt, all of it safe to do twice."""
 
-import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, literal_column, select, update
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy import select, update
 
-from app.domain.errors import StaleJob
-from app.domain.ids import new_id
+from app.domain.giving import Giving
 from app.domain.job_state import JobState
-from app.domain.planning import Placement, QueuedJob, plan
-from app.domain.resources import NodeCapacity, request_of
+from app.domain.line import QueuedJob
+from app.domain.passes import one_pass
+from app.domain.planning import Plan, Planning, Policy
+from app.domain.preempting import Preemption, Running
+from app.domain.scoring import Weights
 from app.extensions import Database
-from app.models import Attempt, Job, Lease, Node, ProcessBeat, Reservation
-from app.models.base import database_now, utc_now
-from app.services import lifecycle, nodes, queue_limits
-
-_log = logging.getLogger(__name__)
+from app.models import Attempt, Job, Lease, ProcessBeat
+from app.models.base import utc_now
+from app.services import (
+    cached_sources,
+    lifecycle,
+    nodes,
+    project_quotas,
+    queue_limits,
+    running_jobs,
+    waiting_jobs,
+)
+from app.services.placing import Dispatched, place_all
+from app.services.preemption import PREEMPTIBLE, wish_preempt
+from app.services.waiting_jobs import Waiting
+from config.settings import Settings
 
 PLANNER = "planner"
 _EXPLAINED_AT_ONCE = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dispatched:
-    """An attempt that a node has to be told of."""
-
-    job_id: str
-    attempt: int
-    node: str
-    device_type: str
-    priority: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +44,72 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Waiting:
-    """A queued job, and what it was last told about why it waits."""
+class Seen:
+    """What a pass looked at, and what it decided; ``giving`` is as the plan left it."""
 
-    job: QueuedJob
-    pending_reason: str
+    giving: Giving
+    made: Plan
+    jobs: Sequence[QueuedJob]
+    running: Sequence[Running]
+    dispatched: Sequence[Dispatched]
 
 
-def plan_once(db: Database, *, actor: str = "planner", page_size: int = 500) -> list[Dispatched]:
-    """One pass: read a snapshot, `page_size` jobs at a time, ask the planner, apply each placement by itself.
+def plan_once(
+    db: Database, *, actor: str = "planner", page_size: int = 500, policy: Policy | None = None,
+    nudge: Callable[[str, str], None] = lambda _job, _node: None,
+    announce: Callable[[list[Dispatched]], None] = lambda _placed: None,
+    remember: Callable[[Seen], None] = lambda _seen: None,
+) -> list[Dispatched]:  # fmt: skip
+    """One full pass: read a snapshot, `page_size` jobs of each project at a time, plan, place what can start.
 
     Jobs of queues that are paused or full are not even read: however many they are, they cost a look next to nothing.
+    ``nudge`` has a node read at once that a job of its is to stop; ``announce`` gets what is placed, as it is placed;
+    ``remember`` what the pass ends with.
     """
-    with db.read() as session:
-        if session.execute(_waiting(session, Job.id).limit(1)).first() is None:
+    with db.snapshot() as session:
+        if not waiting_jobs.anybody(session):
             return []  # most looks of an idle system end here, and cost it next to nothing
         room = queue_limits.rooms(session)
         served = queue_limits.open_queues(session, room) if room else None
-        if served is not None and not _anybody_waits(session, served):
+        if served is not None and not waiting_jobs.anybody_of(session, served):
             return []
-        with closing(_queued_pages(session, page_size, queues=served)) as pages:
-            placements, reasons = _decide(pages, nodes.capacities(session), room, served)
-    dispatched = [d for placement in placements if (d := _place(db, placement, actor)) is not None]
-    _explain(db, reasons)
+        policy, running = policy or Policy(), running_jobs.running(session)
+        planning = Planning(
+            nodes.capacities(session), project_quotas.accounts(session, room), running,
+            replace(policy, now=utc_now().timestamp()),
+        )  # fmt: skip
+        caches = cached_sources.caches(session, policy.weights)
+        windows = waiting_jobs.windows(session, page_size, queues=served, caches=caches)
+        made, told, jobs = _decide(waiting_jobs.promised(session), windows, planning, served)
+    dispatched = place_all(db, made.placements, actor, announce)
+    # What a node is cleared for is written down before anybody there is asked: the next pass must know.
+    write_news(db, _news(made, told))
+    for preemption in made.preemptions:
+        _preempt(db, preemption, actor, nudge)
+    remember(Seen(giving=planning.giving, made=made, jobs=jobs, running=running, dispatched=dispatched))
     return dispatched
+
+
+def _news(made: Plan, told: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Job → columns: what is kept for it, and why it waits, where it was ``told`` something else."""
+    news: dict[str, dict[str, Any]] = {
+        job_id: {"awaits_node": next(iter(names), ""), "awaits_others": list(names[1:])}
+        for job_id, names in made.promises.items()
+    }
+    for job_id, said in made.pending_reasons.items():
+        if told[job_id] != said:
+            news.setdefault(job_id, {})["pending_reason"] = said
+    return news
+
+
+def policy_of(settings: Settings) -> Policy:
+    """As it is configured."""
+    return Policy(weights=weights_of(settings), reserve_after_seconds=settings.scheduler.reserve_after_seconds)
+
+
+def weights_of(settings: Settings) -> Weights:
+    """What each score counts here."""
+    return asdict(settings.score)
 
 
 def unannounced(db: Database, *, older_than_seconds: float) -> list[Dispatched]:
@@ -129,126 +168,50 @@ def beat(db: Database, name: str, holder: str) -> None:
 
 
 def _decide(
-    pages: Iterable[list[_Waiting]],
-    capacities: Sequence[NodeCapacity],
-    room: Mapping[str, int],
-    served: Sequence[str] | None,
-) -> tuple[list[Placement], dict[str, str]]:
-    """Who starts where, and what is new to the others about why they wait; ``served`` None is every queue."""
-    placements: list[Placement] = []
-    reasons: dict[str, str] = {}
-    for page in pages:
-        decided = plan([waiting.job for waiting in page], capacities, room)
-        placements += decided.placements
-        known = {waiting.job.job_id: waiting.pending_reason for waiting in page}
-        reasons |= {k: v for k, v in decided.pending_reasons.items() if known[k] != v}
-        capacities, room = decided.nodes, decided.room
-        if not any(node.free for node in capacities):
-            break  # whoever comes later in the line gets nothing either
-        if served is not None and not any(room.get(queue, 1) > 0 for queue in served):
-            break
-    return placements, reasons
+    promised: Sequence[Waiting], windows: Iterable[list[Waiting]], planning: Planning, served: Sequence[str] | None
+) -> tuple[Plan, dict[str, str], list[QueuedJob]]:
+    """The plan, what everybody was told before, and all that were read; ``served`` None is every queue."""
+    told: dict[str, str] = {}
+    jobs: list[QueuedJob] = []
+
+    def noted(read: Iterable[list[Waiting]]) -> Iterator[list[QueuedJob]]:
+        for window in read:
+            told.update((waiting.job.job_id, waiting.pending_reason) for waiting in window)
+            jobs.extend(waiting.job for waiting in window)
+            yield [waiting.job for waiting in window]
+
+    first = next(noted([list(promised)]))
+    return one_pass(planning, first, noted(windows), served), told, jobs
 
 
-def _queued_pages(
-    session: Session, size: int, *, queues: Sequence[str] | None
-) -> Generator[list[_Waiting], None, None]:
-    """Who waits, in the order of service; read on only while the caller asks for more."""
-    has_gpus = nodes.has_gpus(session)
-    waiting = _waiting(session, Job.id, Job.priority, Job.queue, Job.spec, Job.pending_reason, queues=queues)
-    in_order = waiting.order_by(Job.priority.desc(), Job.queued_at, Job.id)
-    position = 0
-    # Closed with the generator: PostgreSQL keeps a cursor for whoever has not read to the end.
-    with session.execute(in_order.execution_options(yield_per=size)) as rows:
-        for partition in rows.partitions(size):
-            page = []
-            for row in partition:
-                position += 1
-                try:
-                    request = request_of(row.spec, has_gpus=has_gpus)
-                except (KeyError, TypeError, ValueError):
-                    # Submit lets no such document in; should one be there all the same, others must not wait for it.
-                    _log.exception("job %s has a document that cannot be planned", row.id)
-                    continue
-                job = QueuedJob(
-                    job_id=row.id, priority=row.priority, position=position, request=request, queue=row.queue
-                )
-                page.append(_Waiting(job=job, pending_reason=row.pending_reason))
-            yield page
+def _preempt(db: Database, preemption: Preemption, actor: str, nudge: Callable[[str, str], None]) -> None:
+    """Ask the victim, if all is still as it was seen."""
+    with db.write() as session:
+        job = lifecycle.load_for_change(session, preemption.job_id)
+        waiting = session.get(Job, preemption.for_job)
+        still_waits = waiting is not None and waiting.state is JobState.QUEUED and waiting.requested is None
+        may_go = job.attempt == preemption.attempt and project_quotas.is_preemptible(job.spec)
+        if not (still_waits and may_go and job.state in PREEMPTIBLE):
+            return
+        job = wish_preempt(session, preemption.job_id, actor=actor, reason=preemption.reason)
+        nodes_of = list(job.node_names)
+    for node in nodes_of:
+        nudge(preemption.job_id, node)
 
 
-def _anybody_waits(session: Session, queues: Sequence[str]) -> bool:
-    # In the order of the index, or PostgreSQL goes through the whole table for one row that it takes to be frequent.
-    # The name that no queue has makes it a list: with a single queue the order would be constant, and forgotten. The
-    # limit is no parameter, of which a prepared plan would assume that it is a tenth of the rows.
-    first = _waiting(session, Job.id, queues=[*queues, ""]).order_by(Job.queue, Job.status, Job.project)
-    return session.execute(first.limit(literal_column("1"))).first() is not None
-
-
-def _waiting(session: Session, *columns: Any, queues: Sequence[str] | None = None) -> Select[Any]:
-    """The jobs that may be placed now, of these queues or of all."""
-    query = select(*columns).where(
-        Job.status == JobState.QUEUED,
-        Job.requested.is_(None),
-        (Job.not_before_at.is_(None)) | (Job.not_before_at <= database_now(session)),
-    )
-    return query if queues is None else query.where(Job.queue.in_(queues))
-
-
-def _place(db: Database, placement: Placement, actor: str) -> Dispatched | None:
-    try:
-        with db.write() as session:
-            return _apply(session, placement, actor)
-    except (IntegrityError, StaleJob):
-        # Somebody else placed the job or took a device: the unique keys refused ours, and the next pass looks anew.
-        return None
-
-
-def _apply(session: Session, placement: Placement, actor: str) -> Dispatched | None:
-    job = lifecycle.load_for_change(session, placement.job_id)
-    if job.state is not JobState.QUEUED or job.requested is not None:
-        return None
-    if not queue_limits.lock_open(session, job.queue):
-        return None  # paused or filled since the look
-    # Shared lock: whoever drains the node now either sees this attempt or is seen here.
-    node = session.get(Node, placement.node, with_for_update={"read": True}, populate_existing=True)
-    if node is None or node.state != "ready":
-        return None
-    number, now = job.attempt + 1, utc_now()
-    indices, device_type = [d.index for d in placement.devices], placement.devices[0].type
-    queue_limits.count_wait(session, job, now)
-    lifecycle.transition(
-        session, job, JobState.SCHEDULING, actor=actor, message=f"attempt {number} on {placement.node}",
-        attempt=number, node_names=[placement.node], pending_reason="", not_before_at=None,
-    )  # fmt: skip
-    session.add(
-        Attempt(
-            job_id=job.id, number=number, fence=job.fence, node_names=[placement.node], device_indices=[indices],
-            device_type=device_type, announced_at=now, start_type="init_or_rescheduled", start_step=job.current_step,
-        )
-    )  # fmt: skip
-    session.add(
-        Lease(id=new_id("lease"), job_id=job.id, attempt=number, fence=job.fence, node=placement.node, created_at=now)
-    )
-    session.add_all(Reservation(node=placement.node, device_index=i, job_id=job.id, attempt=number) for i in indices)
-    session.flush()
-    return Dispatched(
-        job_id=job.id, attempt=number, node=placement.node, device_type=device_type, priority=job.priority
-    )
-
-
-def _explain(db: Database, reasons: dict[str, str]) -> None:
+def write_news(db: Database, news: Mapping[str, dict[str, Any]]) -> None:
+    """Columns of jobs that still wait."""
     # In the order of ids and in small transactions: the mirror locks many jobs too, and cancels must not wait long.
-    for batch in _batches(sorted(reasons.items()), _EXPLAINED_AT_ONCE):
+    for batch in _batches(sorted(news.items()), _EXPLAINED_AT_ONCE):
         with db.write() as session:
-            for job_id, reason in batch:
+            for job_id, values in batch:
                 session.execute(
                     update(Job)
                     .where(Job.id == job_id, Job.status == JobState.QUEUED)
-                    .values(pending_reason=reason)
+                    .values(**values)
                     .execution_options(synchronize_session=False)
                 )
 
 
-def _batches(items: list[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
+def _batches(items: list[tuple[str, dict[str, Any]]], size: int) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     return (items[start : start + size] for start in range(0, len(items), size))

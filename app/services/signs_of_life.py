@@ -3,9 +3,16 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.domain.node_limits import limits_of
 from app.models import Node, ProcessBeat
 
 Counters = dict[str, int]
+
+
+def interval_of_node(session: Session, name: str) -> float | None:
+    """In seconds, where its node.toml has one of its own."""
+    limits = session.scalar(select(Node.limits).where(Node.name == name))
+    return None if limits is None else limits_of(limits).heartbeat_seconds
 
 
 def of_node(session: Session, name: str) -> Counters:

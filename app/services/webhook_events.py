@@ -4,10 +4,11 @@ Every transition of a job passes here, also in supervisors: without webhooks it 
 nothing that speaks HTTP or opens secrets is imported.
 """
 
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, literal_column, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Boolean, ColumnElement, exists, literal_column, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.domain.ids import new_id
 from app.domain.webhooks import wants
@@ -18,6 +19,16 @@ from app.models import Job, JobEvent, Webhook, WebhookDelivery
 HAS_WEBHOOKS: ColumnElement[bool] = literal_column(
     "EXISTS (SELECT 1 FROM webhook WHERE webhook.project = job.project AND webhook.is_active)", Boolean
 ).label("has_webhooks")
+
+
+def any_told(project: InstrumentedAttribute[str]) -> ColumnElement[bool]:
+    """The same for a statement that names the project."""
+    return exists().where(Webhook.project == project, Webhook.is_active)
+
+
+def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
+    """Those of them of which somebody is told."""
+    return set(session.scalars(select(Webhook.project).where(Webhook.project.in_(projects), Webhook.is_active)))
 
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:

@@ -106,7 +106,8 @@ class Webhooks:
 
     def _refuse_more(self, session: Session, project: str) -> None:
         # Locked: two requests at once must not both find room.
-        session.get_one(Project, project, with_for_update={"key_share": True})
+        if session.get(Project, project, with_for_update={"key_share": True}) is None:
+            raise NotFound(f"no project {project}")
         count = session.scalar(select(func.count()).select_from(Webhook).where(Webhook.project == project)) or 0
         if count >= self._rules.max_per_project:
             raise QuotaExceeded(

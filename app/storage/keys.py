@@ -8,6 +8,7 @@ from app.domain.errors import InvalidRequest
 TEMPORARY = ".trainyard-tmp-"
 MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
+_DIAGNOSIS = re.compile(r"diagnostics/stacks\.\d{6,}\.txt")
 _EVENT_FILE = re.compile(r"tensorboard/events\.out\.tfevents\.\d{6,}\.\d{6,}")
 
 
@@ -43,9 +44,24 @@ def event_file(attempt: int, number: int) -> str:
     return f"tensorboard/events.out.tfevents.{attempt:06d}.{number:06d}"
 
 
-def is_run_file(path: str) -> bool:
-    """Whether the path is one that ``event_file`` gives; a result may hold no file of such a name."""
+def stacks_file(attempt: int) -> str:
+    """The artifact's path of what the ranks of an attempt did when they hung."""
+    return f"diagnostics/stacks.{attempt:06d}.txt"
+
+
+def is_event_file(path: str) -> bool:
+    """Whether the path is one that ``event_file`` gives."""
     return _EVENT_FILE.fullmatch(path) is not None
+
+
+def is_diagnosis(path: str) -> bool:
+    """Whether the path is one that ``stacks_file`` gives."""
+    return _DIAGNOSIS.fullmatch(path) is not None
+
+
+def is_run_file(path: str) -> bool:
+    """Whether the platform writes it while the job runs; a result may hold no file of such a name."""
+    return is_event_file(path) or is_diagnosis(path)
 
 
 def attempts_key(job_id: str) -> str:

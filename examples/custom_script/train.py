@@ -39,7 +39,7 @@ def main() -> None:
         if stop or step % save_steps == 0 or run.should_checkpoint():
             with run.checkpoint(step=step, metrics={"loss": loss}) as path:
                 save(Path(path), step, weights, chance)
-        if stop:
+        if stop and run.should_stop():  # asked again: a pause that can't be saved is given up
             print(f"stopped after step {step} ({run.stop_reason})")
             return
 

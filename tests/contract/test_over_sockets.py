@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.command_lines import api_command, child_environment
-from app.cli.gunicorn_worker import HEAD_SECONDS
+from app.cli.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
 from app.services.bootstrap import prepare
 from config.settings import load_settings
 from tests.servers import free_port
@@ -217,6 +217,49 @@ def test_many_that_say_nothing_keep_nobody_else_waiting(server: Server):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
             if number % 2:
                 connection.sendall(b"GET /v1/jobs HTTP/1.1\r\nX-Slow: ")
+
+        began = time.monotonic()
+        status = server.status(server.get("/health", "Connection: close"))
+
+    assert status == 200
+    assert time.monotonic() - began < 5
+
+
+def test_connections_that_are_left_open_after_their_answer_keep_nobody_waiting(server: Server):
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            connection.sendall(server.head("GET", "/health", "Connection: close"))
+
+            assert server.status(connection.recv(65536)) == 200
+
+    assert time.monotonic() - began < 5
+
+
+def test_connection_that_is_left_open_is_closed_and_its_answer_whole(server: Server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LINGER_SECONDS + 5) as connection:
+        connection.sendall(server.head("POST", "/v1/keys", length(60_000), "Connection: close") + b"x" * 30_000)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+        time.sleep(LINGER_SECONDS + 2)
+
+        assert server._is_whole(received)
+        connection.sendall(b"x")  # which is answered by a reset
+        time.sleep(0.2)
+        with pytest.raises(OSError, match=r"pipe|reset"):
+            connection.sendall(b"x")
+
+
+@pytest.mark.parametrize("framing", [length(1_000_000), "Transfer-Encoding: chunked"])
+def test_bodies_that_never_come_to_their_end_keep_nobody_waiting_who_was_refused_already(server: Server, framing: str):
+    """More of them than the server has threads, and none has a key."""
+    head = server.head("POST", "/v1/keys", "Content-Type: application/json", framing)
+    with contextlib.ExitStack() as stack:
+        for _ in range(150):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+            connection.sendall(head + b"10000\r\nx\r\n\r\n")
 
         began = time.monotonic()
         status = server.status(server.get("/health", "Connection: close"))

@@ -106,6 +106,34 @@ def test_declared_devices_run_on_the_cpu_and_match_as_gpus(make_system: Callable
     assert job["node_names"] == ["gpu1"]
 
 
+@pytest.mark.long
+def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    config = system.data_dir / "node.toml"
+    config.write_text('[[devices]]\ntype = "H100"\nmemory_mb = 81920\n')
+    system.start_node("gpu1", config=config)
+    wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 2, seconds=20, what="the second node")
+    half = counting_job(steps=5000, step_seconds=0.05, resource_config={"gpu_fraction": 0.5, "gpu_type": "H100"})
+
+    jobs = [system.submit(half)]
+    system.wait_for_step(jobs[0], 1)
+    jobs.append(system.submit(half))
+    system.wait_for_step(jobs[1], 1)
+    (system.inputs / "told.py").write_text("import os\nprint('told', os.environ['TRAINYARD_GPU_MEMORY_FRACTION'])\n")
+    half["training_config"]["framework"]["custom_script_path"] = "told.py"
+    third = system.submit(half)
+    (device,) = system.get("/v1/nodes/gpu1")["devices"]
+    waiting = wait_for(
+        lambda: job["pending_reason"] if (job := system.job(third)) else None, seconds=5, what="a reason for the third"
+    )
+
+    assert [(job["status"], job["attempt"]) for job in map(system.job, jobs)] == [("TRAINING", 1), ("TRAINING", 1)]
+    assert device["share_in_use"] == 1.0
+    assert waiting == "needs 0.5 of 1 h100 on one node; free: nothing on gpu1"
+    system.call("POST", f"/v1/jobs/{jobs[0]}/cancel", {})
+    wait_for(lambda: "told 0.5" in system.log_lines(third), seconds=20, what="the third on the device")
+
+
 def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:
     system = shared_system
     app = Celery(broker=system.redis.url, backend=system.redis.url)

@@ -5,7 +5,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.running_up import trainyard
+
+# Two models made and asked, a preflight and a rank: five cold starts of the training libraries, a minute of processor
+# time in all.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(330)]
 
 STEPS = 6
 
@@ -14,7 +20,7 @@ def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(tmp_path:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
     done = subprocess.run(
         trainyard("demo", "--data-dir", str(tmp_path / "demo"), "--steps", str(STEPS)),
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr

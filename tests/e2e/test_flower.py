@@ -9,6 +9,8 @@ from tests.flower_site import FlowerSite
 from tests.installations import counting_job
 from tests.system import System, wait_for
 
+pytestmark = pytest.mark.long
+
 CANCEL = '<button class="btn btn-danger" id="task-terminate">Cancel job</button>'
 
 

@@ -1,7 +1,6 @@
 """Supervised fine-tuning of a real small model through the real system."""
 
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,15 +12,6 @@ import pytest
 from tests.system import System
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The demo's model and data: built once."""
-    folder = tmp_path_factory.mktemp("assets")
-    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(folder)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def sft_job(assets: dict[str, str], *, steps: int, ranks: int) -> dict[str, Any]:
@@ -46,6 +36,7 @@ def sft_job(assets: dict[str, str], *, steps: int, ranks: int) -> dict[str, Any]
     }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_model_comes_out_and_runs_elsewhere(
     make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path
@@ -53,7 +44,7 @@ def test_a_model_comes_out_and_runs_elsewhere(
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
 
     job_id = system.submit(sft_job(assets, steps=40, ranks=2))
-    system.wait_for_step(job_id, 15, seconds=120)
+    system.wait_for_step(job_id, 15, seconds=240)
     system.ranks_of(job_id)[0].kill()
     job = system.wait_for_status(job_id, "COMPLETED", seconds=200)
 
@@ -83,7 +74,6 @@ def test_a_model_comes_out_and_runs_elsewhere(
     assert said.strip()
 
 
-@pytest.mark.timeout(120)
 def test_a_broken_record_is_named(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> None:
     data = tmp_path / "broken.jsonl"
     data.write_text('{"text": "fine"}\n{"text": 5}\n')
@@ -91,7 +81,7 @@ def test_a_broken_record_is_named(make_system: Callable[..., System], assets: di
     system = make_system(TRAINYARD_STORAGE_ROOTS=roots).start("n1")
     document = sft_job({**assets, "train": str(data)}, steps=5, ranks=1)
 
-    job = system.wait_for_status(system.submit(document), "FAILED", seconds=90)
+    job = system.wait_for_status(system.submit(document), "FAILED", seconds=240)
 
     assert job["error_type"] == "DATA_INVALID"
     assert "broken.jsonl" in job["error_message"]

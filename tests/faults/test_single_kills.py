@@ -55,6 +55,7 @@ def test_a_killed_process_of_ours_disturbs_no_training(training: tuple[System, s
     assert [step for step, _ in said] == list(range(1, STEPS + 1)), "steps were trained again"
 
 
+@pytest.mark.usefixtures("no_memory_kills")
 def test_a_killed_rank_is_started_again_from_the_last_checkpoint(training: tuple[System, str]) -> None:
     system, job_id = training
 

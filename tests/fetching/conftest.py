@@ -1,4 +1,4 @@
-"""A node's library over real servers: one for HTTP that does what a test says, one for S3."""
+"""A node's library over real servers: one for HTTP that does what a test says, one for S3, and a hub."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from moto.server import ThreadedMotoServer
 from app.domain.locations import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from tests.fetching.web_server import WebServer
+from tests.hub import Hub, running_hub
 from workers.library import Library
 
 LOOPBACK = ("127.0.0.1",)
@@ -23,6 +24,16 @@ LOOPBACK = ("127.0.0.1",)
 def web() -> Iterator[WebServer]:
     with WebServer() as server:
         yield server
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The hub that libraries and children find by the environment."""
+    with running_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield hub
 
 
 @pytest.fixture

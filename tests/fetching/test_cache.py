@@ -12,7 +12,7 @@ import pytest
 
 from workers.fetching import cache as cache_module
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.failures import TooLarge, Trouble
+from workers.fetching.failures import NoRoom, TooLarge, Trouble
 from workers.fetching.held import Held, locked, sweep
 
 
@@ -90,7 +90,7 @@ def test_what_is_in_use_is_never_evicted(store, root, used):
     kept = add(store, used / "a", b"a" * 600)
     age(root, kept, 1000)
 
-    with pytest.raises(Trouble, match="in use"):
+    with pytest.raises(NoRoom, match="in use"):
         store.make_room(600)
 
     assert names(root) == {kept}
@@ -120,12 +120,12 @@ def test_larger_than_the_cache_is_refused(store):
 
 
 def test_announced_downloads_count(store):
-    with store.scratch(600), pytest.raises(Trouble, match="TRAINYARD_CACHE_MAX_BYTES"):
+    with store.scratch(600), pytest.raises(NoRoom, match="TRAINYARD_CACHE_MAX_BYTES"):
         store.make_room(600)
 
 
-def test_disk_without_room_is_trouble(root):
-    with pytest.raises(Trouble, match="free disk space"):
+def test_disk_without_room_is_waited_for(root):
+    with pytest.raises(NoRoom, match="free disk space"):
         Cache(root, 1 << 62).make_room(1 << 61)
 
 

@@ -1,5 +1,6 @@
 """Children that are killed, disks that are full, servers that hang: nothing half stays, and somebody is told."""
 
+import contextlib
 import json
 import os
 import resource
@@ -29,7 +30,12 @@ def half(handler):
 
 
 def children():
-    return [each for each in psutil.Process().children() if "workers.fetching" in each.cmdline()]
+    found = []
+    for each in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # also one that has ended and was not waited for yet
+            if "workers.fetching" in each.cmdline():
+                found.append(each)
+    return found
 
 
 def wait_for(condition):

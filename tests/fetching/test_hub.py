@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.hub import READ_TOKEN, running_hub
+from tests.hub import READ_TOKEN
 from workers.failures import AttemptFailed
 from workers.resolving import DataWish, ModelWish, find, find_data, find_model
 
@@ -14,15 +14,6 @@ MODEL = {
 }  # fmt: skip
 WANTED = ["config.json", "model.safetensors", "modeling_own.py"]
 LINES = b'{"text": "hello"}\n'
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    with running_hub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        yield hub
 
 
 def names(model):

@@ -32,11 +32,12 @@ def routes(api: Api) -> list[tuple[str, str, Rule]]:
 
 
 def test_every_route_refuses_callers_without_a_good_key(api: Api):
+    another = "y" if api.key.endswith("x") else "x"
     kinds = {
         "": "AUTH_TOKEN_MISSING",
         "Bearer nonsense": "AUTH_TOKEN_INVALID",
         f"Basic {api.key}": "AUTH_TOKEN_INVALID",
-        f"Bearer {api.key[:-1]}x": "AUTH_TOKEN_INVALID",
+        f"Bearer {api.key[:-1]}{another}": "AUTH_TOKEN_INVALID",
         "Bearer " + "x" * 5000: "AUTH_TOKEN_INVALID",
     }
     closed = [(m, p) for m, p, rule in routes(api) if operation_of(api.app.view_functions[rule.endpoint]).permission]

@@ -39,6 +39,24 @@ def test_plan_names_line_devices_and_nodes(api: Api):
     assert plan["resumes_from"] is None
 
 
+def test_nodes_are_chosen_by_their_labels_and_names(api: Api):
+    with api.db.write() as session:
+        make_node(session, "far", labels=["rack-1", "nvlink"])
+        make_node(session, "near", labels=["rack-2", "nvlink"])
+
+    def tried(**affinities: list[str]) -> Any:
+        return api.post(DRY, make_document(resource_config={"gpu_count": 1, **affinities}))
+
+    def candidates(**affinities: list[str]) -> list[str]:
+        return [node["name"] for node in api.data(tried(**affinities))["plan"]["candidate_nodes"]]
+
+    assert candidates(node_affinity=["nvlink"]) == ["far", "near"]
+    assert candidates(node_affinity=["nvlink"], node_anti_affinity=["far"]) == ["near"]
+    refused = api.problem(tried(node_affinity=["rack-9"]), 400)
+    assert refused["details"][0]["field"] == "resource_config.node_affinity"
+    assert "far (nvlink, rack-1), near (nvlink, rack-2)" in refused["message"]
+
+
 def test_nothing_is_written_and_nobody_is_told(api: Api):
     models = (Job, JobEvent, IdempotentReply, AuditEntry)
     before = rows(api, *models)
@@ -66,8 +84,9 @@ def test_key_of_a_dry_run_is_free_for_the_submission(api: Api):
     [
         {"resource_config": {"gpu_count": 0}},
         {"resource_config": {"device_type": "cuda", "gpu_type": "H100"}},
+        {"resource_config": {"gpu_type": ["H100", "B200"]}},
         {"scheduling_config": {"queue": "none"}},
-        {"scheduling_config": {"preemptible": True}},
+        {"scheduling_config": {"preemptible": "yes"}},
         {"training_config": {"hyperparameters": {"learning_rat": "1"}}},
         {"training_config": {"resume_from_checkpoint": "ckpt-none"}},
         {"data_config": {"sources": [{"path": "/etc/passwd"}]}},

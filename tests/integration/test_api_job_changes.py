@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.job_state import TERMINAL, JobState
-from app.models import Attempt, AuditEntry, Job
+from app.models import Attempt, AuditEntry, Job, Lease
+from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services import scheduling
 from tests.apps import Api
@@ -112,7 +113,7 @@ def test_job_that_has_ended_is_not_changed(sqlite_api: Api, state: JobState):
         ({"priority": None}, 400, None),
         ({"priority": 11}, 422, "priority"),
         ({"priority": "5"}, 422, "priority"),
-        ({"preemptible": True}, 400, "scheduling_config.preemptible"),
+        ({"preemptible": "yes"}, 422, "preemptible"),
         ({"labels": {"a b": "c"}}, 422, "labels.a b"),
         ({"labels": {"a": "x" * 256}}, 422, "labels.a"),
         ({"labels": {str(n): "" for n in range(65)}}, 422, "labels"),
@@ -204,6 +205,21 @@ def test_script_saves_on_request_only_if_it_said_so(sqlite_api: Api, can: bool |
 
     assert answer.status_code == status
     assert status == 202 or "can_checkpoint=True" in sqlite_api.problem(answer, 409)["message"]
+
+
+@pytest.mark.parametrize(("said", "status"), [((True, None), 202), ((True, False), 409), ((None, None), 409)])
+def test_what_a_script_said_counts_in_its_next_attempt_until_it_says_otherwise(
+    sqlite_api: Api, said: tuple[bool | None, ...], status: int
+):
+    job_id = training_job(sqlite_api, training_config=SCRIPT)
+    with sqlite_api.db.write() as session:
+        session.scalars(select(Lease)).one().released_at = utc_now()
+        make_attempt(session, session.get_one(Job, job_id), make_node(session, "node-2"))
+        for number, can in enumerate(said, start=1):
+            session.get_one(Attempt, (job_id, number)).can_checkpoint = can
+
+    for verb in ("checkpoint", "pause"):
+        assert sqlite_api.call("POST", f"/v1/jobs/{job_id}/{verb}").status_code == status
 
 
 def test_parallel_changes_are_made_one_after_the_other(api: Api):

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import func, select
 
 from app.domain.job_state import TERMINAL, JobState
-from app.models import Artifact, AuditEntry, Checkpoint, Job, JobEvent, JobLabel, Metric
+from app.models import Artifact, AuditEntry, Checkpoint, Job, JobEvent, Metric
 from app.models.base import Base, utc_now
-from app.services import job_deletion
+from app.services import job_deletion, job_labels
 from app.storage.storage import Storage
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
@@ -27,7 +27,7 @@ def ended_job(api: Api, state: JobState = JobState.COMPLETED, **columns: Any) ->
     """With a checkpoint, a model, a log, labels and metrics."""
     with api.db.write() as session:
         job = make_job(session, state=state, labels={"a": "b"}, **columns)
-        session.add(JobLabel(job_id=job.id, key="a", value="b"))
+        session.add_all(job_labels.rows(job))
         session.add(Artifact(job_id=job.id, path="model.safetensors", size_bytes=1, sha256="5" * 64))
         job.latest_checkpoint_id = make_checkpoint(session, job).id
         job.metric_seq = 25

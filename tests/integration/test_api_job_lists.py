@@ -1,19 +1,23 @@
 """Lists of jobs: every filter by itself and together, orders under change, counts that stop counting."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from app.domain.job_state import JobState
-from app.models import JobLabel
+from app.extensions import Database, make_engine
+from app.migrations.runner import upgrade
 from app.security.permissions import Role
-from app.services import pages
+from app.services import job_labels, job_lists, pages
 from tests.apps import Api
 from tests.factories import make_document, make_job
+from tests.servers import PostgresServer
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
-LORA = {"training_config": {"training_type": "LORA"}}
+LORA: dict[str, Any] = {"training_config": {"training_type": "LORA"}}
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def listed(api: Api) -> Api:
                 created_at=START + timedelta(hours=hours), parent_job_id=parent if name == "c" else None, **columns,
             )  # fmt: skip
             parent = job.id
-            session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in labels.items())
+            session.add_all(job_labels.rows(job))
     return api
 
 
@@ -73,11 +77,106 @@ def names(api: Api, query: str, **request: Any) -> list[str]:
     ],
 )
 def test_filters_and_orders(listed: Api, query: str, expected: list[str]):
-    found = names(listed, query)
-
-    # Databases sort by their own collation; what is asked of them is that a page follows a page.
-    assert (sorted(found) if query == "order_by=name" else found) == expected
+    assert names(listed, query) == expected
     assert listed.get(f"/v1/jobs?{query}")["total_count"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "order_by=name", "order_by=-priority&status=COMPLETED", "order_by=status", "name=a",
+        "training_type=SFT&queue=default", "labels.team=x", "labels.team=x&order_by=-name",
+        "labels.team=x&status=PENDING,TRAINING",
+        "labels.team=x&labels.run/id=1&name=a", "labels.team=x&queue=default&project=default",
+    ],
+)  # fmt: skip
+def test_many_jobs_are_listed_as_few_are(listed: Api, query: str, monkeypatch: pytest.MonkeyPatch):
+    few = pages_of_one(listed, query)
+    monkeypatch.setattr(pages, "COUNT_LIMIT", 0)
+    for name in ("FEW", "FEW_OF_A_NAME"):
+        monkeypatch.setattr(job_lists, name, 0)
+
+    assert few != []
+    assert pages_of_one(listed, query) == few
+
+
+def test_a_label_and_a_status_follow_the_job(api: Api):
+    job_id = api.submit(name="mine", labels={"team": "x"})
+    api.submit(name="other", labels={"team": "x"})
+    waiting = names(api, "labels.team=x&status=PENDING")
+    api.data(api.post(f"/v1/jobs/{job_id}/cancel"))
+    ended = [names(api, f"labels.team=x&status={status}") for status in ("CANCELLED", "PENDING", "FAILED,PENDING")]
+
+    assert waiting == ["other", "mine"]
+    assert ended == [["mine"], ["other"], ["other"]]
+    assert names(api, "labels.team=x&status=CANCELLED,PENDING") == ["other", "mine"]
+
+
+def test_labels_that_are_changed_are_found_with_everything_else(api: Api):
+    job_id = api.submit(name="mine", labels={"team": "x"}, **LORA)
+
+    api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"labels": {"team": "y"}}))
+
+    every_filter = "status=PENDING&training_type=LORA&framework=HF_TRAINER&queue=default&project=default"
+    assert names(api, f"labels.team=y&{every_filter}&created_after=2026-01-01T00:00:00Z&order_by=-priority") == ["mine"]
+    assert names(api, "labels.team=x") == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("z", ["z", "zz", "z\U0010ffff", "z\U0010ffffa"]), ("z\U0010ffff", ["z\U0010ffff", "z\U0010ffffa"]),
+        ("\U0010ffff", ["\U0010ffff"]), ("\ud7ff", ["\ud7ffx"]), ("É", ["Éa"]), ("%", ["%"]),
+    ],
+)  # fmt: skip
+def test_a_name_begins_with_any_characters(api: Api, prefix: str, expected: list[str]):
+    with api.db.write() as session:
+        for name in (
+            "z",
+            "zz",
+            "z\U0010ffff",
+            "z\U0010ffffa",
+            "\U0010ffff",
+            "\ud7ffx",
+            "\ue000",
+            "Éa",
+            "éa",
+            "{",
+            "%",
+            "a",
+        ):
+            make_job(session, document=make_document(name=name))
+
+    assert names(api, f"name={quote(prefix)}&order_by=name") == expected
+
+
+def test_names_are_sorted_by_their_bytes_whatever_the_database_does_otherwise(
+    postgres_server: PostgresServer, tmp_path: Path
+):
+    postgres_server.execute("CREATE DATABASE icu TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
+    db = Database().bind(make_engine(postgres_server.url("icu")))
+    upgrade(db.engine)
+    with db.write() as session:
+        for name in ("b", "B", "a b", "ab", "Éa"):
+            make_job(session, document=make_document(name=name))
+
+    listed = names(Api(db, tmp_path), "order_by=name")
+
+    db.close()
+    postgres_server.execute("DROP DATABASE icu WITH (FORCE)")
+    assert listed == ["B", "a b", "ab", "b", "Éa"]
+
+
+def pages_of_one(api: Api, query: str) -> list[str]:
+    """The list's names, each from a page of its own."""
+    found: list[str] = []
+    token = ""
+    while True:
+        page = api.get(f"/v1/jobs?{query}&page_size=1&page_token={token}")
+        found += [job["name"] for job in page["jobs"]]
+        token = page["next_page_token"]
+        if not token:
+            return found
 
 
 def test_children_are_found_by_their_parent(listed: Api):

@@ -1,13 +1,26 @@
 """Nodes over HTTP: drained, enabled, and the cluster at a glance."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
+from app.cli.administrator import ADMINISTRATOR
 from app.domain.job_state import JobState
-from app.models import AuditEntry, Job, Node
+from app.domain.resources import Device
+from app.models import AuditEntry, Job, Node, StuckDevice
 from app.security.permissions import Role
-from app.services import scheduling
+from app.services import nodes, scheduling, stuck_devices
+from app.services.nodes import NodeReport
 from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
+from tests.factories import make_attempt, make_document, make_job, make_node
+
+
+def report(labels: tuple[str, ...] = ()) -> NodeReport:
+    return NodeReport(
+        name="gpu-1", devices=(Device(index=0, type="cpu"),), cpu_cores=1, ram_mb=1, storage_mb=1, sandbox="process",
+        version="", boot_id="b", labels=labels,
+    )  # fmt: skip
 
 
 def audited(api: Api) -> list[tuple[str, str, object]]:
@@ -92,6 +105,80 @@ def test_a_lost_node_is_not_enabled_but_may_be_drained(api: Api) -> None:
     assert api.data(api.post("/v1/nodes/gpu-1/drain"))["status"] == "draining"
 
 
+def test_devices_held_by_what_can_not_be_ended_are_shown_and_put_back_by_hand(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, "gpu-1", device_type="h200", devices=3)
+        at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+        for number in (1, 2):  # of two attempts, one after the other
+            session.add(StuckDevice(node="gpu-1", device_index=1, job_id="j", attempt=number, since=at, seen_at=at))
+
+    shown = [device["out_of_service_reason"] for device in api.get("/v1/nodes/gpu-1")["devices"]]
+    counted = {"type": "h200", "total": 3, "in_use": 0, "share_in_use": 0.0, "free": 2, "out_of_service": 1}
+    assert (shown[0], shown[2]) == ("", "")
+    assert shown[1].startswith("held since 2026-11-01T12:00:00+00:00 by a process that can't be ended")
+    assert api.get("/v1/cluster")["devices"] == [counted]
+
+    api.data(api.post("/v1/nodes/gpu-1/enable"))
+
+    assert api.get("/v1/cluster")["devices"] == [counted], "not by the verb that follows on each drain"
+    assert stuck_devices.put_back_by_hand(api.db, ADMINISTRATOR, "gpu-1") == 1
+    assert api.get("/v1/cluster")["devices"] == [counted | {"free": 3, "out_of_service": 0}]
+    assert audited(api) == [("node.put_back", "gpu-1", {"devices": [1]})]
+    assert stuck_devices.put_back_by_hand(api.db, ADMINISTRATOR, "gpu-1") == 0
+
+
+def labelled(api: Api, *labels: str) -> Any:
+    return api.call("PATCH", "/v1/nodes/gpu-1", json={"labels": labels})
+
+
+def test_labels_of_an_administrator_count_like_those_of_the_file_and_outlive_a_restart(api: Api) -> None:
+    nodes.register(api.db, report(labels=("rack-7",)))
+    with api.db.write() as session:
+        job_id = make_job(session, document=make_document(resource_config={"node_affinity": ["rack-7", "fast"]})).id
+    assert scheduling.plan_once(api.db) == []
+
+    shown = api.data(labelled(api, "rack-7", "fast"))
+    nodes.register(api.db, report(labels=("rack-7", "new")))
+
+    assert (shown["labels"], shown["admin_labels"]) == (["rack-7", "fast"], ["fast"])
+    assert api.get("/v1/nodes/gpu-1")["labels"] == ["rack-7", "new", "fast"]
+    assert [dispatched.job_id for dispatched in scheduling.plan_once(api.db)] == [job_id]
+    assert audited(api) == [("node.label", "gpu-1", {"from": [], "to": ["fast"]})]
+
+
+def test_labels_that_are_left_out_are_gone_but_for_those_of_the_file(api: Api) -> None:
+    nodes.register(api.db, report(labels=("rack-7",)))
+    api.data(labelled(api, "fast", "rack-7"))
+
+    error = api.problem(labelled(api, "fast"), 409)
+
+    assert error["message"].startswith("rack-7 stands in the node.toml of gpu-1 and can't be taken away here")
+    assert api.data(labelled(api, "rack-7"))["labels"] == ["rack-7"]
+    assert api.data(labelled(api, "rack-7"))["admin_labels"] == []
+    assert [data for _, _, data in audited(api)] == [{"from": [], "to": ["fast"]}, {"from": ["fast"], "to": []}]
+
+
+def test_a_label_keeps_its_giver_when_the_file_has_it_too(api: Api) -> None:
+    nodes.register(api.db, report())
+    api.data(labelled(api, "fast"))
+    nodes.register(api.db, report(labels=("fast",)))
+    api.data(labelled(api, "fast", "big"))
+
+    nodes.register(api.db, report())
+
+    assert api.get("/v1/nodes/gpu-1")["labels"] == ["fast", "big"]
+
+
+@pytest.mark.parametrize("body", [{}, {"labels": "fast"}, {"labels": ["zone=eu"]}, {"name": "x", "labels": []}])
+def test_what_is_no_list_of_labels_is_refused_by_name(sqlite_api: Api, body: dict[str, Any]) -> None:
+    nodes.register(sqlite_api.db, report())
+
+    answer = sqlite_api.call("PATCH", "/v1/nodes/gpu-1", json=body)
+
+    assert answer.status_code == 422
+    assert sqlite_api.get("/v1/nodes/gpu-1")["labels"] == []
+
+
 @pytest.mark.parametrize("verb", ["drain", "enable"])
 def test_an_unknown_node_is_missing_and_the_known_are_named(sqlite_api: Api, verb: str) -> None:
     with sqlite_api.db.write() as session:
@@ -139,10 +226,10 @@ def test_the_cluster_is_seen_at_a_glance(api: Api) -> None:
 
     seen = api.get("/v1/cluster")
 
-    assert seen["nodes"] == {"ready": 1, "draining": 0, "drained": 1, "lost": 1}
+    assert seen["nodes"] == {"ready": 1, "draining": 0, "drained": 1, "quarantined": 0, "lost": 1}
     assert seen["devices"] == [
-        {"type": "cpu", "total": 2, "in_use": 0, "free": 0},
-        {"type": "h200", "total": 4, "in_use": 2, "free": 1},
+        {"type": "cpu", "total": 2, "in_use": 0, "share_in_use": 0.0, "free": 0, "out_of_service": 0},
+        {"type": "h200", "total": 4, "in_use": 2, "share_in_use": 2.0, "free": 1, "out_of_service": 0},
     ]
     assert {state: count for state, count in seen["jobs"].items() if count} == {"TRAINING": 1, "QUEUED": 1}
     assert set(seen["jobs"]) == set(JobState)

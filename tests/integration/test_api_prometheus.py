@@ -119,6 +119,7 @@ def test_machines_and_queues_are_described(api: Api) -> None:
     assert 30 <= number(found, "node_silent_seconds", node="a") < 60
     assert [of(found, name, type="h200") for name in ("devices", "devices_in_use", "devices_free")] == [4, 1, 3]
     assert [of(found, name, type="cpu") for name in ("devices", "devices_in_use", "devices_free")] == [2, 0, 0]
+    assert of(found, "devices_share_in_use", type="h200") == 1
     assert [of(found, "queue_paused", queue=queue) for queue in ("default", "night")] == [0, 1]
     assert of(found, "queue_max_running_jobs", queue="night") == 3
     assert of(found, "queue_max_running_jobs", queue="default") is None

@@ -17,7 +17,8 @@ def test_a_queue_is_made_read_and_listed(api: Api) -> None:
     queue = api.data(made, 201)
     assert made.headers["Location"] == "/v1/queues/night"
     assert {key: value for key, value in queue.items() if key != "created_at"} == {
-        "name": "night", "paused": False, "max_running_jobs": 2, "max_waiting_jobs": None, "waiting": 0, "running": 0,
+        "name": "night", "paused": False, "max_running_jobs": 2, "max_waiting_jobs": None, "weight": None,
+        "waiting": 0, "running": 0,
     }  # fmt: skip
     assert api.get("/v1/queues/night") == queue
     assert [each["name"] for each in api.get("/v1/queues")["queues"]] == ["default", "night"]
@@ -87,8 +88,8 @@ def test_a_full_queue_of_somebody_else_does_not_matter(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
-        ({"weight": 3}, 400, "weight"),
-        ({"weight": None}, 400, "weight"),
+        ({"weight": 0}, 422, "weight"),
+        ({"weight": "3"}, 422, "weight"),
         ({"paused": "yes"}, 422, "paused"),
         ({"paused": None}, 422, "paused"),
         ({"max_running_jobs": 0}, 422, "max_running_jobs"),

@@ -135,7 +135,7 @@ def test_interrupted_download_goes_on_only_with_the_same_content(sqlite_api: Api
 def test_checkpoints_and_attempts_show_every_documented_field(api: Api):
     with api.db.write() as session:
         job = make_job(session)
-        make_attempt(session, job, make_node(session), device_indices=(0, 1))
+        make_attempt(session, job, make_node(session), device_indices=(0, 1), share=25)
         make_checkpoint(session, job, step=20)
         make_checkpoint(session, job, step=10)
         make_checkpoint(session, job, step=5, deleted_at=utc_now())
@@ -151,11 +151,11 @@ def test_checkpoints_and_attempts_show_every_documented_field(api: Api):
     }  # fmt: skip
     assert saved[0]["is_complete"] is True
     assert set(attempts[0]) == {
-        "number", "node_names", "device_indices", "started_at", "ended_at", "start_type", "end_reason",
-        "end_related_task", "end_recover", "start_step", "end_step", "exit_code", "cause", "policy", "lost_steps",
-        "detect_seconds", "recover_seconds",
+        "number", "node_names", "device_indices", "device_share", "started_at", "trained_at", "ended_at", "start_type",
+        "end_reason", "end_related_task", "end_recover", "start_step", "end_step", "exit_code", "cause", "policy",
+        "lost_steps", "detect_seconds", "recover_seconds", "recover_before_downgrade",
     }  # fmt: skip
-    assert attempts[0]["device_indices"] == [[0, 1]]
+    assert (attempts[0]["device_indices"], attempts[0]["device_share"]) == ([[0, 1]], 0.25)
 
 
 def test_elapsed_time_counts_the_running_attempt(api: Api):
@@ -180,7 +180,7 @@ def test_report_exists_when_the_job_has_ended(api: Api):
     assert set(report) == {
         "job_id", "status", "model_hash", "model_uri", "final_metrics", "compute_time_ms", "gpu_time_ms",
         "average_gpu_util", "error_message", "error_stack", "steps", "tokens", "attempts", "weight_files",
-        "output_model_name",
+        "output_model_name", "goodput",
     }  # fmt: skip
 
 

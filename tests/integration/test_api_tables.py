@@ -2,7 +2,7 @@
 
 from app.domain.errors import ERROR_TYPES
 from app.domain.hyperparameters import TABLES
-from app.domain.retry import TRANSIENT
+from app.domain.retry import RULES
 from app.schemas.training_config import TRAINING_TYPES
 from tests.apps import Api
 
@@ -45,8 +45,11 @@ def test_every_default_may_be_submitted(sqlite_api: Api) -> None:
 def test_every_error_type_stands_in_the_table(sqlite_api: Api) -> None:
     rows = sqlite_api.get("/v1/error-types")["error_types"]
 
-    assert {row["name"]: row["meaning"] for row in rows} == ERROR_TYPES
-    assert {row["name"] for row in rows if row["retried"]} == TRANSIENT
+    assert {row["name"]: (row["meaning"], row["what_to_do"]) for row in rows} == {
+        name: (kind.meaning, kind.what_to_do) for name, kind in ERROR_TYPES.items()
+    }
+    assert {row["name"] for row in rows if row["retried"]} == set(RULES)
+    assert all(row["recovery"] for row in rows)
 
 
 def test_both_bases_have_the_tables(sqlite_api: Api) -> None:

@@ -53,6 +53,9 @@ TABLE: dict[tuple[str, str], Row] = {
     ("PATCH", "/v1/jobs/<job_id>"): Row(USER, 409, foreign=MISSING, body={"priority": 3}),
     ("DELETE", "/v1/jobs/<job_id>"): Row(USER, 204, foreign=MISSING),
     ("POST", "/v1/jobs/<job_id>/cancel"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/pause"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/retry"): Row(USER, 201, foreign=MISSING),
     ("POST", "/v1/jobs/<job_id>/checkpoint"): Row(USER, 409, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/events"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/metrics"): Row(VIEWER, foreign=MISSING),
@@ -70,6 +73,8 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/queue"): Row(VIEWER),
     ("GET", "/v1/nodes"): Row(VIEWER),
     ("GET", "/v1/nodes/<name>"): Row(VIEWER),
+    ("PATCH", "/v1/nodes/<name>"): Row(SUPER, body={"labels": ["rack-7"]}),
+    ("GET", "/v1/nodes/<name>/why/<job_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/nodes/<name>/drain"): Row(SUPER),
     ("POST", "/v1/nodes/<name>/enable"): Row(SUPER),
     ("GET", "/v1/cluster"): Row(VIEWER),
@@ -98,9 +103,6 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
     # Documented and not built: who may not ask is told that first.
-    ("POST", "/v1/jobs/<job_id>/pause"): Row(USER, 501),
-    ("POST", "/v1/jobs/<job_id>/resume"): Row(USER, 501),
-    ("POST", "/v1/jobs/<job_id>/retry"): Row(USER, 501),
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
     ("PUT", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -299,7 +301,9 @@ def test_head_and_options_tell_nobody_more_than_get(sqlite_api: Api) -> None:
     kinds = callers(sqlite_api)
     things = Things(sqlite_api)
     paths = {
-        rule: rule.replace("<job_id>", things.values(rule)["job_id"]).replace("<path:path>", ARTIFACT)
+        rule: rule.replace("<job_id>", things.values(rule)["job_id"])
+        .replace("<path:path>", ARTIFACT)
+        .replace("<name>", NODE)
         for method, rule in TABLE
         if method == "GET" and "<job_id>" in rule
     }

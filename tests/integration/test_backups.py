@@ -246,7 +246,7 @@ def test_a_supervisor_of_the_forgotten_time_can_change_nothing(database: Databas
     settling.settle(database, actor="test")
 
     with pytest.raises(LeaseLost):
-        leases.renew(database, lease_id=lease.id, fence=lease.fence)
+        leases.renew(database, lease_id=lease.id, fence=lease.fence, ran_seconds=1.0)
     with database.read() as session:
         assert session.get_one(Job, job.id).fence > fence_then + 1000
 

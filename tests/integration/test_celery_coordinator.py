@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.job_state import JobState
 from app.models import Job, Node
+from app.services import quarantine
 from app.services.bootstrap import prepare
 from tasks.celery_app import SHUTDOWN_SECONDS
 from tests.celery_processes import CeleryWorld, is_over
@@ -81,6 +82,19 @@ def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWor
     job_id = running.submit()
 
     wait_for(lambda: running.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+
+
+def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryWorld) -> None:
+    running.add_node("local")
+    with running.db.write() as session:
+        for job_id in ("job-1", "job-2", "job-3"):
+            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="INTERNAL")
+
+    def state() -> str:
+        with running.db.read() as session:
+            return session.get_one(Node, "local").state
+
+    wait_for(lambda: state() == "quarantined", seconds=7, what="the node to be quarantined")
 
 
 def test_coordinator_that_is_faster_than_the_schema_waits_without_a_word(
@@ -224,15 +238,16 @@ def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world:
     wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
 
 
-def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str) -> None:
-    world = make_world(redis_url)
+def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str, postgres_url: str) -> None:
+    """On PostgreSQL: whoever is stopped while it writes to a file of SQLite keeps all others from writing."""
+    world = make_world(redis_url, database_url=postgres_url)
     processes = {process.pid: process for process in (world.start(), world.start())}
     wait_for(lambda: len(world.celery.control.ping(timeout=0.5, limit=2)) == 2, seconds=15, what="both answer")
     first = wait_for(world.planner_pid, seconds=5, what="one plans")
     (other,) = processes.keys() - {first}
 
     processes[first].send_signal(signal.SIGSTOP)
-    wait_for(lambda: world.planner_pid() == other, seconds=12, what="taken over")
+    wait_for(lambda: world.planner_pid() == other, seconds=25, what="taken over")  # 15 its transaction, 5 the seat
 
     processes[first].send_signal(signal.SIGCONT)
     time.sleep(1.5)  # long enough for the first to have tried to take it back

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from app.domain.job_state import JobState
 from app.services import lifecycle
@@ -45,6 +46,12 @@ def call(world: CeleryWorld, method: str, path: str, password: str = PASSWORD) -
         return 0, None
 
 
+def listeners(redis_url: str) -> int:
+    """How many listen to what Celery tells everybody; what is told before is told to nobody."""
+    with redis.Redis.from_url(redis_url) as client:
+        return int(client.pubsub_numpat())
+
+
 def in_state(world: CeleryWorld, job_id: str, state: str) -> dict[str, Any] | None:
     status, shown = call(world, "GET", f"/api/task/info/{job_id}")
     return shown if status == 200 and shown["state"] == state else None
@@ -69,12 +76,14 @@ def test_flower_shows_jobs_and_its_revoke_cancels_them(world: CeleryWorld) -> No
     wait_for(lambda: in_state(world, job_id, "CANCELLED"), seconds=5, what="shown as cancelled")
 
 
-def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld) -> None:
+def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld, redis_url: str) -> None:
     world.start()
     job_id = world.submit(name="older than Flower")
     wait_for(lambda: world.shown(job_id).state == "QUEUED", seconds=15, what="mirrored")
+    others = listeners(redis_url)
     world.start_command(flower_command())
     wait_for(lambda: reachable(world), seconds=20, what="Flower answers")
+    wait_for(lambda: listeners(redis_url) > others, seconds=20, what="Flower listens")
 
     with world.db.write() as session:
         job = lifecycle.load_for_change(session, job_id)

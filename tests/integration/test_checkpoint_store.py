@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,11 +14,16 @@ from app.domain.ids import new_id
 from app.extensions import Database, make_engine
 from app.models import Checkpoint, Job, JobEvent
 from app.services import attempts, checkpoints
+from app.services.telemetry import MetricPoint
 from app.storage.storage import Storage
+from config.redaction import Redaction
 from tests import walks
 from tests.factories import make_attempt, make_job, make_node
 from trainyard import _manifest
 from workers.checkpoint_store import CheckpointStore
+from workers.disk_full import RoomWatch
+from workers.ground import Ground
+from workers.log_store import LogStore
 from workers.messages import CheckpointReady
 from workers.reports import Note, Reporter
 from workers.run_directory import RunDirectory
@@ -80,11 +86,12 @@ class Taker:
         self.run.make()
         self.answers: list[Any] = []
         self.lost = threading.Event()
-        self.reporter = Reporter(db, work, lambda _: None)
-        self.store = CheckpointStore(
-            db, self.storage, work, self.run, self.reporter,
-            answer=self.answers.append, on_lost=lambda _: self.lost.set(),
-        )  # fmt: skip
+        self.reporter = Reporter(db, work, lambda _: self.lost.set())
+        self.told: list[str] = []
+        self.room = RoomWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
+        self.logs = LogStore(self.storage, work.job_id, work.attempt, room=self.room)
+        ground = Ground(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
+        self.store = CheckpointStore(ground, self.reporter, self.logs, room=self.room, answer=self.answers.append)
 
     def commit(self, step, folder=None):
         """What a trainer does before it offers."""
@@ -107,6 +114,7 @@ class Taker:
     def close(self):
         self.store.close()
         self.reporter.close()
+        self.logs.close(0.0)
 
 
 @pytest.fixture
@@ -207,19 +215,36 @@ def test_recording_again_names_what_was_retired_again(db, work):
     assert len(record().prune) == 1
 
 
-def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
-    taker = Taker(db, work, tmp_path)
-    db.away = True
+def end_while_away(db, taker):
+    """The files of a checkpoint are stored, and the end comes before the database is back."""
     taker.store.offer(CheckpointReady(step=5, epoch=0.0, path=str(taker.commit(5)), metrics={}))
     deadline = time.monotonic() + 5
     while not stored(taker) and time.monotonic() < deadline:
         time.sleep(0.01)
-
     taker.store.close()
-
     db.away = False
     taker.reporter.close()
+    taker.logs.close(0.0)
+
+
+def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
+    taker = Taker(db, work, tmp_path)
+    db.away = True
+
+    end_while_away(db, taker)
+
     assert len(stored(taker)) == 1  # nobody could say that it was not recorded: the sweep decides
+
+
+def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path):
+    taker = Taker(db, work, tmp_path)
+    db.away = True
+    taker.reporter.points([MetricPoint(name="loss", step=5, at=datetime.now(UTC), value=1.0)])
+
+    end_while_away(db, taker)
+
+    assert [answer["type"] for answer in taker.answers] == ["checkpoint_failed"]
+    assert (stored(taker), rows(db)) == ([], [])
 
 
 def test_flood_of_offers_is_answered_but_neither_kept_nor_written_down(db, taker):

@@ -1,12 +1,15 @@
 """The administrator's groups on a real database of each kind."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from app.domain.events import EventType
 from app.extensions import Database
+from app.models import StuckDevice
+from app.models.base import utc_now
 from app.services import keys, lifecycle
 from tests.commands import run, told
 from tests.factories import make_job, make_node
@@ -41,6 +44,8 @@ def test_jobs_are_listed_newest_first_and_filtered(db: Database) -> None:
     assert [job["job_id"] for job in told("jobs", "list")["jobs"]] == [second, first]
     assert [job["job_id"] for job in told("jobs", "list", "--project", "other")["jobs"]] == [second]
     assert told("jobs", "list", "--status", "training")["jobs"] == []
+    assert run("jobs", "list", "--quiet").stdout == f"{second}\n{first}\n"
+    assert run("jobs", "list", "-q", "--status", "training").stdout == ""
     assert first in run("jobs", "list").stdout
 
 
@@ -86,6 +91,40 @@ def test_nodes_are_drained_and_enabled(db: Database) -> None:
     assert told("nodes", "enable", "gpu-1")["status"] == "ready"
     assert "gpu-1" in run("nodes", "list").stdout
     assert run("nodes", "drain", "gpu-2").exit_code == 1
+
+
+def test_nodes_are_listed_by_name(db: Database) -> None:
+    with db.write() as session:
+        for name in ("gpu-2", "gpu-3", "gpu-1"):
+            make_node(session, name)
+
+    assert [node["name"] for node in told("nodes", "list")["nodes"]] == ["gpu-1", "gpu-2", "gpu-3"]
+
+
+def test_it_is_told_how_many_devices_were_put_back(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1")
+        before = utc_now() - timedelta(hours=1)
+        session.add(StuckDevice(node="gpu-1", device_index=1, job_id="j", attempt=1, since=before, seen_at=before))
+
+    assert run("nodes", "put-back", "gpu-1").stdout == "gpu-1: 1 device put back\n"
+    assert run("nodes", "put-back", "gpu-1").stdout == ("gpu-1: no device is out of service, nothing was put back\n")
+    assert told("nodes", "put-back", "gpu-1")["devices"] == 0
+    assert run("nodes", "put-back", "gpu-2").stderr == "Error: no node 'gpu-2'\n"
+
+
+def test_what_keeps_a_job_from_a_node_is_told(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1")
+        job_id = make_job(session).id
+
+    assert told("nodes", "why", "gpu-1", job_id)["starts_now"] is True
+    told("nodes", "drain", "gpu-1")
+
+    said = run("nodes", "why", "gpu-1", job_id).stdout
+    assert said.startswith(f"{job_id} does not start there now\n")
+    assert "is draining" in said
+    assert run("nodes", "why", "gpu-1", "job-1").exit_code == 1
 
 
 def test_queues_are_made_and_show_who_waits(db: Database) -> None:
@@ -154,3 +193,39 @@ def test_a_database_that_is_away_is_told_in_a_line(monkeypatch: pytest.MonkeyPat
     assert answer.exit_code == 1
     assert "does not answer" in answer.stderr
     assert "secret" not in answer.stderr
+
+
+@pytest.mark.usefixtures("db")
+def test_a_quota_is_set_shown_and_taken_away() -> None:
+    told("projects", "create", "team-a")
+
+    made = told("projects", "quota", "set", "team-a", "--gpus-deserved", "2", "--gpus-limit", "8", "--running", "3")
+    changed = told("projects", "quota", "set", "team-a", "--gpus-limit", "none", "--gpu-hours", "1.5")
+    shown = run("projects", "quota", "show", "team-a").stdout
+
+    assert made["quota"]["gpus"] == {"deserved": 2, "limit": 8, "over_quota_weight": 1.0}
+    assert changed["quota"]["gpus"] == {"deserved": 2, "limit": None, "over_quota_weight": 1.0}
+    assert (changed["quota"]["max_running_jobs"], changed["quota"]["gpu_hours_per_month"]) == (3, 1.5)
+    assert changed["usage"]["running_jobs"] == 0
+    assert shown.splitlines()[0].split() == ["used", "deserved", "limit", "weight"]
+    assert shown.splitlines()[1].split() == ["GPUs", "0", "2", "1"]
+
+
+@pytest.mark.usefixtures("db")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "name at least one of --gpus-deserved"),
+        (["--gpus-limit", "many"], "'many' is not a valid integer"),
+        (["--gpus-limit", "-1"], "is not in the range"),
+        (["--gpu-hours", "-0.5"], "is not in the range"),
+        (["--gpus-deserved", "3", "--gpus-limit", "2"], "can't be more than it may use"),
+    ],
+)
+def test_a_bad_quota_says_what_is_wrong(options: list[str], said: str) -> None:
+    told("projects", "create", "team-a")
+
+    answer = run("projects", "quota", "set", "team-a", *options)
+
+    assert answer.exit_code != 0
+    assert said in answer.stderr

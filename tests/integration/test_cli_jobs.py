@@ -10,17 +10,19 @@ import pytest
 
 from app.domain.job_state import JobState
 from app.extensions import Database
-from app.models import Job, JobLabel
+from app.models import Job
+from app.schemas.jobs import SubmitJobSchema
+from app.services import job_labels
 from app.storage.storage import Storage
 from tests.commands import run, told
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
 
 def stored(db: Database, **columns: Any) -> str:
     document = make_document(name=columns.pop("name", "a"))
     with db.write() as session:
         job = make_job(session, document=document, **columns)
-        session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in job.labels.items())
+        session.add_all(job_labels.rows(job))
         return str(job.id)
 
 
@@ -69,6 +71,56 @@ def test_running_job_is_asked_to_save(db: Database) -> None:
     with db.read() as session:
         assert session.get_one(Job, job_id).checkpoint_requests == 1
     assert "cannot save" in run("jobs", "checkpoint", stored(db)).stderr
+
+
+def test_job_is_paused_and_resumed(db: Database) -> None:
+    job_id = stored(db)
+    with db.write() as session:
+        job = session.get_one(Job, job_id)
+        made = {step: make_checkpoint(session, job, step=step).id for step in (1, 2)}
+        job.best_checkpoint_id = made[1]
+
+    assert run("jobs", "pause", job_id).stdout == f"{job_id} PAUSED\n"
+    assert told("jobs", "resume", job_id, "--best")["status"] == "QUEUED"
+    assert run("jobs", "pause", job_id).exit_code == 0
+    wrong = run("jobs", "resume", job_id, "--checkpoint", "ckpt-other")
+    assert (wrong.exit_code, "has no checkpoint ckpt-other" in wrong.stderr) == (2, True)
+    assert run("jobs", "resume", job_id, "--checkpoint", made[2]).stdout == f"{job_id} QUEUED\n"
+    assert "cannot be resumed" in run("jobs", "resume", job_id).stderr
+    assert told("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
+
+
+def test_pause_of_a_running_job_is_a_wish(db: Database) -> None:
+    with db.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session))
+        job.status = JobState.TRAINING
+        job_id = job.id
+
+    assert run("jobs", "pause", job_id, "--no-checkpoint", "--force").stdout == f"{job_id} TRAINING (pause requested)\n"
+
+    with db.read() as session:
+        job = session.get_one(Job, job_id)
+        assert (job.pause_saves, job.pause_force) == (False, True)
+
+
+def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_STORAGE_ROOTS", "/srv")
+    parent = stored(db, state=JobState.FAILED)
+    with db.write() as session:
+        job = session.get_one(Job, parent)
+        job.spec = SubmitJobSchema().load(job.spec)
+        make_node(session)
+
+    child = told("jobs", "retry", parent, "--from-start", "--resource", "gpu_count=2")
+
+    assert (child["parent_job_id"], child["status"]) == (parent, "PENDING")
+    assert child["resource_config"]["gpu_count"] == 2
+    assert told("jobs", "show", parent)["child_job_ids"] == [child["job_id"]]
+    for wrong in ("gpu_count=many", "gpus=2", "gpu_count", "gpu_count=500"):
+        refused = run("jobs", "retry", parent, "--resource", wrong)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "cannot be retried" in run("jobs", "retry", child["job_id"]).stderr
 
 
 def test_deletion_asks_first_and_removes_files_only_if_told(db: Database, tmp_path: Path) -> None:

@@ -49,12 +49,26 @@ def test_queues_are_listed_with_their_limits(db: Database) -> None:
     with db.write() as session:
         make_job(session, state=JobState.TRAINING)
     told("queues", "limit", "default", "--running", "7")
+    told("queues", "weight", "default", "2.5")
 
     lines = run("queues", "list").stdout.splitlines()
 
-    assert lines[0].split() == ["name", "status", "waiting", "of", "at", "most", "running", "of", "at", "most"]
+    assert lines[0].split() == [
+        "name",
+        "status",
+        "waiting",
+        "of",
+        "at",
+        "most",
+        "running",
+        "of",
+        "at",
+        "most",
+        "weight",
+    ]
     assert lines[1].split()[:3] == ["default", "open", "0"]
-    assert lines[1].split()[-2:] == ["1", "7"]
+    assert lines[1].split()[-3:] == ["1", "7", "2.5"]
+    assert told("queues", "weight", "default", "--none")["weight"] is None
 
 
 @pytest.mark.usefixtures("db")
@@ -66,6 +80,9 @@ def test_queues_are_listed_with_their_limits(db: Database) -> None:
         (["limit", "default", "--running", "2", "--no-running"], 2),
         (["limit", "nigth", "--running", "2"], 1),
         (["pause", "nigth"], 1),
+        (["weight", "default"], 2),
+        (["weight", "default", "0"], 2),
+        (["weight", "default", "2", "--none"], 2),
         (["resume", "nigth"], 1),
     ],
 )
@@ -86,6 +103,36 @@ def test_draining_may_send_jobs_back(db: Database) -> None:
         assert session.get_one(Job, job.id).requested == "requeue"
     assert told("nodes", "enable", "gpu-1") == {"name": "gpu-1", "status": "ready"}
     assert actions(db) == [("cli", "node.drain", "gpu-1"), ("cli", "node.enable", "gpu-1")]
+
+
+def test_a_node_is_labelled_beside_what_its_file_says(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1", labels=["rack-7"])
+
+    assert run("nodes", "label", "gpu-1", "fast", "new", "fast").stdout == "gpu-1: rack-7, fast, new\n"
+    assert told("nodes", "label", "gpu-1", "big", "--remove", "new")["admin_labels"] == ["fast", "big"]
+    assert run("nodes", "label", "gpu-1", "rack-7").stdout == "gpu-1: rack-7, fast, big\n"
+    assert actions(db) == [("cli", "node.label", "gpu-1")] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["gpu-1"], 2, "name labels to add, or some to --remove"),
+        (["gpu-1", "zone=eu"], 2, "'zone=eu' must be 1 to 128 of letters"),
+        (["gpu-1", "--remove", "slow"], 1, "node gpu-1 is not labelled 'slow'; it has: rack-7"),
+        (["gpu-1", "--remove", "rack-7"], 1, "rack-7 stands in the node.toml of gpu-1"),
+        (["gpu-2", "fast"], 1, "no node 'gpu-2'; known: gpu-1"),
+    ],
+)
+def test_labels_that_can_not_be_given_or_taken(db: Database, arguments: list[str], code: int, said: str) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1", labels=["rack-7"])
+
+    answer = run("nodes", "label", *arguments)
+
+    assert (answer.exit_code, said in answer.stderr) == (code, True)
+    assert actions(db) == []
 
 
 def test_a_lost_node_is_forgotten_with_its_devices(db: Database) -> None:

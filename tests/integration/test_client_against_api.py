@@ -101,6 +101,29 @@ def test_a_jobs_life(served: Served):
         client.get(job_id)
 
 
+def test_pause_resume_and_retry(served: Served):
+    client = served.client()
+    job_id = client.submit(make_document()).job_id
+    with served.api.db.write() as session:
+        made = make_checkpoint(session, session.get_one(Job, job_id)).id
+
+    assert client.pause(job_id, save_checkpoint=False, force=True).status == "PAUSED"
+    assert client.wait_paused(job_id, timeout_seconds=1).status == "PAUSED"
+    with pytest.raises(InvalidRequest, match="none was evaluated"):
+        client.resume(job_id, from_best=True)
+    assert client.resume(job_id, checkpoint_id=made).status == "QUEUED"
+    with pytest.raises(Conflict):
+        client.retry(job_id)
+    client.cancel(job_id)
+    child = client.retry(job_id, resources={"gpu_count": 2}, tokens={"user": "token"})
+
+    assert (child.status, child.parent_job_id) == ("PENDING", job_id)
+    assert child.data["resource_config"]["gpu_count"] == 2
+    assert child.data["training_config"]["resume_from_checkpoint"] == made
+    assert client.get(job_id).child_job_ids == [child.job_id]
+    assert "resume_from_checkpoint" not in client.retry(job_id, from_start=True).data["training_config"]
+
+
 def test_a_label_without_a_value_is_a_filter_too(served: Served):
     client = served.client()
     kept = client.submit(make_document(labels={"draft": ""})).job_id
@@ -147,6 +170,7 @@ def test_queues_and_nodes(served: Served):
     assert {queue["name"] for queue in client.queues.list()} == {"default", "fast"}
     assert_is(next(client.queues.line(queue="default")), records.QueueEntry)
     assert_is(next(client.nodes.list()), records.Node)
+    assert client.nodes.label("n1", ["rack-7"])["admin_labels"] == ["rack-7"]
     assert client.nodes.drain("n1")["status"] in ("draining", "drained")
     assert client.nodes.enable("n1")["status"] == "ready"
     assert client.nodes.get("n1")["devices"][0]["type"] == "cpu"
@@ -233,7 +257,7 @@ def page() -> list[str]:
 
 
 def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    first, before, following, changing, results, wrong = page
+    first, before, following, changing, pausing, results, wrong = page
     ended = ran(served.api)
     names: dict[str, Any] = {
         "url": served.url,
@@ -247,6 +271,7 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     names["client"].cancel(names["submitted"].job_id)  # a stream of a job that nobody trains would never end
     exec(following, names)
     exec(results, names | {"job_id": ended})
+    exec(pausing, names | {"job_id": served.api.submit(), "ended": names["submitted"].job_id})
     with served.api.db.write() as session:
         job = make_job(session)
         make_attempt(session, job, session.get_one(Node, "local"), device_indices=(1,))
@@ -261,5 +286,7 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     said = capsys.readouterr().out
     assert "job.submitted PENDING" in said
     assert "cancel requested" in said
+    assert "PAUSED" in said
+    assert "PENDING job-" in said
     assert (tmp_path / "model/a b.bin").read_bytes() == MODEL
     assert served.api.call("GET", f"/v1/jobs/{ended}").status_code == 404

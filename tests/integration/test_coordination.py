@@ -225,12 +225,15 @@ class FakeCelery:
 
     class Sender:
         def __init__(self) -> None:
-            self.hostname = ""
-            self.connection = self
+            self.hostname, self.connection = "", self
+            self.gathered: list[tuple[str, str, dict[str, Any]]] = []
             self.sent: list[tuple[str, str, dict[str, Any]]] = []
 
         def send(self, kind: str, **fields: Any) -> None:
-            self.sent.append((kind, self.hostname, fields))
+            self.gathered.append((kind, self.hostname, fields))
+
+        def flush(self) -> None:
+            self.sent, self.gathered = [*self.sent, *self.gathered], []
 
         def close(self) -> None: ...
 

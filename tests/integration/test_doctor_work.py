@@ -41,6 +41,18 @@ def test_silent_unconfined_and_drained_nodes_are_named(site: Site) -> None:
     assert ["n2" in findings[0].message, "n1" in findings[1].message, "n1" in findings[2].message] == [True] * 3
 
 
+def test_a_quarantined_node_is_named_with_the_way_out(site: Site) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1", sandbox="bubblewrap", state="quarantined")
+
+    with Alive(site.db):
+        (finding,) = said(replace(site, patience_seconds=3.0), "nodes")
+
+    assert finding.level is Level.WARNING
+    assert finding.message.startswith("n1 take no jobs: quarantined")
+    assert "trainyard nodes enable NAME" in finding.fix
+
+
 def test_a_clock_that_is_wrong_is_told_with_its_difference(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1")

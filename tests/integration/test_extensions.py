@@ -1,10 +1,13 @@
 """How each database is opened."""
 
 import socket
+import time
 
+import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
-from app.extensions import make_engine
+from app.extensions import IDLE_IN_TRANSACTION_SECONDS, make_engine
 
 
 def test_postgresql_connection_notices_a_server_that_vanished(postgres_url):
@@ -20,15 +23,43 @@ def test_postgresql_connection_notices_a_server_that_vanished(postgres_url):
     assert said == [2, 1, 3, 4000]
 
 
+IDLE = "idle_in_transaction_session_timeout"
 LIVENESS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 
 def test_statements_end_in_time_for_those_who_ask(postgres_url):
     said = []
+    lasts = f"{IDLE_IN_TRANSACTION_SECONDS:g}s"
     for seconds in (None, 8.0):
         engine = make_engine(f"{postgres_url}?options=-c%20application_name%3Dours", statement_seconds=seconds)
         with engine.connect() as connection:
-            said += [connection.scalar(text(f"SHOW {name}")) for name in ("statement_timeout", "application_name")]
+            said += [
+                connection.scalar(text(f"SHOW {name}")) for name in ("statement_timeout", "application_name", IDLE)
+            ]
         engine.dispose()
 
-    assert said == ["0", "ours", "8s", "ours"]
+    assert said == ["0", "ours", lasts, "8s", "ours", lasts]
+
+
+def test_who_stands_still_in_a_transaction_holds_no_row_for_ever(postgres_url):
+    # As by default, only sooner: what the URL says wins.
+    engine = make_engine(f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D1500")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE seat (holder text)"))
+        connection.execute(text("INSERT INTO seat VALUES ('nobody')"))
+
+    stopped = engine.connect()
+    stopped.execute(text("UPDATE seat SET holder = 'first'"))
+    asked = time.monotonic()
+    with engine.begin() as other:
+        other.execute(text("UPDATE seat SET holder = 'second' WHERE holder = 'nobody'"))
+    waited = time.monotonic() - asked
+    with pytest.raises(DBAPIError, match="idle-in-transaction") as told:
+        stopped.execute(text("SELECT 1"))
+    stopped.close()
+
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT holder FROM seat")) == "second"
+    assert told.value.connection_invalidated  # which counts as an error that passes
+    assert waited > 1
+    engine.dispose()

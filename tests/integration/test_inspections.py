@@ -141,6 +141,20 @@ def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
     assert job_of(database, other).state is JobState.QUEUED
 
 
+def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules):
+    broken = make_job(database, document={**document(rules), "data_config": {}})
+    first, second = make_job(database), make_job(database)
+    told = [first, broken, "job-unknown", second, first]
+
+    admitted = admission.admit_each(database, told, rules)
+
+    assert [next(admitted), next(admitted)] == [first, second]
+    with pytest.raises(KeyError):
+        next(admitted)
+    assert [job_of(database, job_id).state for job_id in (first, second)] == [JobState.QUEUED] * 2
+    assert job_of(database, broken).state is JobState.PENDING
+
+
 def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rules):
     custom = make_job(database, document=document(rules), framework="CUSTOM")
     unseen = make_job(database)  # below /srv, which is no root

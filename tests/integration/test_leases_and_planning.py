@@ -1,7 +1,7 @@
 """The rules that keep two planners, two holders and two deliveries apart, on both databases."""
 
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -9,7 +9,8 @@ from app.domain.errors import LeaseLost
 from app.domain.job_state import JobState
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.models import Attempt, Node, ProcessBeat
+from app.models import Attempt, Job, Node, ProcessBeat
+from app.models.base import utc_now
 from app.services import attempts, controls, leases, lifecycle, nodes, scheduling, telemetry
 from app.services.attempts import Outcome
 from app.services.seats import PlannerSeat
@@ -90,7 +91,7 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     with database.read() as session:
         assert session.get_one(Attempt, (job_id, 1)).lost_steps == 2
     with pytest.raises(LeaseLost):
-        leases.renew(database, lease_id=work.lease_id, fence=work.fence)
+        leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
     with pytest.raises(LeaseLost):
         save(database, work, 6)
     with pytest.raises(LeaseLost):
@@ -112,12 +113,27 @@ def test_a_renewal_between_look_and_deed_saves_the_lease(database: Database) -> 
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
     seen = leases.live(database)[0]
-    leases.renew(database, lease_id=work.lease_id, fence=work.fence)
+    leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
 
     taken = leases.take_away(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert not taken
     assert job_of(database, job_id).state is JobState.PREPARING
+
+
+def test_a_clock_that_jumps_changes_nothing_of_how_long_a_lost_attempt_ran(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED, max_runtime_seconds=7200)
+    work = start_attempt(database, job_id)
+    monkeypatch.setattr(leases, "utc_now", lambda: utc_now() + timedelta(days=1))
+    leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=12.5)
+    monkeypatch.undo()
+
+    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+
+    assert start_attempt(database, job_id).ran_seconds == 12.5
 
 
 def test_an_unclaimed_lease_goes_back_without_costing_a_retry(database: Database) -> None:
@@ -135,9 +151,27 @@ def test_a_backoff_keeps_a_job_waiting(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     long = Backoff(base_seconds=60.0, max_seconds=60.0)
 
-    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="RANK_KILLED"), long)
+    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
 
     assert scheduling.plan_once(database) == []
+
+
+@pytest.mark.parametrize(("set_back_seconds", "waits"), [(0, True), (30, True), (7200, False)])
+def test_a_clock_that_is_set_back_makes_no_pause_much_longer(
+    database: Database, set_back_seconds: int, *, waits: bool
+) -> None:
+    make_node(database)
+    job_id = make_job(database, state=JobState.QUEUED)
+    long = Backoff(base_seconds=15.0, max_seconds=15.0)
+    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        assert job.queued_at is not None
+        assert job.not_before_at == job.queued_at + timedelta(seconds=15)
+        for column in ("queued_at", "not_before_at"):
+            setattr(job, column, getattr(job, column) + timedelta(seconds=set_back_seconds))
+
+    assert (scheduling.plan_once(database) == []) is waits
 
 
 def test_a_cancelled_dispatch_is_not_started(database: Database) -> None:
@@ -162,7 +196,7 @@ def test_draining_for_a_stop_asks_running_jobs_to_requeue(database: Database) ->
     asked = nodes.request_requeue(database, "n1")
     ended = attempts.finish(database, work, Outcome(kind="requeued", end_step=4), NO_WAIT)
 
-    assert (asked, ended) == (1, JobState.QUEUED)
+    assert (asked, ended.state) == (1, JobState.QUEUED)
     job = job_of(database, job_id)
     assert (job.requested, job.retries_used) == (None, 0)
     assert scheduling.plan_once(database) == []
@@ -300,9 +334,9 @@ def test_a_waiting_retry_says_so(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     long = Backoff(base_seconds=60.0, max_seconds=60.0)
 
-    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="RANK_KILLED"), long)
+    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
 
-    assert job_of(database, job_id).pending_reason == "retry 1 of 3 after RANK_KILLED, in 60 s"
+    assert job_of(database, job_id).pending_reason == "retry 1 of 3 after STORAGE_ERROR, in 60 s"
 
 
 def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Database) -> None:

@@ -17,6 +17,20 @@ from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision
 from app.models import Base
 from tests.servers import PostgresServer
 
+# As an earlier version left it.
+STORED_JOB = (
+    "INSERT INTO project (name, created_at) VALUES ('default', '2026-01-01')",
+    "INSERT INTO queue (name, created_at) VALUES ('gpu', '2026-01-01')",
+    """INSERT INTO job (id, project, created_by, name, labels, spec, sealed_secrets, "foreign", training_type,
+        framework, queue, priority, max_retries, status, status_reason, pending_reason, version, mirrored_version,
+        fence, event_seq, metric_seq, requested_reason, requested_by, pause_saves, checkpoint_requests, attempt,
+        retries_used, node_names, progress, current_step, current_epoch, tokens, elapsed_seconds, gpu_seconds,
+        latest_metrics, created_at, updated_at)
+    VALUES ('job-1', 'default', '', 'a', '{}', '{}', '', '{}', 'SFT', 'HF_TRAINER', 'gpu', 5, 3, :status, '', '', 1, 0,
+        0, 1, 0, '', '', true, 0, 0, 0, '[]', 0, 0, 0, 0, 0, 0, '{}', '2026-05-01 10:00:00.123', '2026-05-01')""",
+    "INSERT INTO job_label (job_id, key, value) VALUES ('job-1', 'team', 'a')",
+)
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
@@ -108,6 +122,27 @@ def test_a_database_of_a_newer_version_is_refused_by_name(engine: Engine) -> Non
         runner.upgrade(engine)
 
 
+@pytest.mark.parametrize(
+    ("status", "ended_as"),
+    [("QUEUED", None), ("TRAINING", None), ("COMPLETED", "COMPLETED"), ("PREEMPTED", "PREEMPTED")],
+)
+def test_labels_of_stored_jobs_learn_what_lists_filter_by(engine: Engine, status: str, ended_as: str | None) -> None:
+    runner.upgrade(engine, "0004")
+    with engine.execution_options(writes=True).begin() as connection:
+        for statement in STORED_JOB:
+            connection.execute(text(statement), {"status": status} if ":status" in statement else {})
+
+    runner.upgrade(engine)
+    learnt = _rows(engine, "job_label")
+    runner.downgrade(engine, "0004")
+
+    (row,) = learnt
+    assert (row.job_id, row.key, row.value) == ("job-1", "team", "a")
+    assert (row.project, row.training_type, row.framework, row.queue) == ("default", "SFT", "HF_TRAINER", "gpu")
+    assert (row.created_at, row.ended_as) == (_rows(engine, "job")[0].created_at, ended_as)
+    assert [tuple(row) for row in _rows(engine, "job_label")] == [("job-1", "team", "a")]
+
+
 def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
     with engine.execution_options(writes=True).begin() as connection:
         connection.execute(text("CREATE TABLE lease (id INTEGER)"))  # in the way of a later table
@@ -121,6 +156,11 @@ def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
 def test_waiting_for_a_schema_that_nobody_makes_says_what_to_do(engine: Engine) -> None:
     with pytest.raises(SchemaNotReady, match="trainyard db upgrade"):
         wait_until_current(engine, seconds=0.1)
+
+
+def _rows(engine: Engine, table: str) -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(text(f"SELECT * FROM {table}")))
 
 
 def _shape(engine: Engine) -> dict[str, object]:

@@ -16,6 +16,7 @@ from workers import processes
 from workers.attempt_keeper import AttemptKeeper
 from workers.node import BadNodeName, make_report, take_name
 from workers.node import Node as NodeProcess
+from workers.node_config import NodeConfig
 from workers.run_directory import run_directory
 from workers.spawning import settings_environment
 
@@ -172,7 +173,7 @@ def test_name_that_can_not_name_a_node_is_refused(world, name):
     settings = replace(world.settings, node=replace(world.settings.node, name=name or "."))
 
     with pytest.raises(BadNodeName, match="TRAINYARD_NODE_NAME"):
-        make_report(settings)
+        make_report(settings, NodeConfig())
 
 
 @pytest.fixture

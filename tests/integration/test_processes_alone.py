@@ -66,5 +66,5 @@ def status(world: CeleryWorld, path: str) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-    except urllib.error.URLError:
+    except OSError:  # nobody listens yet, or is busy with its own start
         return 0

@@ -1,11 +1,12 @@
 """Queues that are paused or limited: who may be submitted, who starts, and what looking at them costs."""
 
+import re
 import threading
 from datetime import timedelta
 
 import pytest
 
-from app.domain.errors import Conflict, NotFound, NotSupportedYet, QuotaExceeded
+from app.domain.errors import Conflict, NotFound, QuotaExceeded
 from app.domain.job_state import JobState
 from app.extensions import Database
 from app.models import AuditEntry, Job, Queue, QueueWait
@@ -52,7 +53,7 @@ def test_what_runs_goes_on_when_its_queue_is_paused(database: Database) -> None:
     queues.change(database, ADMIN, "default", {"paused": True})
 
     assert job_of(database, job_id).state is JobState.TRAINING
-    assert attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT) is JobState.COMPLETED
+    assert attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT).state is JobState.COMPLETED
 
 
 def test_a_queue_runs_no_more_jobs_than_it_may(database: Database) -> None:
@@ -134,7 +135,7 @@ def test_an_idle_look_asks_nothing_about_queues(database: Database) -> None:
     with statements(database) as sent:
         assert started(database) == []
 
-    assert [statement for statement in sent if "queue" in statement.split("FROM")[-1]] == []
+    assert [statement for statement in sent if re.search(r"\bqueue\b", statement.split("FROM")[-1])] == []
 
 
 @pytest.mark.parametrize(
@@ -205,17 +206,17 @@ def test_submissions_at_once_never_exceed_a_limit(database: Database) -> None:
 def test_a_wait_is_counted_in_its_bucket(database: Database) -> None:
     make_node(database, devices=8)
     now = utc_now()
-    for seconds in (0, 3, 4, 100_000):
+    for seconds in (8, 20, 25, 100_000):  # each far from its bound: what looks takes its time, too
         make_job(database, state=JobState.QUEUED, queued_at=now - timedelta(seconds=seconds))
-    make_job(database, state=JobState.QUEUED, project="other", queued_at=now - timedelta(seconds=3))
+    make_job(database, state=JobState.QUEUED, project="other", queued_at=now - timedelta(seconds=20))
 
     assert len(started(database)) == 5
 
     with database.read() as session:
         rows = session.query(QueueWait).all()
     counted = {(row.project, row.up_to_seconds): row.attempts for row in rows}
-    assert counted == {("default", 1): 1, ("default", 5): 2, ("default", 0): 1, ("other", 5): 1}
-    assert sum(row.waited_seconds for row in rows) == pytest.approx(100_010, abs=20)
+    assert counted == {("default", 15): 1, ("default", 60): 2, ("default", 0): 1, ("other", 60): 1}
+    assert sum(row.waited_seconds for row in rows) == pytest.approx(100_073, abs=20)
 
 
 def test_a_pause_before_a_retry_is_no_wait_for_devices(database: Database) -> None:
@@ -253,7 +254,5 @@ def test_what_cannot_be_changed_is_refused(database: Database) -> None:
 
     with pytest.raises(NotFound, match="no queue 'dawn'"):
         queues.change(database, ADMIN, "dawn", {"paused": True})
-    with pytest.raises(NotSupportedYet, match="fair shares"):
-        queues.change(database, ADMIN, "night", {"weight": 2})
     with pytest.raises(Conflict, match="PATCH /v1/queues/night"):
         queues.create(database, ADMIN, "night", {})

@@ -128,6 +128,26 @@ def test_wrong_keys_of_an_address_are_limited_and_good_ones_go_on(db: Database, 
     assert elsewhere.status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("addresses", "statuses"),
+    [
+        (["2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "2001:db8:0:2::1"], [401, 429, 401]),
+        (["::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"], [401, 429, 401]),
+    ],
+)
+def test_who_has_a_whole_network_of_addresses_counts_once(
+    db: Database, tmp_path: Path, addresses: list[str], statuses: list[int]
+) -> None:
+    limits = {"TRAINYARD_API_WRONG_KEYS_PER_SECOND": "0.1", "TRAINYARD_API_WRONG_KEYS_BURST": "1"}
+    api = Api(db, tmp_path, **limits)
+
+    answers = [
+        api.call("GET", "/v1/jobs", key="nonsense", environ_overrides={"REMOTE_ADDR": address}) for address in addresses
+    ]
+
+    assert [answer.status_code for answer in answers] == statuses
+
+
 def test_the_address_is_the_one_that_a_configured_proxy_saw(db: Database, tmp_path: Path) -> None:
     limits = {"TRAINYARD_API_WRONG_KEYS_PER_SECOND": "0.1", "TRAINYARD_API_WRONG_KEYS_BURST": "1"}
     api = Api(db, tmp_path, TRAINYARD_API_PROXIES="1", **limits)

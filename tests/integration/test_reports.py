@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import event
 
 from app.domain.events import EventType
 from app.domain.job_state import JobState
+from app.domain.node_limits import NodeLimits
 from app.models import Job, JobEvent, Metric
 from app.services import attempts
 from app.services.telemetry import MetricPoint, Progress
@@ -66,6 +68,20 @@ def test_reports_arrive_in_order(database, work, reporter):
     assert steps(database) == [8]
 
 
+def test_progress_waits_as_long_as_the_node_says_and_a_phase_brings_it_along(database, work):
+    patient = replace(work, limits=NodeLimits(progress_report_interval_ms=60_000))
+    reporter = Reporter(database, patient, lambda reason: None)
+    reporter.progress(Progress(step=8, total_steps=10))
+    time.sleep(1.2)  # longer than others wait
+
+    before = job_of(database, work).current_step
+    reporter.add(PhaseChange(to=JobState.TRAINING))
+
+    assert reporter.settle(10)
+    reporter.close()
+    assert (before, job_of(database, work).current_step) == (0, 8)
+
+
 def test_phase_out_of_order_is_ignored_and_the_next_one_counts(database, work, reporter):
     reporter.add(PhaseChange(to=JobState.TRAINING))
     reporter.add(PhaseChange(to=JobState.EXPORTING))
@@ -93,6 +109,27 @@ def test_database_that_fails_for_a_while_gets_everything_later(database, work, r
     assert reporter.flush()
     assert job_of(database, work).state is JobState.TRAINING
     assert steps(database) == [1, 2]
+
+
+def test_settled_is_only_what_was_reported_while_something_else_was_written(database, work, reporter):
+    is_writing, go_on = threading.Event(), threading.Event()
+
+    @event.listens_for(database.engine, "begin")
+    def wait(connection):
+        is_writing.set()
+        go_on.wait(10)
+
+    reporter.points([point(1)])
+    is_writing.wait(10)
+    reporter.points([point(2)])
+    settled: list[list[int]] = []
+    settling = threading.Thread(target=lambda: settled.append(steps(database) if reporter.settle(10) else []))
+    settling.start()
+    time.sleep(0.1)  # it has taken its place in the line
+    go_on.set()
+    settling.join()
+
+    assert settled == [[1, 2]]
 
 
 def test_what_the_database_refuses_does_not_block_what_follows(database, work, reporter):

@@ -28,7 +28,7 @@ def from_best(**settings: Any) -> dict[str, Any]:
 
 def fail(db: Database, work: Work, end_step: int) -> None:
     outcome = Outcome(kind="failed", cause="RANK_KILLED", end_step=end_step)
-    assert attempts.finish(db, work, outcome, NO_WAIT) is JobState.QUEUED
+    assert attempts.finish(db, work, outcome, NO_WAIT).state is JobState.QUEUED
 
 
 def steps(work: Work) -> list[int]:

@@ -1,15 +1,21 @@
 """When a waiting job will start: told where it can be known, null where not."""
 
+import re
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+import pytest
+from sqlalchemy import select, update
 
 from app.domain.job_state import JobState
+from app.domain.resources import Request
+from app.domain.waiting import LOOK_AHEAD
+from app.extensions import Database
 from app.models import Job, Queue
 from app.models.base import utc_now
-from app.services.start_estimates import LOOK_AHEAD, PASS_SECONDS
+from app.services.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
+from tests.statements import statements
 
 
 def running(api: Api, *, eta_seconds: float | None, name: str = "local") -> str:
@@ -101,6 +107,73 @@ def test_far_back_in_a_long_line_nothing_is_told(api: Api):
 
     told = {job["queue_position"]: job["estimated_start_at"] for job in api.get("/v1/jobs?page_size=100")["jobs"]}
     assert [place for place, start in sorted(told.items()) if start is None] == [LOOK_AHEAD + 1]
+
+
+def test_a_long_line_is_remembered_for_a_moment_and_for_its_priority_only(database: Database):
+    now = [10.0]
+    estimates = Estimates(clock=lambda: now[0])
+    with database.write() as session:
+        make_node(session, devices=100)
+        waiting = [make_job(session) for _ in range(LOOK_AHEAD)]
+
+    def told(priority: int) -> float | None:
+        with database.read() as session:
+            return estimates.of_new(
+                session,
+                Request(device_count=1, device_kind="cpu"),
+                queue="default",
+                priority=priority,
+                project="default",
+                preemptible=False,
+            )
+
+    assert told(waiting[0].priority) is None
+    with database.write() as session:
+        session.execute(update(Job).values(status=JobState.CANCELLED))
+    assert told(waiting[0].priority) is None
+    assert told(10) == PASS_SECONDS
+    now[0] += REMEMBERED_SECONDS + 0.1
+    assert told(waiting[0].priority) == PASS_SECONDS
+
+
+@pytest.mark.parametrize(("priority", "place"), [(9, 1), (5, 2), (1, 3)])
+def test_changed_job_is_told_the_place_and_the_start_that_it_has_then(api: Api, priority: int, place: int):
+    running(api, eta_seconds=90.0, name="first")
+    with api.db.write() as session:
+        make_node(session, devices=3)
+    first, job_id, last = [api.submit() for _ in range(3)]
+
+    told = api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority}))
+    shown = api.get(f"/v1/jobs/{job_id}")
+
+    assert told["queue_position"] == shown["queue_position"] == place
+    assert seconds_until(told["estimated_start_at"]) == pytest.approx(seconds_until(shown["estimated_start_at"]), abs=5)
+    assert {api.get(f"/v1/jobs/{other}")["queue_position"] for other in (first, last)} == {1, 2, 3} - {place}
+
+
+def test_changed_job_far_back_is_told_its_place_alone(api: Api):
+    with api.db.write() as session:
+        make_node(session, devices=100)
+        for _ in range(LOOK_AHEAD):
+            make_job(session)
+    job_id = api.submit()
+
+    told = [api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority})) for priority in (4, 6)]
+
+    assert [(job["queue_position"], job["estimated_start_at"] is None) for job in told] == [(21, True), (1, False)]
+
+
+def test_change_and_cancel_do_not_look_at_the_line_in_their_transaction(api: Api):
+    running(api, eta_seconds=90.0)
+    job_id, other = api.submit(), api.submit()
+
+    with statements(api.db, of_writers=True) as sent:
+        api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": 9}))
+        api.data(api.post(f"/v1/jobs/{other}/cancel"))
+
+    assert [statement for statement in sent if re.search(r"FROM (node|device|reservation)|row_number", statement)] == []
+    of_jobs = [statement for statement in sent if "FROM job" in statement and "job.status" in statement]
+    assert [statement for statement in of_jobs if "job.id = " not in statement] == []
 
 
 def test_job_that_runs_or_has_ended_has_no_start_to_come(api: Api):

@@ -33,17 +33,19 @@ def test_error_reported_by_hooks_names_the_exception(world):
     assert "Traceback" in job.error_stack
 
 
-def test_killed_rank_is_retried(world):
+@pytest.mark.usefixtures("no_memory_kills")
+def test_killed_ranks_are_retried_in_place_then_elsewhere(world):
     job_id = world.start(SLEEPS, ranks=2)
-    world.wait_for_line(job_id, "ready")
-    (rank,) = [pid for pid in world.processes(job_id) if b"RANK=1" in environment(pid)]
-
-    os.kill(rank, signal.SIGKILL)
+    for attempt in (1, 2, 3):
+        world.wait(lambda n=attempt: world.log(job_id).count("ready") == 2 * n, 20, job_id)
+        (rank,) = [pid for pid in world.processes(job_id, attempt) if b"RANK=1" in environment(pid)]
+        os.kill(rank, signal.SIGKILL)
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.error_type) == (JobState.QUEUED, "RANK_KILLED"), world.describe(job_id)
-    assert job.retries_used == 1
-    assert world.processes(job_id) == []
+    assert job.retries_used == 3
+    assert [world.attempt(job_id, number).policy for number in (1, 2)] == ["proc_restart"] * 2
+    assert all(world.processes(job_id, number) == [] for number in (1, 2, 3))
 
 
 def test_exit_without_result_after_speaking_is_no_result(world):
@@ -75,6 +77,19 @@ def test_killed_supervisor_takes_its_ranks_along(world):
     os.kill(world.lease(job_id).supervisor_pid, signal.SIGKILL)
 
     world.wait(lambda: world.processes(job_id) == [], 5)
+    assert world.attempt(job_id).ended_at is None, "nobody is left who could end it: its lease has to run out"
+
+
+def test_every_renewal_says_how_long_the_attempt_has_run(make_world):
+    world = make_world(TRAINYARD_LEASE_RENEW_SECONDS="0.3")
+    began = time.monotonic()
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+
+    first = world.lease(job_id).ran_seconds
+    world.wait(lambda: world.lease(job_id).ran_seconds >= first + 0.3, 5, job_id)
+
+    assert 0 < world.lease(job_id).ran_seconds <= time.monotonic() - began
 
 
 def test_supervisor_that_cannot_renew_is_fenced_by_the_kernel(make_world):
@@ -122,6 +137,7 @@ def test_killed_supervisor_takes_a_plain_process_group_along(bare_world):
     os.kill(bare_world.lease(job_id).supervisor_pid, signal.SIGKILL)
 
     bare_world.wait(lambda: bare_world.processes(job_id) == [], 5)
+    assert bare_world.attempt(job_id).ended_at is None, "nobody is left who could end it: its lease has to run out"
 
 
 HOSTILE = """

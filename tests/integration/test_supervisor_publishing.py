@@ -16,6 +16,7 @@ from tests.hub import OWNER, TOKEN, Hub, running_hub
 from tests.supervising import World, rows, training, try_again
 from tests.walks import NO_WAIT
 from workers.results import find_output, store_model
+from workers.storing import Patience
 
 FILES = {"model.bin": b"weights", "readme.txt": b"a model"}
 PUSH = {"push_to_hub": True, "hub_repo_id": f"{OWNER}/tiny"}
@@ -157,7 +158,11 @@ def test_storage_elsewhere_leaves_the_model_here_until_it_is_published(tmp_path)
         tmp_path.joinpath("output", path).write_bytes(data)
     elsewhere = Storage(f"memory://{tmp_path.name}")
 
-    model = store_model(elsewhere, "job-1", find_output(tmp_path / "output", custom=True), None, keep=True)
+    output, patience = (
+        find_output(tmp_path / "output", custom=True),
+        Patience(rest=lambda _: False, waits=lambda _: False),
+    )
+    model = store_model(elsewhere, "job-1", output, None, patience=patience, keep=True)
 
     assert published(model.directory) == FILES
     assert elsewhere.read("jobs/job-1/artifacts/model.bin") == b"weights"

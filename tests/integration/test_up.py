@@ -192,7 +192,7 @@ def test_the_end_is_clean(tmp_path: Path, number: int) -> None:
 
     assert not [name for name, pid in pids.items() if is_alive(pid)]
     assert not list((running.data_dir / "run").glob("*.pid"))
-    assert _node_states(running.data_dir) == {"local": "ready"}
+    assert _node_states(running.data_dir) == {"local": "lost"}, "until a worker of that name registers"
 
 
 def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class Node:
     def work(self, secrets: dict[str, str] | None = None, **output: Any) -> Work:
         return Work(
             job_id=JOB, project="default", name="tiny", attempt=1, fence=1, lease_id="lease-1", node="local",
+            node_names=("local",), part=0,
             framework="HF_TRAINER", training_type="SFT", spec={"output_config": output},
             sealed_secrets=SecretBox(self._key).seal(secrets) if secrets else "", devices=(), threads_per_rank=1,
             resume=(), max_runtime_seconds=None, ran_seconds=0.0,

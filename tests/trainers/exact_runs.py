@@ -4,29 +4,45 @@ What a run is stopped at and goes on from is in a plan; what came out of each is
 Loading torch once for all runs is what makes the tests of exact resumes cheap.
 """
 
+import errno
 import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.trainers.step_hooks import limited_memory, recorded_rows, saved_by_transformers, slow_writing, wish_within
 from trainyard import _manifest
 from trainyard._session import Identity, Progress, Result, Saved, manifest_for
-from trainyard._wishes import Wishes
+from trainyard._wishes import CheckpointNotSaved, Wishes
 from workers.run_context import RunContext, RunSpec
 
 
 class RecordingSession:
-    """A session that remembers what it is told and wishes for a pause at a given step, on rank 0 only."""
+    """A session that remembers what it is told and wishes at given steps, on rank 0 only.
 
-    def __init__(self, identity: Identity, stop_at: int | None) -> None:
+    Of a plan: `stop_at` a step to pause at, unless it says `pause_within`; `wishes` other commands by step; `unwritten`
+    and `unstored` the steps whose checkpoints fail, while they are written here or taken over there.
+    """
+
+    def __init__(self, identity: Identity, plan: Mapping[str, Any]) -> None:
         self.identity = identity
         self.wishes = Wishes()
         self.values: dict[str, dict[int, float]] = {}
         self.phases: list[str] = []
         self.checkpoints: list[str] = []
-        self._stop_at = stop_at
+        self.notes: list[dict[str, Any]] = []
+        self.pauses_failed: list[str] = []
+        self._at = {int(step): wish for step, wish in plan.get("wishes", {}).items()}
+        if plan.get("stop_at") is not None and not plan.get("pause_within"):
+            self._at[plan["stop_at"]] = {"type": "pause"}
+        self._unwritten: list[int] = plan.get("unwritten", [])
+        self._unstored: list[int] = plan.get("unstored", [])
+        self._offered = 0
+        self.reached = 0
+        self.reached_when_saved: dict[int, int] = {}  # step of a checkpoint → step of the run when it was complete
 
     def declare(self, *, can_checkpoint: bool) -> None:
         """Nobody asks."""
@@ -35,19 +51,37 @@ class RecordingSession:
         self.phases.append(name)
 
     def progress(self, progress: Progress) -> None:
-        if self.identity.rank == 0 and progress.step == self._stop_at:
-            self.wishes.receive({"type": "pause"})
+        self.reached = progress.step
+        if self.identity.rank == 0 and progress.step in self._at:
+            self.wishes.receive(self._at.pop(progress.step))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self.values.setdefault(name, {})[step] = value
 
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
+        self.notes.append({"reason": reason, "message": message, "data": dict(data)})
+
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
+        """Nobody watches."""
+
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
+        if saved.step in self._unwritten:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         directory = self.identity.run_dir / "checkpoints" / f"step-{saved.step}"
         directory.parent.mkdir(exist_ok=True)
         _manifest.commit(tmp_dir, directory, manifest_for(self.identity, saved))
         self.checkpoints.append(str(directory))
+        self._offered = saved.step
+        self.reached_when_saved[saved.step] = self.reached
         return str(directory)
+
+    def wait_stored(self) -> None:
+        if self._offered in self._unstored:
+            raise CheckpointNotSaved("the storage is away")
+
+    def pause_failed(self, number: int, message: str) -> None:
+        self.pauses_failed.append(message)
 
     def finish(self, result: Result) -> None:
         """The outcome has it."""
@@ -64,19 +98,31 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     spec = RunSpec.from_document(plan["spec"])
     spec.run_dir.mkdir(parents=True, exist_ok=True)
     identity = Identity(run_dir=spec.run_dir, rank=int(os.environ.get("RANK", "0")), world_size=spec.world_size)
-    session = RecordingSession(identity, plan.get("stop_at"))
+    session = RecordingSession(identity, plan)
     outcome: dict[str, Any] = {"error": None}
     context = RunContext(spec, session)
-    try:
-        result = registry.load(spec.framework, spec.training_type)(context).run()
-        context.finish(result)
-        outcome |= {"result": vars(result)}
-    except Exception as error:
-        if spec.world_size > 1:
-            raise
-        context.fail(failures.error_type(error), str(error), "")
-        outcome |= {"error": f"{failures.error_type(error)}: {error}"}
-    return outcome | {"values": session.values, "phases": session.phases, "checkpoints": session.checkpoints}
+    with ExitStack() as hooks:
+        if plan.get("records_rows"):
+            hooks.enter_context(recorded_rows(spec.run_dir / f"rows-{identity.rank}.jsonl"))
+        if limit := plan.get("largest_batch"):
+            hooks.enter_context(limited_memory(limit))
+        if plan.get("slow_writing"):
+            hooks.enter_context(slow_writing())
+        if (step := plan.get("pause_within")) and identity.rank == 0:
+            hooks.enter_context(wish_within(step, lambda: session.wishes.receive({"type": "pause"})))
+        if plan.get("saves_twice"):
+            hooks.enter_context(saved_by_transformers(spec.run_dir / "transformers"))
+        try:
+            result = registry.load(spec.framework, spec.training_type)(context).run()
+            context.finish(result)
+            outcome |= {"result": vars(result)}
+        except Exception as error:
+            if spec.world_size > 1:
+                raise
+            context.fail(failures.error_type(error), str(error), "")
+            outcome |= {"error": f"{failures.error_type(error)}: {error}"}
+    told = ("values", "phases", "checkpoints", "notes", "pauses_failed", "reached_when_saved")
+    return outcome | {name: getattr(session, name) for name in told}
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Runs of built-in trainers that share one group of processes, and what came out of each (see `exact_runs`)."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -26,6 +27,9 @@ class Outcome:
     values: dict[str, dict[str, float]]
     phases: list[str]
     checkpoints: list[str]
+    notes: list[dict[str, Any]]
+    pauses_failed: list[str]
+    reached_when_saved: dict[str, int]
 
     def series(self, name: str) -> dict[int, float]:
         """One metric by step."""
@@ -34,6 +38,23 @@ class Outcome:
     @property
     def output(self) -> Path:
         return Path(self.result["output"])
+
+    def weights(self) -> str:
+        """A digest of the finished model's weights."""
+        files = b"".join((self.output / name).read_bytes() for name in self.result["weight_files"])
+        return hashlib.sha256(files).hexdigest()
+
+
+def make_assets(directory: Path) -> Path:
+    """The demo's model and a few of its records, the model with dropout: only then do random numbers matter."""
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    path = directory / "model" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "attention_dropout": 0.1}))
+    for name, count in (("train", 60), ("chat", 60), ("validation", 12)):
+        file = directory / f"{name}.jsonl"
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:count]))
+    return directory
 
 
 def plan_of(
@@ -74,7 +95,7 @@ def plan_of(
 
 
 def runs(
-    directory: Path, plans: Mapping[str, Any], *, world_size: int = 1, timeout_seconds: float = 240
+    directory: Path, plans: Mapping[str, Any], *, world_size: int = 1, timeout_seconds: float = 300
 ) -> dict[str, Outcome]:
     """Make the runs in their order; what each gave, by name."""
     path = directory / "plan.json"
@@ -86,6 +107,22 @@ def runs(
     assert exit_codes == [0] * world_size, logs
     found = json.loads(path.with_suffix(".outcomes").read_text())
     return {name: Outcome(**{"result": {}, **outcome}) for name, outcome in found.items()}
+
+
+def rows_of(plan: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Which records a run with `records_rows` took for each step, in the order of its sampler.
+
+    That deals out batches to the ranks in turn.
+    """
+    batches: dict[int, list[list[list[str]]]] = {}
+    paths = sorted(Path(plan["spec"]["run_dir"]).glob("rows-*.jsonl"))
+    for rank, path in enumerate(paths):
+        for line in map(json.loads, path.read_text().splitlines()):
+            batches.setdefault(line["step"], [[] for _ in paths])[rank].append(line["rows"])
+    return {
+        step: [row for turn in zip(*of_ranks, strict=True) for batch in turn for row in batch]
+        for step, of_ranks in batches.items()
+    }
 
 
 def _start(path: Path, rank: int, world_size: int, port: int) -> "subprocess.Popen[bytes]":

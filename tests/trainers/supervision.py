@@ -72,7 +72,7 @@ class FakeSupervisor:
         self._threads = [threading.Thread(target=self._accept, name="fake-supervisor-accept")]
         self._threads[0].start()
 
-    def run(self, command: list[str], spec: Mapping[str, Any], *, timeout_seconds: float = 60) -> Ended:
+    def run(self, command: list[str], spec: Mapping[str, Any], *, timeout_seconds: float = 180) -> Ended:
         """Start the ranks, wait for them, hang up."""
         path = self.run_dir / "spec.json"
         path.write_text(json.dumps(spec))
@@ -86,12 +86,12 @@ class FakeSupervisor:
         texts = [log.read_text() for log in logs]
         return Ended(self.messages, exit_codes, texts, sorted(self.storage.iterdir()))
 
-    def send(self, message: Message) -> None:
-        """To every rank that is still connected."""
+    def send(self, *messages: Message) -> None:
+        """To every rank that is still connected; several at once, so that nothing happens between them."""
         with self._lock:
             for client in self._clients:
                 with contextlib.suppress(OSError):
-                    client.sendall(encode(message))
+                    client.sendall(b"".join(map(encode, messages)))
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -144,11 +144,11 @@ class FakeSupervisor:
         self.messages.append(message)
         if message["type"] == "checkpoint":
             self._store(message)
-        for rule in list(self.when):
-            matches, command = rule
-            if matches(message):
-                self.when.remove(rule)
-                self.send(command)
+        due = [rule for rule in self.when if rule[0](message)]
+        for rule in due:
+            self.when.remove(rule)
+        if due:
+            self.send(*(command for _, command in due))
 
     def _store(self, message: Message) -> None:
         if self.checkpoint_failure:

@@ -8,10 +8,13 @@ from safetensors.torch import load_file
 from tests.trainers.in_process import Outcome, plan_of, runs
 from workers.trainers.hf_trainer.verification import same_bits
 
+pytestmark = pytest.mark.long
+
 EVERY = 3
 STEPS = 15
-# A rate that soon makes the model worse than it was; an adapter's gets only better, so call the highest loss the best.
-METHODS = {"sft": ("SFT", "3e-2", {}), "lora": ("LORA", "1e-2", {"greater_is_better": True})}
+# A rate that rises until it makes the model worse than it was; an adapter's gets only better, so call the highest loss
+# the best.
+METHODS = {"sft": ("SFT", "0.5", {}), "lora": ("LORA", "1e-2", {"greater_is_better": True})}
 BEST = {"sft": min, "lora": max}
 WEIGHTS = {"sft": "model.safetensors", "lora": "adapter_model.safetensors"}
 
@@ -25,7 +28,8 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
         values = {
             "learning_rate": rate,
             "max_steps": str(STEPS),
-            "lr_scheduler_type": "constant",
+            "lr_scheduler_type": "constant_with_warmup",
+            "warmup_steps": str(STEPS),
             "load_best_model_at_end": "true",
         }
         for part in ("whole", "paused", "resumed"):

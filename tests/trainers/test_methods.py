@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.trainers.in_process import Outcome, plan_of, runs
 
+pytestmark = pytest.mark.long
+
 NEW_TOKENS = {"additional_special_tokens": ["<|call|>", "<|end|>"], "pad_token": "<|pad|>"}
 CHAT = {"sources": [{"split": "train[:60]"}], "max_seq_length": 64, "preprocess": {"tokenizer_config": NEW_TOKENS}}
 TEXT = {"sources": [{"split": "train[:60]"}, {"split": "validation[60:72]"}, {"split": "test[72:84]"}]}

@@ -71,7 +71,7 @@ def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_
 
     done = subprocess.run(
         command, input=json.dumps(question(assets, "chat.jsonl", "train.jsonl")), env=environment, cwd="/",
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=180,
     )  # fmt: skip
 
     report = json.loads(done.stdout)
@@ -81,6 +81,7 @@ def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_
     assert list((tmp_path / "data" / "run" / "preflight").iterdir()) == []
 
 
+@pytest.mark.long
 def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, assets, web):
     settings = make_settings()
     web.answers["/train.jsonl"] = file((assets / "train.jsonl").read_bytes())

@@ -2,6 +2,7 @@
 
 import math
 import time
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from workers.trainers.failures import NonFiniteLoss
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
 
-ARGS: Any = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2, world_size=2)
+ARGS: Any = SimpleNamespace(
+    train_batch_size=4, gradient_accumulation_steps=2, world_size=2, get_warmup_steps=lambda _: 0, fp16=False
+)
 CONTROL: Any = None
 
 
@@ -100,6 +103,18 @@ def test_progress_counts_the_tokens_of_earlier_attempts():
     assert [p.step for p in run.context.progress] == [50, 51, 51]
     assert run.context.progress[-1].tokens == 1064
     assert run.context.progress[-1].total_steps == 100
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_gradients_that_overflow_spoil_the_weights_but_where_float16_leaves_their_step_out(leaves_out):
+    run, args = Run(), copy(ARGS)
+    args.fp16 = leaves_out
+    run.steps(1)
+    run.state.global_step += 1
+
+    run.reporting.on_log(args, run.state, CONTROL, logs={"loss": 1.0, "grad_norm": math.inf})
+
+    assert run.reporting.watch.suspects is not leaves_out
 
 
 def test_nan_and_infinity_are_reported_and_survived_for_a_while():

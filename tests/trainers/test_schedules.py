@@ -1,5 +1,6 @@
 """Every scheduler of the table gives the learning rates it promises."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,12 @@ from transformers import get_scheduler
 from app.domain.hyperparameter_tables import PLATEAU, SCHEDULERS
 from app.domain.hyperparameters import parse
 from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.schedules import scheduler_kwargs
+from workers.trainers.hf_trainer.schedules import scale, scheduler_kwargs
 
 STEPS = 20
 
 
-def scheduler(name, optimizer, **values):
+def scheduler(name, optimizer, *, factor=1.0, **values):
     hyperparameters = parse("HF_TRAINER", "SFT", {"lr_scheduler_type": name, "learning_rate": "1", **values})
     spec = RunSpec(
         run_dir=Path("/run"),
@@ -23,6 +24,7 @@ def scheduler(name, optimizer, **values):
         hyperparameters=hyperparameters,
         model_path="",
         data_paths=(),
+        adjustments={"learning_rate_factor": factor},
     )
     kwargs = scheduler_kwargs(spec, STEPS)
     return get_scheduler(name, optimizer, int(hyperparameters["warmup_steps"]), STEPS, scheduler_specific_kwargs=kwargs)
@@ -93,3 +95,31 @@ def test_plateau_lowers_the_rate_after_its_patience():
         found.append(optimizer.param_groups[0]["lr"])
 
     assert found == [1.0, 1.0, 1.0, 0.25]
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_lowered_schedule_goes_on_with_its_shape(name):
+    """As after a rollback: what a checkpoint remembers is read into the schedule of the lower rate, then scaled."""
+    halfway, losses = STEPS // 2, [1.0] * STEPS
+
+    def stepped(schedule, optimizer, count):
+        found = []
+        for loss in losses[:count]:
+            optimizer.step()
+            schedule.step(*([loss] if name == PLATEAU else []))
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = scheduler(name, optimizer)
+    stepped(schedule, optimizer, halfway)
+    saved = copy.deepcopy((schedule.state_dict(), optimizer.state_dict()))
+    expected = stepped(schedule, optimizer, STEPS - halfway)
+
+    lowered = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25)
+    schedule = scheduler(name, lowered, factor=0.25)
+    schedule.load_state_dict(saved[0])
+    lowered.load_state_dict(saved[1])
+    scale(schedule, lowered, 0.25)
+
+    assert stepped(schedule, lowered, STEPS - halfway) == pytest.approx([0.25 * rate for rate in expected])

@@ -8,6 +8,8 @@ from tests.trainers.in_process import plan_of, runs
 
 RATE = 1e-3
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def children(assets, tmp_path_factory):

@@ -1,38 +1,61 @@
 """The built-in trainer under its real supervisor and sandbox: put back while it trains, finished by another attempt."""
 
 import hashlib
+import os
 import shutil
+import signal
 
 import pytest
 
 from app.domain.job_state import JobState
-from app.models import Artifact, Checkpoint, Metric
+from app.models import Artifact, Checkpoint, Metric, StuckDevice
+from app.services import artifacts
 from tests.factories import make_document, make_job
-from tests.supervising import NODE, World, rows, try_again
+from tests.supervising import NODE, World, environment, rows, try_again
+from tests.unkillable import unkillable
 from workers.spawning import start_attempt
 
 
 @pytest.fixture
-def world(tmp_path, sqlite_url, assets):
-    world = World(tmp_path, sqlite_url)
-    shutil.copytree(assets, tmp_path / "mine" / "demo")
-    yield world
-    world.close()
+def make_world(tmp_path, sqlite_url, assets):
+    """A node in miniature, with settings of its own, that has the small model."""
+    worlds = []
+
+    def make(**variables):
+        worlds.append(World(tmp_path, sqlite_url, **variables))
+        shutil.copytree(assets, tmp_path / "mine" / "demo")
+        return worlds[-1]
+
+    yield make
+    for made in worlds:
+        made.close()
 
 
-def test_sft_on_two_ranks_is_requeued_and_finished(world):
+@pytest.fixture
+def world(make_world):
+    return make_world()
+
+
+def start_sft(world, *, max_steps, save_steps):
+    """A fine-tuning on two ranks; returns the job's id."""
     document = make_document(
         training_config={
             "base_model": {"model_id": "demo/model"},
-            "hyperparameters": {"max_steps": "12", "learning_rate": "1e-3"},
+            "hyperparameters": {"max_steps": str(max_steps), "learning_rate": "1e-3"},
         },
         data_config={"sources": [{"path": "demo/train.jsonl", "format": "jsonl"}], "batch_size": 2},
-        output_config={"checkpoint": {"save_strategy": "steps", "save_steps": 4}},
+        output_config={"checkpoint": {"save_strategy": "steps", "save_steps": save_steps}},
         resource_config={"gpu_count": 2},
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
     start_attempt(world.settings, world.db, job_id, world.dispatch(job_id, ranks=2), node=NODE)
+    return job_id
+
+
+@pytest.mark.long
+def test_sft_on_two_ranks_is_requeued_and_finished(world):
+    job_id = start_sft(world, max_steps=12, save_steps=4)
     world.wait(lambda: world.job(job_id).current_step >= 2, 60, job_id)
     world.wish(job_id, "requeue")
     assert world.wait_for_end(job_id, 60).state is JobState.QUEUED, world.describe(job_id)
@@ -50,6 +73,47 @@ def test_sft_on_two_ranks_is_requeued_and_finished(world):
     weights = b"".join((stored / name).read_bytes() for name in job.report["weight_files"])
     assert job.report["model_hash"] == hashlib.sha256(weights).hexdigest()
     assert "model.safetensors" in [artifact.path for artifact in rows(world, Artifact)]
+
+
+@pytest.mark.long
+def test_rank_that_stands_still_in_a_step_is_noticed_and_the_job_finished(make_world):
+    """The other one hangs with it, in the exchange of gradients."""
+    world = make_world(TRAINYARD_WATCH_STEP_SECONDS="4")
+    job_id = start_sft(world, max_steps=16, save_steps=4)
+    world.wait(lambda: rows(world, Checkpoint), 60, job_id)
+    (stopped,) = [pid for pid in world.processes(job_id) if b"RANK=1" in environment(pid)]
+
+    os.kill(stopped, signal.SIGSTOP)
+    world.wait(lambda: world.job(job_id).attempt == 2, 60, job_id)
+
+    first, second = world.attempt(job_id, 1), world.attempt(job_id, 2)
+    assert (first.cause, first.end_recover, second.node_names) == ("HANG", "proc_restart", [NODE])
+    assert "stopped by a signal (SIGSTOP): rank 1" in first.end_reason
+    with world.db.read() as session:
+        (found,) = artifacts.listed(session, job_id, artifacts.DIAGNOSTICS)
+        with artifacts.opened(world.storage, found) as stream:
+            stacks = stream.read().decode()
+    waiting, _, still = stacks.partition("==== rank 1")
+    assert "workers/trainers/" in waiting, "where rank 0 was when it waited for the other"
+    assert "state T (stopped)" in still
+    job = world.wait_for_end(job_id, 120)
+    assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 2, 16), world.describe(job_id)
+    assert world.attempt(job_id, 2).start_step == max(c.step for c in rows(world, Checkpoint) if c.attempt == 1)
+    assert sorted(m.step for m in rows(world, Metric, name="loss")) == list(range(1, 17))
+
+
+@pytest.mark.long
+def test_training_that_is_done_is_completed_though_a_rank_hangs_in_its_exit(make_world):
+    world = make_world(TRAINYARD_WATCH_STUCK_SECONDS="2")
+    job_id = start_sft(world, max_steps=4, save_steps=2)
+    world.wait(lambda: world.job(job_id).current_step >= 1, 60, job_id)
+    (rank,) = [pid for pid in world.processes(job_id) if b"RANK=1" in environment(pid)]
+
+    with unkillable(rank):
+        job = world.wait_for_end(job_id, 60)
+
+        assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 1, 4), world.describe(job_id)
+        assert [row.device_index for row in rows(world, StuckDevice)] == [0, 1]
 
 
 def test_broken_record_fails_with_its_row(world):

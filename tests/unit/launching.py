@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.domain.ids import new_id
 from workers.launcher import Launched, LaunchPlan, launch
 from workers.sandbox import Sandbox, View
 
-JOB = "job-00000000-0000-7000-8000-000000000001"
+# Processes are found and killed by it: one of each run of tests, and of the processes that these start.
+JOB = os.environ.setdefault("TESTED_JOB", new_id("job"))
 
 
 def write_script(directory, text, name="train.py"):
@@ -20,7 +22,9 @@ def write_script(directory, text, name="train.py"):
     return directory / name
 
 
-def make_plan(tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=()) -> LaunchPlan:
+def make_plan(
+    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None
+) -> LaunchPlan:
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
     for name in ("work", "output", "checkpoints", "tmp"):
@@ -37,6 +41,8 @@ def make_plan(tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environ
         "world_size": world_size,
         "threads_per_rank": 1,
     }
+    if gang is not None:
+        spec["gang"] = gang
     spec_path = run_dir / "spec.json"
     spec_path.write_text(json.dumps(spec))
     view = View(

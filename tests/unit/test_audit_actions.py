@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ACTION = re.compile(r"(?:auth|db|job|key|node|project|queue|webhook)\.[a-z_]+")
-WRITERS = {"record", "_note", "_record"}
+WRITERS = {"record", "entry", "_note", "_record"}
 
 
 def written() -> Iterator[str]:

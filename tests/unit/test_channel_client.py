@@ -216,3 +216,39 @@ def test_rank_that_can_not_take_a_message_ends_instead_of_going_deaf(server, cap
         assert channel.closed
 
     assert "KeyError: 'pause'" in capsys.readouterr().err
+
+
+def test_of_a_kind_whose_newest_counts_little_is_sent_and_never_the_last_left_out(server):
+    with connected(server) as channel:
+        for step in range(1, 201):
+            channel.send_newest("progress", {"step": step})
+        server.next()
+        steps = [server.next()["step"]]
+        while steps[-1] != 200:
+            steps.append(server.next()["step"])
+
+    assert len(steps) < 10
+    assert steps == sorted(steps)
+
+
+def test_newest_is_released_before_what_follows(server):
+    with connected(server) as channel:
+        channel.send_newest("progress", {"step": 1})
+        channel.send_newest("progress", {"step": 2})
+        channel.release()
+        channel.send_newest("progress", {"step": 3})
+        channel.release()
+        channel.send("done")
+        server.next()
+        heard = [server.next() for _ in range(3)]
+
+    assert [message.get("step") for message in heard] == [2, 3, None]
+
+
+def test_newest_is_not_sent_to_a_supervisor_that_is_gone(server):
+    losses: queue.Queue[str] = queue.Queue()
+    with connected(server, on_closed=lambda: losses.put("closed")) as channel:
+        server.client.close()
+        losses.get(timeout=5)
+        with pytest.raises(ChannelClosed):
+            channel.send_newest("progress", {"step": 1})

@@ -103,6 +103,27 @@ def test_submit_sends_the_tokens_of_the_environment(server: ScriptedServer, monk
     assert answer.stdout == "job-1\n"
 
 
+def test_submit_names_the_project_that_the_job_is_for(server: ScriptedServer, tmp_path: Path) -> None:
+    server.script(success(SUBMITTED, 201), success({"valid": True, "plan": PLAN, "warnings": []}))
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT))
+
+    submitted = run("submit", str(tmp_path / "job.json"), "--project", "red")
+    checked = run("submit", str(tmp_path / "job.json"), "--project", "red", "--dry-run")
+
+    assert (submitted.exit_code, checked.exit_code) == (0, 0)
+    assert [headers["X-Project"] for *_, headers, _ in server.seen] == ["red", "red"]
+
+
+@pytest.mark.parametrize("name", ["项目", "a\nb", "Red"])
+def test_what_is_no_name_of_a_project_is_a_usage_error(server: ScriptedServer, tmp_path: Path, name: str) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT))
+
+    answer = run("submit", str(tmp_path / "job.json"), "--project", name)
+
+    assert (answer.exit_code, "no name of a project" in answer.stderr) == (2, True)
+    assert server.seen == []
+
+
 def test_submit_reads_standard_input_and_prints_json(server: ScriptedServer) -> None:
     server.script(success(SUBMITTED, 201))
 
@@ -273,8 +294,29 @@ def test_logs_follows_the_stream(server: ScriptedServer) -> None:
     [
         (["cancel", "job-1", "--reason", "enough"], "cancel", {"reason": "enough"}),
         (["pause", "job-1", "--no-checkpoint"], "pause", {"save_checkpoint": False}),
+        (["pause", "job-1", "--force"], "pause", {"save_checkpoint": True, "force": True}),
         (["resume", "job-1", "--checkpoint", "ckpt-1"], "resume", {"checkpoint_id": "ckpt-1"}),
+        (["resume", "job-1", "--best"], "resume", {"checkpoint_id": "", "from_best": True}),
         (["retry", "job-1", "--from-start"], "retry", {"checkpoint_id": "", "from_start": True}),
+        (
+            [
+                "retry",
+                "job-1",
+                "--resource",
+                "gpu_count=1",
+                "--resource",
+                "gpu_fraction=0.5",
+                "--resource",
+                "gpu_type=4090,h100",
+            ],
+            "retry",
+            {
+                "checkpoint_id": "",
+                "from_start": False,
+                "modify_resources": True,
+                "new_resource_config": {"gpu_count": 1, "gpu_fraction": 0.5, "gpu_type": ["4090", "h100"]},
+            },
+        ),
     ],
 )
 def test_verbs_pass_on_what_was_asked(
@@ -289,11 +331,29 @@ def test_verbs_pass_on_what_was_asked(
 
 
 def test_verbs_pass_on_what_the_server_says(server: ScriptedServer) -> None:
-    server.script(failure(501, {"code": "NOT_IMPLEMENTED", "message": "pausing is not built yet"}))
+    server.script(failure(409, {"code": "INVALID_STATE", "message": "it cannot save"}))
 
     answer = run("pause", "job-1")
 
-    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_IMPLEMENTED: pausing is not built yet\n")
+    assert (answer.exit_code, answer.stderr) == (1, "Error: INVALID_STATE: it cannot save\n")
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [("PAUSED", 0), ("TRAINING", 1), ("COMPLETED", 1)])
+def test_pause_waits_until_nothing_is_left_of_the_wish(server: ScriptedServer, status: str, exit_code: int) -> None:
+    server.script(success(job("TRAINING", requested="pause")))
+    server.script(success(job("CHECKPOINTING", requested="pause")))
+    server.script(success(job(status)))
+
+    answer = run("pause", "job-1", "--wait")
+
+    assert (answer.exit_code, answer.stdout) == (exit_code, f"job-1 {status}\n")
+
+
+def test_resource_that_is_none_is_a_usage_error(server: ScriptedServer) -> None:
+    answer = run("retry", "job-1", "--resource", "gpu_count")
+
+    assert (answer.exit_code, "KEY=VALUE" in answer.stderr) == (2, True)
+    assert server.seen == []
 
 
 def test_url_and_key_come_from_the_data_directory(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -53,15 +54,19 @@ def test_the_version_is_that_of_the_package() -> None:
     assert CliRunner().invoke(main, ["--version"]).output.startswith("trainyard, version ")
 
 
+def all_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from all_of(command)
+        elif not command.hidden:
+            yield name, command
+
+
 @pytest.mark.parametrize("group", ["jobs", "nodes", "queues", "keys", "projects", "db"])
 def test_administrators_commands_all_print_json(group: str) -> None:
     commands = main.get_command(click.Context(main), group)
     assert isinstance(commands, click.Group)
 
-    without = [
-        name
-        for name, command in commands.commands.items()
-        if not command.hidden and not any("--json" in parameter.opts for parameter in command.params)
-    ]
+    without = [name for name, each in all_of(commands) if not any("--json" in option.opts for option in each.params)]
 
     assert without == []

@@ -1,6 +1,7 @@
 """What the client sends again, what not, and what it raises."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -203,6 +204,58 @@ def test_a_stream_that_only_ever_opens_is_given_up(server: ScriptedServer) -> No
 
     with pytest.raises(Unreachable, match="could not be continued"):
         list(Client(server.url, patience=Patience(seconds=0.1)).follow_events("job-1"))
+
+
+class Clock:
+    """Time that passes only in sleep."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("timeout", "poll"), [(3.0, 2.0), (0.5, 60.0), (0.0, 1.0), (4.0, 2.0)])
+def test_waiting_ends_when_its_time_is_over(
+    server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch, timeout: float, poll: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(client, "time", clock)
+    server.script(success(JOB))
+
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        ours.wait("job-1", timeout_seconds=timeout, poll_seconds=poll)
+
+    assert clock.now == timeout
+
+
+def test_what_ends_within_the_last_pause_is_seen(
+    server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "time", Clock())
+    server.script(success(JOB), success({**JOB, "status": "COMPLETED"}))
+
+    assert ours.wait("job-1", timeout_seconds=0.5, poll_seconds=60.0).status == "COMPLETED"
+
+
+def test_a_server_that_says_nothing_does_not_prolong_the_waiting(
+    server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LAST_LOOK_SECONDS", 0.05)
+    given_up = threading.Event()
+
+    def answer_late(handler: Handler) -> None:
+        (drop if given_up.wait(10.0) else success({**JOB, "status": "COMPLETED"}))(handler)
+
+    server.script(answer_late)
+
+    with pytest.raises(TimeoutError):
+        ours.wait("job-1", timeout_seconds=0.1)
+    given_up.set()
 
 
 def test_waiting_goes_on_over_many_lost_connections(

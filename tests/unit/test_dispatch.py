@@ -39,6 +39,12 @@ class Broker:
             time.sleep(0.005)
         return self.taken
 
+    def wait_for_last(self, arguments: tuple[str, ...]) -> list[Message]:
+        deadline = time.monotonic() + 5
+        while (not self.taken or self.taken[-1].arguments != arguments) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return self.taken
+
 
 @pytest.fixture
 def broker() -> Broker:
@@ -85,8 +91,40 @@ def test_ringing_does_not_wait_for_a_broker_that_hangs(dispatcher: Dispatcher, b
 
     assert time.monotonic() - before < 1
     broker.may_answer.set()
-    taken = broker.wait_for(dispatch.WAITING_LIMIT)
-    assert taken[-1].arguments == (f"job-{5 * dispatch.WAITING_LIMIT - 1}",)
+    dispatcher.nudge("job-last", "box")
+    taken = broker.wait_for_last(("job-last",))
+    assert taken[-2].arguments[-1] == f"job-{5 * dispatch.WAITING_LIMIT - 1}"
+
+
+def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatcher, broker: Broker) -> None:
+    broker.may_answer.clear()
+    dispatcher.nudge("job-0", "box")  # keeps the thread busy
+    for number in range(1, dispatch.MOST_TOGETHER + 2):
+        dispatcher.ring_admit(f"job-{number}", "default", 5)
+    dispatcher.ring_admit("job-urgent", "default", 10)
+    dispatcher.ring_admit("job-elsewhere", "other", 5)
+    dispatcher.nudge("job-last", "box")
+    broker.may_answer.set()
+
+    told = [message.arguments for message in broker.wait_for_last(("job-last",))]
+
+    together = tuple(f"job-{number}" for number in range(1, dispatch.MOST_TOGETHER + 1))
+    rest = (f"job-{dispatch.MOST_TOGETHER + 1}",)
+    assert told == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
+
+
+def test_first_of_many_submissions_is_told_of_at_once(
+    dispatcher: Dispatcher, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "GATHER_SECONDS", 30.0)
+
+    for number in range(3):
+        dispatcher.ring_admit(f"job-{number}", "default", 5)
+        broker.wait_for(1)
+
+    assert [message.arguments for message in broker.taken] == [("job-0",)]
+    dispatcher.close()  # does not wait for more to come
+    assert broker.taken[-1].arguments == ("job-1", "job-2")
 
 
 def test_dropped_connection_is_made_anew_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:

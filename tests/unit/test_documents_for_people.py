@@ -57,6 +57,20 @@ def test_document_of_the_page_is_accepted(block: str) -> None:
     assert shown.keys() <= {"name", *spec.document}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "cluster").glob("*.json")), ids=lambda path: path.stem)
+def test_job_of_the_cluster_to_try_is_accepted(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    named = [
+        document["training_config"]["framework"]["custom_script_path"],
+        document["data_config"]["sources"][0]["path"],
+    ]
+
+    spec = accepted(document)
+
+    assert spec.name == path.stem
+    assert all((ROOT / name).exists() for name in named)
+
+
 def test_every_example_is_in_the_list() -> None:
     listed = re.findall(r"\| `jobs/([\w-]+)\.json` \|", (ROOT / "examples" / "README.md").read_text(encoding="utf-8"))
 

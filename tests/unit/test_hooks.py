@@ -160,7 +160,7 @@ def test_empty_checkpoint_is_an_error_of_the_script(tmp_path):
 def test_memory_error_is_named(tmp_path):
     ended = supervised(tmp_path, "from trainyard import hooks\nhooks.init()\nraise MemoryError\n")
 
-    assert ended.of_type("error")[0]["error_type"] == "OUT_OF_MEMORY"
+    assert ended.of_type("error")[0]["error_type"] == "HOST_OUT_OF_MEMORY"
 
 
 def test_sigterm_ends_the_script_and_removes_the_unfinished_checkpoint(tmp_path):

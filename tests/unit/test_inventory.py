@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.domain.resources import gpu_of
 from workers.inventory import cpu_slots, find_gpus, take_inventory, usable_cores
 from workers.node_config import NodeConfig, NodeConfigError, read_node_config
 
@@ -11,7 +12,7 @@ FULL = """
 labels = ["rack-7"]
 capabilities = ["bf16"]
 [jobs]
-max_running = 3
+max_concurrent = 3
 [[devices]]
 type = "NVIDIA H200"
 memory_mb = 1000
@@ -53,7 +54,11 @@ def test_declared_devices_replace_detection(tmp_path):
 def test_labels_capabilities_and_limits_are_read(tmp_path):
     read = config(tmp_path, FULL)
 
-    assert (read.labels, read.capabilities, read.jobs) == (("rack-7",), ("bf16",), {"max_running": 3})
+    assert (read.labels, read.capabilities, read.jobs) == (("rack-7",), ("bf16",), {"max_concurrent": 3})
+
+
+def test_interval_of_the_heartbeat_is_in_milliseconds(tmp_path):
+    assert config(tmp_path, "[jobs]\nheartbeat_interval_ms = 5000").limits.heartbeat_seconds == 5.0
 
 
 def test_no_file_means_all_is_detected():
@@ -66,12 +71,19 @@ def test_no_file_means_all_is_detected():
         ("label = ['x']", "label: unknown"),
         ("labels = 'x'", "labels: must be a list"),
         ("labels = [1]", "labels: must be a list"),
+        ("labels = ['rack-1', 'zone=eu']", "labels: 'zone=eu' must be 1 to 128 of letters"),
+        ("capabilities = ['a b']", "capabilities: 'a b' must be 1 to 128 of letters"),
         ("jobs = 3", "jobs: must be a table"),
+        ("[jobs]\nmax_running = 3", "jobs.max_running: unknown; known: max_concurrent, auto_accept"),
+        ("[jobs]\nmax_concurrent = 0", "jobs.max_concurrent: must be a whole number from 1"),
+        ("[jobs]\nheartbeat_interval_ms = 60001", "heartbeat_interval_ms: must be a whole number from 100 to 60000"),
         ("devices = 3", "devices: must be an array"),
         ("[[devices]]\ncount = 2", "devices[0].type"),
         ("[[devices]]\ntype = 'a'\ncount = 0", "devices[0].count"),
         ("[[devices]]\ntype = 'a'\nmemory_mb = -1", "devices[0].memory_mb"),
         ("[[devices]]\ntype = 'a'\nmemory = 1", "devices[0].memory: unknown"),
+        ("[[devices]]\ntype = 'a'\nmig_profile = '9g.10gb'", "devices[0].mig_profile: must be a MIG profile"),
+        ("[[devices]]\ntype = 'a'\nmig_profile = 1", "devices[0].mig_profile: must be a MIG profile"),
         ("not toml", "node.toml"),
     ],
 )
@@ -98,14 +110,33 @@ UUIDS = ("GPU-11111111-0000", "GPU-22222222-0000", "GPU-22223333-0000")
 
 
 class FakeDriver:
-    """As much of pynvml as an inventory asks; ``broken`` names a function and a GPU for which it fails."""
+    """As much of pynvml as an inventory asks; ``broken`` names a function and a GPU for which it fails.
+
+    ``split``: GPU → the profiles of its slices, None where one could still be made. The handle of a slice is a pair.
+    """
 
     class NVMLError(Exception):
         pass
 
-    def __init__(self, broken=("", -1)):
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    def __init__(self, broken=("", -1), split=None):
         self.broken = broken
+        self.split = split or {}
         self.open = False
+
+    def nvmlDeviceGetMigMode(self, index):  # noqa: N802
+        if not self.split:
+            raise self.NVMLError("Not Supported")
+        return [int(index in self.split), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, index):  # noqa: N802
+        return self._answer("slices", index, len(self.split[index]))
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, index, number):  # noqa: N802
+        if self.split[index][number] is None:
+            raise self.NVMLError("Not Found")
+        return (index, number)
 
     def nvmlInit(self):  # noqa: N802 – the library's names
         self.open = True
@@ -120,13 +151,18 @@ class FakeDriver:
         return self._answer("handle", index, index)
 
     def nvmlDeviceGetName(self, index):  # noqa: N802
+        if isinstance(index, tuple):
+            return self._answer("name", index, f"NVIDIA H200 MIG {self.split[index[0]][index[1]]}")
         return self._answer("name", index, "NVIDIA H200")
 
     def nvmlDeviceGetUUID(self, index):  # noqa: N802
+        if isinstance(index, tuple):
+            return self._answer("uuid", index, f"MIG-{index[0]}{index[1]}")
         return self._answer("uuid", index, UUIDS[index])
 
     def nvmlDeviceGetMemoryInfo(self, index):  # noqa: N802
-        return self._answer("memory", index, SimpleNamespace(total=143 << 30))
+        size = 18 if isinstance(index, tuple) else 143
+        return self._answer("memory", index, SimpleNamespace(total=size << 30))
 
     def _answer(self, what, index, answer):
         if self.broken == (what, index):
@@ -176,3 +212,47 @@ def test_gpu_that_does_not_tell_its_memory_is_offered_all_the_same():
 
 def test_driver_that_can_not_count_offers_nothing():
     assert find_gpus(FakeDriver(("count", -1))) == ()
+
+
+SPLIT = {1: ["1g.18gb", None, "1g.18gb+me"], 2: []}
+
+
+def test_slices_of_a_split_gpu_are_devices_of_their_own_in_its_place():
+    offered = find_gpus(FakeDriver(split=SPLIT), None)
+
+    assert [(d.index, d.type, d.memory_mb, d.uuid) for d in offered] == [
+        (0, "h200", 143 << 10, ""),
+        (2000, "h200-mig-1g.18gb", 18 << 10, "MIG-10"),
+        (2002, "h200-mig-1g.18gb+me", 18 << 10, "MIG-12"),
+    ]
+    assert [(d.chip, d.mig_profile) for d in offered] == [("h200", ""), ("h200", "1g.18gb"), ("h200", "1g.18gb+me")]
+    assert [gpu_of(d.index) for d in offered] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [("1", [2000, 2002]), ("MIG-12,0", [0, 2002]), (UUIDS[1], [2000, 2002]), ("MIG-1", []), ("2", [])],
+)
+def test_only_slices_that_cuda_would_see_are_offered(visible, indices):
+    assert [d.index for d in find_gpus(FakeDriver(split=SPLIT), visible)] == indices
+
+
+@pytest.mark.parametrize("what", ["uuid", "name", "memory"])
+def test_broken_slice_is_left_out(what):
+    assert [d.index for d in find_gpus(FakeDriver((what, (1, 0)), split=SPLIT), None)] == [0, 2002]
+
+
+def test_slice_whose_name_has_no_profile_is_left_out():
+    # Compute instances that share a slice.
+    assert [d.index for d in find_gpus(FakeDriver(split={1: ["1c.3g.71gb", "3g.71gb"]}), None)] == [0, 2001, 2]
+
+
+def test_declared_slices_are_simulated(tmp_path):
+    text = '[[devices]]\ntype = "H100"\nmig_profile = "1g.10gb"\nmemory_mb = 9728\ncount = 2\n'
+
+    devices = take_inventory(config(tmp_path, text), tmp_path).devices
+
+    assert [(d.index, d.type, d.memory_mb, d.simulated) for d in devices] == [
+        (0, "h100-mig-1g.10gb", 9728, True),
+        (1, "h100-mig-1g.10gb", 9728, True),
+    ]

@@ -1,6 +1,7 @@
 """The agent and its ranks, as real processes, in both kinds of sandbox."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -112,7 +113,9 @@ def test_killed_rank_is_reported_with_its_signal(start):
     run = start("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
 
     assert run.finish() == 137
-    assert run.exits[0] == {"type": "rank_exit", "rank": 0, "exit_code": 137, "signal": "SIGKILL"}
+    (gone,) = run.exits
+    assert 0 <= time.monotonic() - gone.pop("at") < 60
+    assert gone == {"type": "rank_exit", "rank": 0, "exit_code": 137, "signal": "SIGKILL"}
 
 
 def test_stop_lets_ranks_end_by_sigterm(start):
@@ -223,14 +226,17 @@ def test_log_pipes_are_closed_in_the_parent(start):
 
     run.finish()
 
-    assert os.read(run.launched.log_fds[0], 10) == b""
+    (log, *_) = run.launched.log_fds
+    # The sandbox's own first process ends a moment after the rank.
+    assert select.select([log], [], [], 30.0)[0] == [log]
+    assert os.read(log, 10) == b""
 
 
 def test_rank_that_ends_by_a_signal_without_a_name_is_reported(start):
     run = start("import os\nos.kill(os.getpid(), 40)\n")
 
     assert run.finish() == 168
-    assert run.exits[0] == {"type": "rank_exit", "rank": 0, "exit_code": 168, "signal": "SIG40"}
+    assert (run.exits[0]["exit_code"], run.exits[0]["signal"]) == (168, "SIG40")
 
 
 @pytest.mark.parametrize(
@@ -244,9 +250,44 @@ def test_rank_that_ends_by_a_signal_without_a_name_is_reported(start):
 def test_ranks_see_the_gpus_of_their_job(tmp_path, spec, visible):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
 
-    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, 1234, {})
+    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
 
     assert environment["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_ranks_are_told_what_part_of_their_gpu_is_theirs(tmp_path):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
+
+    def told(**spec):
+        environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
+        return environment["TRAINYARD_GPU_MEMORY_FRACTION"]
+
+    assert (told(), told(gpu_memory_fraction=0.25)) == ("1.0", "0.25")
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        ({"framework": "HF_TRAINER", "device_type": "cpu"}, True),
+        ({"framework": "HF_TRAINER", "device_type": "cuda"}, False),
+        ({"framework": "CUSTOM", "device_type": "cpu"}, False),
+    ],
+)
+def test_only_built_in_trainers_on_the_cpu_keep_freed_memory(tmp_path, spec, kept):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
+
+    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
+
+    assert ({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} <= environment.keys()) == kept
+
+
+def test_a_job_may_set_how_memory_is_kept(tmp_path):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
+    spec = {**plan.spec, "framework": "HF_TRAINER"}
+
+    environment = rank_environment(spec, plan.spec_path, 0, ("127.0.0.1", 1234), {"MALLOC_TRIM_THRESHOLD_": "1"})
+
+    assert environment["MALLOC_TRIM_THRESHOLD_"] == "1"
 
 
 def test_libraries_that_ranks_inherit_are_seen_in_a_home_directory(tmp_path, monkeypatch):
@@ -262,3 +303,34 @@ def test_libraries_that_ranks_inherit_are_seen_in_a_home_directory(tmp_path, mon
             assert run.log() == "['libx.so']\n"
         finally:
             run.close()
+
+
+def test_ranks_of_the_second_node_know_their_place_among_all(tmp_path):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup(), world_size=4)
+    gang = {"node_rank": 1, "nodes": 2, "local_ranks": 2, "address": "10.0.0.1", "port": 23456, "interface": "eth7"}
+
+    environment = rank_environment({**plan.spec, "gang": gang}, plan.spec_path, 1, ("10.0.0.1", 23456), {})
+
+    named = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "NODE_RANK",
+        "NNODES",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
+    assert [environment[name] for name in named] == ["3", "1", "4", "2", "1", "2", "10.0.0.1", "23456"]
+    assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "eth7"
+
+
+def test_only_the_ranks_of_its_own_node_are_started(tmp_path, start):
+    said = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+    gang = {"node_rank": 1, "nodes": 2, "local_ranks": 1, "address": "127.0.0.1", "port": 23456, "interface": "lo"}
+
+    run = start(said, gang=gang, world_size=2)
+
+    assert run.finish() == 0
+    assert [run.log(rank).strip() for rank in range(len(run.logs))] == ["rank 1 of 2"]
+    assert [exited["rank"] for exited in run.exits] == [1]

@@ -119,3 +119,16 @@ def test_redraw_replaces_what_was_drawn_before(pieces):
         splitter.feed(piece)
 
     assert splitter.flush() == ["100%"]
+
+
+def test_lines_of_several_nodes_have_numbers_in_turn_and_global_ranks():
+    first, second = LogNumbering(2, node_rank=0, nodes=2), LogNumbering(2, node_rank=1, nodes=2)
+
+    said = [*first.feed(1, b"a\nb\n"), *second.feed(0, b"c\n"), *second.feed(1, b"d\n")]
+
+    assert [(line.number, line.rank, line.text) for line in said] == [
+        (1, 1, "a"),
+        (3, 1, "b"),
+        (2, 2, "c"),
+        (4, 3, "d"),
+    ]

@@ -11,10 +11,13 @@ from workers.messages import (
     Failure,
     Hello,
     MetricPoint,
+    PauseFailed,
     Phase,
     Progress,
     RankExit,
+    Remark,
     Result,
+    Section,
     clean_text,
     parse,
 )
@@ -24,7 +27,22 @@ from workers.messages import (
     ("message", "expected"),
     [
         ({"type": "hello", "rank": 1, "pid": 7, "can_checkpoint": True}, Hello(rank=1, can_checkpoint=True)),
+        ({"type": "hello", "can_checkpoint": False, "dumps": True}, Hello(rank=0, can_checkpoint=False, dumps=True)),
         ({"type": "phase", "phase": "TRAINING"}, Phase("TRAINING")),
+        ({"type": "section", "name": "warm-up", "max_seconds": 30}, Section(name="warm-up", max_seconds=30.0)),
+        ({"type": "section", "name": None, "max_seconds": None}, Section(name=None, max_seconds=None)),
+        ({"type": "pause_failed", "message": "no room"}, PauseFailed("no room")),
+        ({"type": "pause_failed", "number": 2, "message": "no room"}, PauseFailed("no room", number=2)),
+        ({"type": "pause_failed", "number": 0, "message": "no room"}, PauseFailed("no room", number=0)),
+        (
+            {
+                "type": "note",
+                "reason": "COLD_CACHE",
+                "message": "cold",
+                "data": {"files": 3, "share": 0.5, "of": [1, 2]},
+            },
+            Remark(reason="COLD_CACHE", message="cold", data={"files": 3, "share": 0.5, "of": [1, 2]}),
+        ),
         (
             {"type": "progress", "step": 3, "total_steps": 9, "epoch": 0.5, "total_epochs": 3, "tokens": 12},
             Progress(step=3, total_steps=9, epoch=0.5, total_epochs=3.0, tokens=12),
@@ -51,8 +69,8 @@ from workers.messages import (
         ),
         ({"type": "done", "rank": 1}, Done(rank=1)),
         (
-            {"type": "rank_exit", "rank": 0, "exit_code": 137, "signal": "SIGKILL"},
-            RankExit(rank=0, exit_code=137, signal="SIGKILL"),
+            {"type": "rank_exit", "rank": 0, "exit_code": 137, "signal": "SIGKILL", "at": 12.5},
+            RankExit(rank=0, exit_code=137, signal="SIGKILL", at=12.5),
         ),
     ],
 )
@@ -126,3 +144,28 @@ def test_text_is_made_safe_for_every_database():
     assert clean_text("a\0b\ud800c") == "a�b?c"
     assert clean_text("x" * 100, 10) == "x" * 10
     assert clean_text(5) == ""
+
+
+def test_note_of_a_hostile_rank_is_made_harmless():
+    data = {"deep": [[1], {"a": 1}, "x", 2], "nan": math.nan, "huge": 10**400, "long": "x" * 100_000, "none": None}
+    note = parse({"type": "note", "reason": "drop table;", "message": "a\0b", "data": {**data, "obj": {"a": 1}}})
+
+    assert isinstance(note, Remark)
+    assert (note.reason, note.message) == ("SCRIPT", "a\ufffdb")
+    assert note.data["deep"] == [2]
+    assert note.data["nan"] == "NaN"
+    assert len(str(note.data["huge"])) == 128
+    assert len(note.data["long"]) == 1000
+    assert (note.data["none"], note.data["obj"]) == (None, "")
+
+
+@pytest.mark.parametrize("data", [None, "text", [1]])
+def test_note_without_data_is_one(data):
+    assert parse({"type": "note", "message": "hello", "data": data}) == Remark(
+        reason="SCRIPT", message="hello", data={}
+    )
+
+
+def test_section_that_lasts_for_ever_is_refused():
+    with pytest.raises(BadMessage):
+        parse({"type": "section", "name": "for ever", "max_seconds": "Infinity"})

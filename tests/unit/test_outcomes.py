@@ -4,19 +4,22 @@ import pytest
 
 from workers.failures import AttemptFailed
 from workers.messages import Failure, RankExit, Result
-from workers.outcomes import TIME_LIMIT, Sightings, judge
+from workers.outcomes import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
 
 
 def result(stopped=None):
     return Result(stopped=stopped, step=5, tokens=0, final_metrics={}, weight_files=())
 
 
-def gone(rank=0, exit_code=1, signal=None):
-    return RankExit(rank=rank, exit_code=exit_code, signal=signal)
+def gone(rank=0, exit_code=1, signal=None, at=None):
+    return RankExit(rank=rank, exit_code=exit_code, signal=signal, at=at)
 
 
-def said(error_type="DATA_INVALID"):
-    return Failure(rank=1, error_type=error_type, message="row 3 is odd", stack="Traceback")
+WORKER_KILLED = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed."
+
+
+def said(error_type="DATA_INVALID", message="row 3 is odd", rank=1):
+    return Failure(rank=rank, error_type=error_type, message=message, stack="Traceback")
 
 
 KILLED = gone(exit_code=137, signal="SIGKILL")
@@ -33,7 +36,103 @@ CASES = {
     "rank killed for memory": (
         {"exit_code": 137, "exits": [KILLED], "out_of_memory_kills": 1},
         "failed",
-        "OUT_OF_MEMORY",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "rank killed for memory, others noticed first": (
+        {"exits": [gone(rank=1), KILLED], "said": [said("RANK_KILLED")], "out_of_memory_kills": 1},
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "rank killed for memory, so another one lost its connection": (
+        {
+            "custom": True,
+            "said": [said("SCRIPT_ERROR", "RuntimeError: Connection closed by peer")],
+            "exits": [KILLED, gone(rank=1)],
+            "out_of_memory_kills": 1,
+        },
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "rank says why, another one is killed by our teardown, and a neighbour for memory": (
+        {
+            "custom": True,
+            "said": [said("SCRIPT_ERROR", "KeyError: 'txt'", rank=0)],
+            "exits": [gone(), gone(rank=1, exit_code=137, signal="SIGKILL")],
+            "out_of_memory_kills": 1,
+        },
+        "failed",
+        "SCRIPT_ERROR",
+    ),
+    "rank breaks without a word, another one is killed by our teardown, and a neighbour for memory": (
+        {
+            "custom": True,
+            "exits": [gone(exit_code=7, at=100.0), gone(rank=1, exit_code=137, signal="SIGKILL", at=103.01)],
+            "out_of_memory_kills": 1,
+        },
+        "failed",
+        "SCRIPT_ERROR",
+    ),
+    "rank killed for memory a moment after another one noticed": (
+        {
+            "custom": True,
+            "exits": [gone(exit_code=7, at=100.0), gone(rank=1, exit_code=137, signal="SIGKILL", at=100.4)],
+            "out_of_memory_kills": 1,
+        },
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "the ranks' parent killed for memory": (
+        {"exit_code": -9, "out_of_memory_kills": 1},
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "a data loader killed for memory": (
+        {"said": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()], "out_of_memory_kills": 1},
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
+    "a data loader killed by somebody": (
+        {"said": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()]},
+        "failed",
+        "TRAINER_ERROR",
+    ),
+    "device out of memory": ({"said": [said("OUT_OF_MEMORY")], "exits": [gone()]}, "failed", "OUT_OF_MEMORY"),
+    "others end because a rank was killed": (
+        {"custom": True, "said": [said("RANK_KILLED")], "exits": [KILLED, gone(rank=1, exit_code=143)]},
+        "failed",
+        "RANK_KILLED",
+    ),
+    "others end because a rank broke without a word": (
+        {"custom": True, "said": [said("RANK_KILLED")], "exits": [gone(exit_code=7), gone(rank=1, exit_code=143)]},
+        "failed",
+        "SCRIPT_ERROR",
+    ),
+    "one that knows is believed": (
+        {"said": [said("RANK_KILLED"), said("DATA_INVALID", rank=0)], "exits": [gone(rank=1)]},
+        "failed",
+        "DATA_INVALID",
+    ),
+    "rank that somebody sent a SIGTERM": (
+        {"custom": True, "said": [said("RANK_KILLED")], "exits": [gone(rank=1, exit_code=143)]},
+        "failed",
+        "RANK_KILLED",
+    ),
+    "disk full, says a rank": ({"said": [said("DISK_FULL")], "exits": [gone()]}, "failed", "DISK_FULL"),
+    "not saved, because of a full disk of ours": (
+        {"said": [said("STORAGE_ERROR")], "exits": [gone()], "no_room": "a checkpoint found no room"},
+        "failed",
+        "DISK_FULL",
+    ),
+    "hang": ({"failure": AttemptFailed("HANG", "no step"), "terminated": True, "exits": [KILLED]}, "failed", "HANG"),
+    "preempted": (
+        {"stopping": "preempt", "forced": True, "result": result("requeue"), "exit_code": 0},
+        "preempted",
+        "",
+    ),
+    "forced pause whose save broke the script": (
+        {"stopping": "pause", "forced": True, "exit_code": 1, "said": [said()], "exits": [gone()]},
+        "paused",
+        "",
     ),
     "rank crashed": ({"custom": True, "exits": [gone(signal="SIGSEGV", exit_code=139)]}, "failed", "SCRIPT_ERROR"),
     "rank said why": ({"said": [said()], "exits": [gone()]}, "failed", "DATA_INVALID"),
@@ -69,6 +168,37 @@ CASES = {
     "finished in the last second": ({"stopping": TIME_LIMIT, "result": result(), "exit_code": 0}, "completed", ""),
     "silent script ended by a pause": ({"custom": True, "stopping": "pause", "exit_code": 0}, "paused", ""),
     "stopped though nobody asked": ({"result": result("pause"), "exit_code": 0}, "failed", "NO_RESULT"),
+    "stopped for a pause that was given up": (
+        {"gave_up": True, "result": result("pause"), "exit_code": 0},
+        "requeued",
+        "",
+    ),
+    "broke after a pause that was given up": (
+        {"gave_up": True, "exit_code": 1, "said": [said()], "exits": [gone()]},
+        "failed",
+        "DATA_INVALID",
+    ),
+    "finished, and hangs in its exit": (
+        {
+            "failure": AttemptFailed("HANG", "after its last word"),
+            "result": result(),
+            "terminated": True,
+            "exit_code": 137,
+        },
+        "completed",
+        "",
+    ),
+    "paused, and hangs in its exit": (
+        {
+            "failure": AttemptFailed("HANG", "after its last word"),
+            "result": result(stopped="pause"),
+            "stopping": "pause",
+            "terminated": True,
+            "exit_code": 137,
+        },
+        "paused",
+        "",
+    ),
     "could not be prepared": ({"failure": AttemptFailed("MODEL_NOT_FOUND", "no model")}, "failed", "MODEL_NOT_FOUND"),
 }
 
@@ -94,5 +224,72 @@ def test_unexplained_end_shows_the_last_lines_of_the_first_rank_that_broke():
     )
 
 
+BROKEN = "GPU 1 has 4 memory errors"
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        ({"exits": [gone()], "exit_code": 1}, "DEVICE_FAULT"),
+        ({"said": [said("NON_FINITE_LOSS", "loss is nan")], "exits": [gone(rank=1)], "exit_code": 1}, "DEVICE_FAULT"),
+        ({"failure": AttemptFailed("HANG", "no step")}, "DEVICE_FAULT"),
+        ({"said": [said("DATA_INVALID")], "exits": [gone(rank=1)], "exit_code": 1}, "DATA_INVALID"),
+        ({"failure": AttemptFailed("DISK_FULL", "no room")}, "DISK_FULL"),
+        ({"result": result(), "exit_code": 0}, ""),
+        ({"result": result("pause"), "exit_code": 0, "stopping": "pause"}, ""),
+    ],
+)
+def test_gpu_that_broke_meanwhile_explains_what_ranks_end_by(seen, cause):
+    verdict = judge(Sightings(**{"custom": False, "broken_devices": BROKEN, **seen}))
+
+    assert verdict.cause == cause
+    assert verdict.message.startswith(BROKEN) == (cause == "DEVICE_FAULT")
+
+
 def test_time_limit_is_named():
     assert "90" in judge(Sightings(custom=True, stopping=TIME_LIMIT, time_limit_seconds=90)).message
+
+
+PART_CASES = {
+    "exit 0": ({"exit_code": 0, "spoke": True}, "completed", ""),
+    "exit 0 of a script that spoke": ({"custom": True, "spoke": True, "exit_code": 0}, "completed", ""),
+    "stopped as asked": ({"exit_code": 0, "stopping": "pause"}, "paused", ""),
+    "stopped at the time limit": ({"exit_code": 0, "stopping": TIME_LIMIT}, "completed", ""),
+    "rank killed": ({"exit_code": 137, "exits": [KILLED]}, "failed", "RANK_KILLED"),
+    "another part has ended": (
+        {"exit_code": 143, "terminated": True, "failure": AttemptFailed("RANK_KILLED", "n2")}, "failed", "RANK_KILLED",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "kind", "cause"), PART_CASES.values(), ids=PART_CASES.keys())
+def test_ranks_on_a_further_node_are_judged_by_how_they_end(seen, kind, cause):
+    verdict = judge_part(Sightings(**{"custom": False, **seen}))
+
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+
+
+@pytest.mark.parametrize(
+    ("seen", "follows"),
+    [
+        ({"failure": AttemptFailed("RANK_KILLED", "its part on node n2 has ended"), "terminated": True}, True),
+        ({"said": [said("RANK_KILLED", "connection reset by peer")], "exits": [gone(rank=1)]}, True),
+        ({"exits": [KILLED], "exit_code": 137}, False),
+        ({"said": [said("RANK_KILLED", "ended by SIGTERM")], "exits": [gone(rank=1, exit_code=143)]}, False),
+        ({"exit_code": -9}, False),
+        ({"custom": True, "exits": [gone()], "exit_code": 1}, False),
+    ],
+)
+def test_ranks_that_lost_others_end_as_a_consequence_and_those_that_were_killed_do_not(seen, follows):
+    found = Sightings(**{"custom": False, **seen})
+
+    assert is_consequence(found, judge(found)) is follows
+
+
+def test_an_end_begins_with_the_first_sign_of_it():
+    seen = Sightings(custom=True)
+
+    for at in (100.0, 103.0):
+        seen.ends(at)
+
+    assert seen.ends_since == 100.0

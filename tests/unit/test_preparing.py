@@ -7,12 +7,14 @@ import pytest
 from cryptography.fernet import Fernet
 
 from app.domain.locations import ReadingRules
+from app.domain.resources import Device
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.factories import make_document
+from workers.gpu_files import Gpu
 from workers.library import Library
-from workers.preparing import find_sources, job_environment, private_places, sources_document
+from workers.preparing import device_uuids, find_sources, job_environment, private_places, sources_document
 from workers.sealed import opened_secrets
 
 
@@ -38,6 +40,13 @@ def test_storage_and_database_outside_the_data_directory_are_hidden(tmp_path):
 @pytest.mark.parametrize("url", ["postgresql://u:p@db/trainyard", "postgresql:///trainyard"])
 def test_database_that_is_no_file_has_nothing_to_hide(tmp_path, url):
     assert hidden(tmp_path, f"file://{tmp_path}/stored", url) == (tmp_path / "stored",)
+
+
+def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
+    monkeypatch.setattr("workers.preparing.own_gpus", lambda indices: [Gpu(index, f"GPU-{index}") for index in indices])
+    whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
+
+    assert (device_uuids([part]), device_uuids([whole])) == (["MIG-a"], ["GPU-1"])
 
 
 LINES = b'{"text": "hello"}\n'

@@ -202,3 +202,57 @@ def test_unfenced_renewal_goes_on_without_arming(keep):
 
     assert len(fence.armed) <= armed + 1  # one may have been under way
     assert fence.disarmed
+
+
+def test_errand_is_done_before_the_wishes_are_read_again_and_again_until_it_works(keep):
+    lease = Lease(WISHES)
+    renewal, _, _, lost = keep(lease, renew_seconds=60.0)
+    renewal.start()
+    done: list[int] = []
+    tries = iter([OSError("the database is away"), None])
+
+    def errand() -> None:
+        problem = next(tries)
+        if problem is not None:
+            raise problem
+        done.append(lease.asked)
+
+    renewal.before_the_next(errand)
+    lease.wait_asked(2)  # the first try failed: renewed all the same
+    assert done == []
+    renewal.nudge()
+    lease.wait_asked(3)
+
+    assert done == [2]
+    assert not lost.is_set()
+
+
+def test_errand_under_a_stale_token_is_a_loss(keep):
+    renewal, _, _, lost = keep(Lease(WISHES), renew_seconds=60.0)
+    renewal.start()
+
+    def errand() -> None:
+        raise LeaseLost("somebody else has the job")
+
+    renewal.before_the_next(errand)
+
+    assert lost.wait(5)
+
+
+def test_errand_that_can_never_work_is_dropped(keep):
+    lease = Lease(WISHES)
+    renewal, _, _, lost = keep(lease, renew_seconds=60.0)
+    renewal.start()
+    tried: list[int] = []
+
+    def errand() -> None:
+        tried.append(lease.asked)
+        raise ValueError("nonsense")
+
+    renewal.before_the_next(errand)
+    lease.wait_asked(2)
+    renewal.nudge()
+    lease.wait_asked(3)
+
+    assert tried == [1]
+    assert not lost.is_set()

@@ -1,12 +1,15 @@
 """What a built-in trainer is given, and its double for a plain script."""
 
+import errno
 import threading
 
 import pytest
 
 from trainyard import _manifest
+from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity
+from trainyard._wishes import CheckpointNotSaved, Stop
 from workers.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
 DOCUMENT = {
@@ -138,3 +141,94 @@ def test_nobody_wishes_anything_of_a_local_run(context):
     assert context.checkpoint_requests == 0
     assert context.rank == 0
     assert context.output_dir.is_dir()
+
+
+class Storage(LocalSession):
+    """Answers what it is told to; remembers what it was told."""
+
+    def __init__(self, run_dir, problem=None):
+        super().__init__(Identity(run_dir=run_dir))
+        self.problem, self.heard = problem, []
+
+    def wait_stored(self):
+        if self.problem is not None:
+            raise self.problem
+
+    def note(self, reason, message, data):
+        self.heard.append((reason, message, data))
+
+    def section(self, name, *, max_seconds=None):
+        self.heard.append(name)
+
+    def pause_failed(self, number, message):
+        self.heard.append((number, message))
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer"), [(None, ""), (CheckpointNotSaved("quota"), "CheckpointNotSaved: quota")]
+)
+def test_checkpoint_is_secure_only_in_storage(tmp_path, problem, answer):
+    context = RunContext(spec_in(tmp_path), Storage(tmp_path, problem))
+    context.commit_checkpoint(draft(context, "draft"), Saved(step=1))
+
+    assert context.secure() == answer
+
+
+def test_checkpoint_that_could_not_be_written_is_not_secure_and_leaves_nothing(tmp_path):
+    context = RunContext(spec_in(tmp_path), Storage(tmp_path))
+
+    def write():
+        raise OSError(errno.ENOSPC, "full")
+
+    directory = draft(context, "draft")
+    context.commit_checkpoint(directory, Saved(step=1), write)
+
+    assert "full" in context.secure()
+    assert not directory.exists()
+    assert context.secure() == ""
+
+
+def test_orphan_does_not_take_its_end_for_a_failed_pause(tmp_path):
+    context = RunContext(spec_in(tmp_path), Storage(tmp_path, ChannelClosed("gone")))
+
+    with pytest.raises(ChannelClosed):
+        context.secure()
+
+
+def test_failure_is_raised_as_soon_as_it_is_known_unless_it_is_excused(tmp_path):
+    context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
+    session.problem = OSError("no space left")
+    context.commit_checkpoint(tmp_path, Saved(step=1))
+    context.check()
+    session.go_on.set()
+    context.rest()
+    with pytest.raises(OSError, match="no space"):
+        context.check()
+
+    context.commit_checkpoint(tmp_path, Saved(step=2))
+    context.excuse()
+    context.check()
+
+
+def test_history_and_supervisor_are_told(tmp_path):
+    context = RunContext(spec_in(tmp_path), session := Storage(tmp_path))
+    context.note("NOT_BIT_EQUAL", "because", {"devices": 2})
+    with context.section("loading"):
+        session.heard.append("work")
+    context.pause_failed(Stop("pause", save_checkpoint=True, number=2), "quota")
+
+    assert session.heard == [("NOT_BIT_EQUAL", "because", {"devices": 2}), "loading", "work", None, (2, "quota")]
+
+
+def test_wish_that_was_given_up_holds_no_more(tmp_path):
+    context = RunContext(spec_in(tmp_path), session := Storage(tmp_path))
+    session.wishes.receive({"type": "pause", "number": 1})
+    stop = context.stop
+    assert stop is not None
+
+    context.forget_stop(stop)
+    assert context.stop is None
+    session.wishes.receive({"type": "pause", "number": 1})
+    assert context.stop is None, "one rank may hear of it later than the others"
+    session.wishes.receive({"type": "pause", "number": 2})
+    assert context.stop is not None

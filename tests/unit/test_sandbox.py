@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.launching import Run, make_plan, write_script
+from tests.unit.launching import JOB, Run, make_plan, write_script
 from workers.sandbox import Bubblewrap, ProcessGroup, View, bubblewrap_works, choose_sandbox
 
 PROBE = """
@@ -75,7 +75,7 @@ def test_bubblewrap_hides_the_data_directory(world):
 
     assert sorted(facts["read"][str(data_dir)]) == ["run"]
     assert facts["read"][str(data_dir / "secret.key")] == "FileNotFoundError"
-    assert facts["read"][str(data_dir / "run" / "jobs")] == ["job-00000000-0000-7000-8000-000000000001"]
+    assert facts["read"][str(data_dir / "run" / "jobs")] == [JOB]
 
 
 def test_bubblewrap_shows_model_and_data_read_only(world):
@@ -96,7 +96,7 @@ def test_bubblewrap_shows_model_and_data_read_only(world):
 
 
 def test_bubblewrap_lets_a_rank_write_its_run_directory_only(world):
-    run_dir = world / "data/run/jobs/job-00000000-0000-7000-8000-000000000001/1"
+    run_dir = world / f"data/run/jobs/{JOB}/1"
     writable = [run_dir / "work/x", run_dir / "output/x", "/tmp/x", "/dev/shm/x"]
     protected = [run_dir / "code/train.py", run_dir / "spec.json", "/etc/x", "/usr/x", Path(sys.prefix) / "x"]
 
@@ -115,7 +115,7 @@ def test_bubblewrap_has_its_own_processes_and_no_capabilities(world):
 
 
 def test_bubblewrap_hides_our_data_from_a_script_that_lies_beside_it(world):
-    paths = f"PATHS = {[str(world / 'data/run/jobs/job-00000000-0000-7000-8000-000000000001/1/code/data')]!r}\n"
+    paths = f"PATHS = {[str(world / 'data/run/jobs' / JOB / '1/code/data')]!r}\n"
     script = write_script(world, paths + "PATHS_W = []\n" + PROBE)
     run = Run(make_plan(world, script, Bubblewrap()))
 
@@ -148,7 +148,7 @@ def test_process_group_links_the_script_directory(world):
 
     assert facts["read"][str(world / "corpus.jsonl")] == "{}\n"
     assert facts["write"][str(world / "data/run/written")]
-    code = world / "data/run/jobs/job-00000000-0000-7000-8000-000000000001/1/code"
+    code = world / f"data/run/jobs/{JOB}/1/code"
     assert stat.S_ISLNK(code.lstat().st_mode)
 
 
@@ -176,7 +176,7 @@ def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(w
     (storage / "jobs" / "job-of-somebody-else").mkdir(parents=True)
     database.parent.mkdir()
     database.write_text("rows")
-    code = world / "data/run/jobs/job-00000000-0000-7000-8000-000000000001/1/code"
+    code = world / f"data/run/jobs/{JOB}/1/code"
     with socket.socket(socket.AF_UNIX) as docker:
         docker.bind(str(storage / "docker.sock"))
         docker.listen()

@@ -31,13 +31,24 @@ class NvmlError(Exception):
     pass
 
 
-def fake_nvml(*, splits: bool = False) -> SimpleNamespace:
-    """Two busy GPUs among others; ``splits``: they don't tell how busy, as with MIG."""
+def fake_nvml(*, splits: bool = False, health: dict[int, tuple[int, bool]] | None = None) -> SimpleNamespace:
+    """Two busy GPUs among others; ``splits``: they don't tell how busy, as with MIG.
+
+    ``health``: GPU → its uncorrected errors, and whether rows of its memory wait to be remapped; None: no GPU tells.
+    """
 
     def rates(handle: int) -> SimpleNamespace:
         if splits:
             raise NvmlError("not supported")
         return SimpleNamespace(gpu={1: 90, 3: 71}[handle])
+
+    def told(handle: int) -> tuple[int, bool]:
+        if health is None:
+            raise NvmlError("not supported")
+        return health[handle]
+
+    def retires_no_pages(_: int) -> int:
+        raise NvmlError("not supported")
 
     return SimpleNamespace(
         NVMLError=NvmlError,
@@ -46,6 +57,12 @@ def fake_nvml(*, splits: bool = False) -> SimpleNamespace:
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUtilizationRates=rates,
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=handle << 30),
+        NVML_MEMORY_ERROR_TYPE_UNCORRECTED=1,
+        NVML_VOLATILE_ECC=0,
+        NVML_FEATURE_ENABLED=1,
+        nvmlDeviceGetTotalEccErrors=lambda handle, _kind, _since: told(handle)[0],
+        nvmlDeviceGetRemappedRows=lambda handle: (0, 0, int(told(handle)[1]), 0),
+        nvmlDeviceGetRetiredPagesPendingStatus=retires_no_pages,
     )
 
 
@@ -104,6 +121,14 @@ def test_gpus_of_the_attempt_are_averaged_and_summed():
     assert (sample["gpu_utilization"], sample["gpu_memory_mb"]) == (80.5, 4096.0)
 
 
+def test_a_slice_is_known_by_its_uuid():
+    nvml = fake_nvml(splits=True)
+    nvml.nvmlDeviceGetHandleByUUID = {"MIG-a": 7}.__getitem__
+    slices = [Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")]
+
+    assert UsageMeter(slices, load_nvml=lambda: nvml).sample(os.getpid())["gpu_memory_mb"] == 7 * 1024
+
+
 def test_a_gpu_that_does_not_tell_all_tells_the_rest():
     sample = UsageMeter(GPUS, load_nvml=lambda: fake_nvml(splits=True)).sample(os.getpid())
 
@@ -116,6 +141,54 @@ def test_without_driver_or_library_there_are_no_gpu_values():
         raise ImportError("pynvml")
 
     assert set(UsageMeter(GPUS, load_nvml=missing).sample(os.getpid())) == {"memory_mb"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((0, False), (0, False), ""),
+        ((2, True), (2, True), ""),  # what was there before is no doing of this attempt, nor of its time
+        ((2, False), (0, False), ""),  # the driver was loaded anew
+        ((2, False), (5, False), "GPU 3 has 3 memory errors that ECC could not correct since the attempt began"),
+        ((0, False), (0, True), "GPU 3 has memory that will be given up at its next reset since the attempt began"),
+    ],
+)
+def test_what_gets_worse_of_a_gpu_is_named(before, after, said):
+    health = {1: (7, True), 3: before}
+    meter = UsageMeter(GPUS, load_nvml=lambda: fake_nvml(health=health))
+
+    health[3] = after
+
+    assert meter.broken() == said
+
+
+def test_gpus_that_do_not_tell_of_errors_have_none():
+    assert UsageMeter(GPUS, load_nvml=fake_nvml).broken() == ""
+    assert UsageMeter(CPU).broken() == ""
+
+
+def test_pages_that_wait_to_be_retired_count_on_older_gpus():
+    nvml, pending = fake_nvml(), {1: 0, 3: 0}
+    nvml.nvmlDeviceGetRetiredPagesPendingStatus = pending.__getitem__
+    meter = UsageMeter(GPUS, load_nvml=lambda: nvml)
+
+    pending[1] = nvml.NVML_FEATURE_ENABLED
+
+    assert meter.broken().startswith("GPU 1 has memory that will be given up")
+
+
+def test_end_of_a_watch_says_what_broke_meanwhile(monkeypatch):
+    health = {1: (0, False), 3: (0, False)}
+    sampled = threading.Event()
+    monkeypatch.setattr(usage, "_pynvml", lambda: fake_nvml(health=health))
+    monkeypatch.setattr(usage, "SAMPLE_SECONDS", 0.01)
+    monkeypatch.setattr(usage, "LAST_LOOK_SECONDS", 20.0)
+    watch = UsageWatch(GPUS, lambda _: sampled.set())
+    watch.start(os.getpid())
+    assert sampled.wait(5)
+    health[1] = 4, False
+
+    assert watch.stop() == "GPU 1 has 4 memory errors that ECC could not correct since the attempt began"
 
 
 def test_cpu_slots_and_simulated_devices_ask_no_driver():

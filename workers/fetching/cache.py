@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workers.fetching import held
-from workers.fetching.failures import TooLarge, Trouble
+from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
 # A disk can rot without a change of size or time; what is used for long is read through now and then.
 RECHECK_SECONDS = 7 * 86400.0
@@ -98,14 +98,15 @@ class Cache:
 
     @contextlib.contextmanager
     def scratch(self, size: int) -> Iterator[Path]:
-        """A directory for one download, of ``size`` bytes if that is known. Raises TooLarge, Trouble."""
+        """A directory for one download, of ``size`` bytes if that is known. Raises TooLarge, NoRoom, Trouble."""
         self.make_room(size)
         with held.Held(self._root / "parts", str(size)) as directory:
             try:
                 yield directory.path
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                    raise Trouble(f"the disk of the node's cache is full: {error.strerror}") from error
+                    full = Trouble if error.errno == errno.EFBIG else NoRoom  # what is too large never fits
+                    raise full(f"the disk of the node's cache is full: {error.strerror}") from error
                 raise
 
     def adopt(self, part: Path, target: Path, *, expected: str = "") -> str:
@@ -127,7 +128,7 @@ class Cache:
         return sha256
 
     def make_room(self, size: int) -> None:
-        """Evict the longest unused until so many bytes more fit. Raises TooLarge, Trouble."""
+        """Evict the longest unused until so many bytes more fit. Raises TooLarge, NoRoom."""
         if size > self._max_bytes:
             raise TooLarge(
                 f"its {size} bytes are more than this node may keep ({self._max_bytes}); have the administrator raise "
@@ -138,7 +139,7 @@ class Cache:
             self._sweep()
             missing = self._evict(self._missing(size))
         if missing > 0:
-            raise Trouble(
+            raise NoRoom(
                 f"{missing} bytes of room are missing in the node's cache, and everything in it is in use; wait for "
                 "other jobs, free disk space, or raise TRAINYARD_CACHE_MAX_BYTES"
             )
@@ -229,7 +230,7 @@ class Cache:
             return 0.0
 
     def _object(self, sha256: str) -> Path:
-        return self._root / "objects" / sha256[:2] / sha256
+        return stored_at(self._root, sha256)
 
     def _record(self, sha256: str) -> Path:
         return self._root / "records" / sha256
@@ -240,6 +241,11 @@ class Cache:
     def _write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_synced(path, text)
+
+
+def stored_at(root: Path, sha256: str) -> Path:
+    """Where a cache keeps the file with this digest, if it does."""
+    return root / "objects" / sha256[:2] / sha256
 
 
 def stored_bytes(directory: Path) -> int:

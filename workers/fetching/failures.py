@@ -38,3 +38,9 @@ class TooLarge(Unusable):
 
 class Trouble(FetchFailed):
     """Network or disk; another attempt may succeed."""
+
+
+class NoRoom(Trouble):
+    """On the node's disk, or in the share of it that the cache may have; it waits until there is some."""
+
+    error_type = "DISK_FULL"

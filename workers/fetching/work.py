@@ -1,5 +1,6 @@
 """What the fetching child does: each item by the fetcher of its scheme, within its limits."""
 
+import errno
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from typing import Any, cast
 from workers.fetching.answering import Heart
 from workers.fetching.cache import Cache
 from workers.fetching.context import Context
-from workers.fetching.failures import FetchFailed, Trouble
+from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json
 from workers.fetching.uris import scheme_of
 
@@ -46,7 +47,8 @@ def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
             return [*answers, {"failure": _failure(item, error)}]
         except OSError as error:
             traceback.print_exc()  # shown without secrets
-            failed = Trouble(f"the disk of the node's cache failed: {error.strerror or type(error).__name__}")
+            kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else Trouble
+            failed = kind(f"the disk of the node's cache failed: {error.strerror or type(error).__name__}")
             return [*answers, {"failure": _failure(item, failed)}]
         answers.append({"files": [asdict(file) for file in files]})
     return answers

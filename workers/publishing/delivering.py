@@ -76,7 +76,7 @@ class _Patience:
         stopping = self._attempt.seen.stopping
         if self._attempt.lost() or stopping == "cancel":
             return True
-        if stopping == "requeue" and self._until is None:
+        if stopping in ("requeue", "preempt") and self._until is None:
             self._until = time.monotonic() + REQUEUE_PATIENCE_SECONDS
             self._attempt.loop.call_after(REQUEUE_PATIENCE_SECONDS, lambda: None)  # so that this is asked again
         return self._until is not None and time.monotonic() >= self._until

@@ -3,13 +3,16 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from workers.run_context import RunContext, RunSpec, Stop
+
+T = TypeVar("T")
 
 # Tokenizing on the first rank may take long while the others wait in a barrier.
 TIMEOUT = timedelta(hours=6)
@@ -20,6 +23,8 @@ _STOPS = (
     None,
     Stop("requeue", save_checkpoint=True),
     Stop("pause", save_checkpoint=True),
+    Stop("requeue", save_checkpoint=True, force=True),
+    Stop("pause", save_checkpoint=True, force=True),
     Stop("requeue", save_checkpoint=False),
     Stop("pause", save_checkpoint=False),
     Stop("cancel", save_checkpoint=False),
@@ -37,15 +42,25 @@ class Decision:
 def join(spec: RunSpec) -> None:
     """Fix the threads and the device of this process, and join the other ranks if there are any."""
     torch.set_num_threads(spec.threads_per_rank)
+    if spec.device_type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        keep_to_share(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
     if spec.world_size == 1:
         # accelerate would form a group of one.
         for name in _LAUNCH_VARIABLES:
             os.environ.pop(name, None)
         return
-    if spec.device_type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT)
+
+
+def keep_to_share(fraction: float) -> None:
+    """Allocate no more of the GPU's memory than this; its context and other libraries come on top.
+
+    Whoever wants more runs out of memory by itself, and does not take what others were promised.
+    """
+    if fraction < 1:
+        torch.cuda.set_per_process_memory_fraction(fraction)
 
 
 def leave() -> None:
@@ -65,12 +80,13 @@ def wait_for_all() -> None:
 
 
 @contextmanager
-def first_rank_first(rank: int) -> Iterator[None]:
-    """Rank 0 does the work of the block, then the others, who find its result in a cache."""
-    if rank != 0:
+def first_rank_first() -> Iterator[None]:
+    """The first rank of each node does the work of the block, then the others, who find its result in a cache."""
+    is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
+    if not is_first:
         wait_for_all()
     yield
-    if rank == 0:
+    if is_first:
         wait_for_all()
 
 
@@ -85,10 +101,26 @@ class StepBoundary:
 
     def decide(self) -> Decision:
         """Ask once at the end of every step, on every rank."""
-        stop_rank, requests = self._agreed(_STOPS.index(self._context.stop), self._context.checkpoint_requests)
-        stop = _STOPS[stop_rank]
+        heard = self._context.stop
+        number = 0 if heard is None else heard.number
+        weight, number, requests = self._agreed(_weight(heard), number, self._context.checkpoint_requests)
+        stop = _STOPS[weight]
+        if stop is not None:
+            stop = replace(stop, number=number)
         asked, self._requests_done = requests > self._requests_done, requests
         return Decision(stop, save=stop.save_checkpoint if stop else asked)
+
+    def any_rank(self, said: bool) -> bool:  # noqa: FBT001
+        """Whether one of the ranks says so; waits for all of them."""
+        return bool(self._agreed(int(said))[0])
+
+    def gather(self, value: T) -> list[T]:
+        """What each rank gives, in their order; on rank 0, the others get nothing. Waits for all of them."""
+        if self._group is None:
+            return [value]
+        found: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
+        dist.gather_object(value, found, dst=0, group=self._group)
+        return found or []
 
     def _agreed(self, *numbers: int) -> list[int]:
         """The maximum over all ranks, number by number."""
@@ -97,3 +129,7 @@ class StepBoundary:
         values = torch.tensor(numbers)
         dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self._group)
         return [int(value) for value in values.tolist()]
+
+
+def _weight(stop: Stop | None) -> int:
+    return 0 if stop is None else _STOPS.index(replace(stop, number=0))

@@ -33,14 +33,32 @@ class NonFiniteLoss(TrainingFailure):
     error_type = "NON_FINITE_LOSS"
 
 
+class Diverged(TrainingFailure):
+    error_type = "DIVERGED"
+
+
+class OutOfMemory(TrainingFailure):
+    error_type = "OUT_OF_MEMORY"
+
+
+class HostOutOfMemory(TrainingFailure):
+    error_type = "HOST_OUT_OF_MEMORY"
+
+
 class ExportFailed(TrainingFailure):
     error_type = "EXPORT_FAILED"
 
 
+_BY_ERRNO = {errno.ENOSPC: "DISK_FULL", errno.EDQUOT: "DISK_FULL", errno.EIO: "STORAGE_ERROR"}
+
 # What the words of an error say that its class does not.
 _BY_MESSAGE = (
-    ("can't allocate memory", "OUT_OF_MEMORY"),
+    ("can't allocate memory", "HOST_OUT_OF_MEMORY"),  # torch's allocator of the CPU
     ("out of memory", "OUT_OF_MEMORY"),
+    # The port where the ranks were to meet was taken in the meantime; the next attempt chooses another one.
+    ("address already in use", "NETWORK_ERROR"),
+    # torch.save and safetensors say it without an errno.
+    ("no space left on device", "DISK_FULL"),
     # How gloo and NCCL report that another rank went away: that one knows the cause.
     ("connection closed by peer", "RANK_KILLED"),
     ("connection reset by peer", "RANK_KILLED"),
@@ -52,14 +70,23 @@ def error_type(error: BaseException) -> str:
     """The error type to report for `error`."""
     if isinstance(error, TrainingFailure):
         return error.error_type
-    if isinstance(error, MemoryError) or _is_out_of_device_memory(error):
+    if isinstance(error, MemoryError):
+        return "HOST_OUT_OF_MEMORY"
+    if _is_out_of_device_memory(error):
         return "OUT_OF_MEMORY"
-    if isinstance(error, CheckpointNotSaved | CorruptCheckpoint):
+    if isinstance(error, CheckpointNotSaved):
+        return error.error_type
+    if isinstance(error, CorruptCheckpoint):
         return "STORAGE_ERROR"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return "STORAGE_ERROR"
+    if isinstance(error, OSError) and error.errno in _BY_ERRNO:
+        return _BY_ERRNO[error.errno]
     message = str(error).lower()
     return next((kind for words, kind in _BY_MESSAGE if words in message), "TRAINER_ERROR")
+
+
+def lacked_memory(error: BaseException) -> bool:
+    """Whether memory ran out, the machine's or a device's."""
+    return error_type(error) in (OutOfMemory.error_type, HostOutOfMemory.error_type)
 
 
 def _is_out_of_device_memory(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"
 # What ends an inspection without saying anything about the job.
-_SAYS_NOTHING = frozenset({"OUT_OF_MEMORY", "STORAGE_ERROR"})
+_SAYS_NOTHING = frozenset({"OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "STORAGE_ERROR", "DISK_FULL"})
 _MOST_WRITTEN_BYTES = 1 << 30
 
 Findings = dict[str, Any]
@@ -71,7 +71,7 @@ def _look(document: Mapping[str, Any], findings: Findings) -> None:
 
 
 def _add_failure(findings: Findings, error: Exception) -> None:
-    kind = "OUT_OF_MEMORY" if _lacked_memory(error) else error_type(error)
+    kind = "HOST_OUT_OF_MEMORY" if _met_its_limit(error) else error_type(error)
     if kind in _SAYS_NOTHING:
         findings["left_out"].append(f"the look at model and data was given up: {str(error) or type(error).__name__}")
         return
@@ -83,7 +83,7 @@ def _add_failure(findings: Findings, error: Exception) -> None:
     findings["errors"].append({"error_type": kind, "message": message})
 
 
-def _lacked_memory(error: BaseException | None) -> bool:
+def _met_its_limit(error: BaseException | None) -> bool:
     """Our limit may look like a damaged file to whoever reads it."""
     while error is not None:
         if isinstance(error, MemoryError):

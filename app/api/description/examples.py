@@ -21,6 +21,9 @@ _JOB = {
 }
 EXAMPLES: dict[str, dict[str, Any]] = {
     "SubmitJobSchema": _JOB,
+    "PauseSchema": {"save_checkpoint": True},
+    "ResumeSchema": {"from_best": False},
+    "RetrySchema": {"modify_resources": True, "new_resource_config": {"gpu_count": 2}},
     "CancelSchema": {"reason": "the data was wrong"},
     "ValidateDataSchema": {"data_config": _DATA},
     "ChangeJobSchema": {"priority": 8, "labels": {"team": "support"}},

@@ -130,23 +130,21 @@ def gpu_driver(site: Site) -> Findings:
 
 
 def api_address(site: Site) -> Findings:
-    host = site.settings.api.host
-    if is_loopback(host):
-        return fine(f"the API listens on {host} alone")
-    return warning(
-        f"the API listens on {host} without TLS: keys cross that network in the clear",
-        "let it listen on 127.0.0.1 behind a proxy that ends TLS (deploy/nginx, deploy/caddy), or on a net of its own",
+    way_out = (
+        "let it listen on 127.0.0.1 behind a proxy that ends TLS (deploy/nginx, deploy/caddy), or on a net of its own"
     )
+    return _address("the API", site.settings.api.host, "keys cross", way_out)
 
 
 def flower_address(site: Site) -> Findings:
-    host = site.settings.flower.host
+    way_out = "let it listen on 127.0.0.1, and reach it by an SSH tunnel or behind the proxy"
+    return _address("Flower", site.settings.flower.host, "its password crosses", way_out)
+
+
+def _address(who: str, host: str, what_crosses: str, way_out: str) -> Findings:
     if is_loopback(host):
-        return fine(f"Flower listens on {host} alone")
-    return warning(
-        f"Flower listens on {host} without TLS: its password crosses that network in the clear",
-        "let it listen on 127.0.0.1, and reach it by an SSH tunnel or behind the proxy",
-    )
+        return fine(f"{who} listens on {host} alone")
+    return warning(f"{who} listens on {host} without TLS: {what_crosses} that network in the clear", way_out)
 
 
 def _is_there(site: Site, key: str) -> bool:

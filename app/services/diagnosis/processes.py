@@ -43,6 +43,12 @@ def nodes(site: Site) -> Findings:
         findings += warning(
             f"{_names(idle)} take no jobs: drained", "`trainyard nodes enable NAME` when they may again"
         )
+    faulty = [pulse for pulse in alive if pulse.state == "quarantined"]
+    if faulty:
+        findings += warning(
+            f"{_names(faulty)} take no jobs: quarantined, for they failed one job after the other",
+            "`trainyard nodes show NAME` says by what; mend the machine, then `trainyard nodes enable NAME`",
+        )
     return findings or fine(f"{len(alive)} node(s) work: {_names(alive)}")
 
 

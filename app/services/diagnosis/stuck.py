@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 
 from app.domain.job_state import HELD, TERMINAL, JobState
-from app.models import Inspection, Job, Lease, Reservation, Webhook, WebhookDelivery
+from app.models import Inspection, Job, Lease, Reservation, StuckDevice, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.services.diagnosis.findings import Findings, failed, fine, warning
 from app.services.diagnosis.site import Site
@@ -75,7 +75,7 @@ JOBS = (
 LEASES = (
     Standing(
         what="leases are no longer renewed and not taken away", late=timedelta(minutes=2),
-        query=lambda late: select(Lease.job_id).where(
+        query=lambda late: select(Lease.job_id).distinct().where(
             Lease.released_at.is_(None), func.coalesce(Lease.renewed_at, Lease.created_at, type_=Lease.created_at.type)
             < late,
         ),
@@ -83,17 +83,23 @@ LEASES = (
     ),
     Standing(
         what="leases are held for jobs that have ended", late=timedelta(minutes=2),
-        query=lambda late: select(Lease.job_id)
+        query=lambda late: select(Lease.job_id).distinct()
         .join(Job, Job.id == Lease.job_id)
         .where(Lease.released_at.is_(None), Job.status.in_(TERMINAL), Job.finished_at < late),
         fix="report this as a fault: their devices stay taken",
     ),
     Standing(
         what="devices are reserved for attempts that have ended", late=timedelta(0),
-        query=lambda _late: select(Reservation.job_id).where(
+        query=lambda _late: select(Reservation.job_id).distinct().where(
             ~_live(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt))
         ),
         fix="report this as a fault: nobody else can have these devices",
+    ),
+    Standing(
+        what="devices are out of service: a process of these jobs can't be ended", late=timedelta(0), fails=False,
+        query=lambda _late: select(StuckDevice.job_id).distinct(),
+        fix="what it waits for (a driver, a network file system) must answer, or its machine be restarted; "
+        "`trainyard nodes show NAME` names the devices",
     ),
 )  # fmt: skip
 

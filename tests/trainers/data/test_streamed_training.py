@@ -11,6 +11,8 @@ import pytest
 from app.domain.hyperparameters import parse
 from tests.trainers.supervision import ROOT, free_port
 
+pytestmark = pytest.mark.long
+
 STEPS = 12
 
 

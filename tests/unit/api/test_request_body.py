@@ -94,6 +94,6 @@ def test_null_means_left_out() -> None:
 
     assert loaded["labels"] == {}
     assert loaded["resource_config"]["gpu_count"] == 1
-    assert loaded["output_config"]["checkpoint"]["save_total_limit"] == 3
+    assert loaded["output_config"]["checkpoint"] == {}
     assert "revision" not in loaded["training_config"]["base_model"]
     assert loaded["data_config"]["sources"] == [{"path": "x"}]

@@ -1,10 +1,12 @@
 """What is said to a job that no node could ever hold."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from app.domain.errors import CannotFit
 from app.domain.fitting import refuse_unfitting
-from app.domain.resources import Device, NodeCapacity, Request
+from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of
 
 
 def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:
@@ -15,6 +17,10 @@ def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **mo
 
 def cuda(count: int = 1, **more: object) -> Request:
     return Request(device_count=count, device_kind="cuda", **more)  # type: ignore[arg-type]
+
+
+def asking(count: int, *, calls_for: Iterable[str] = (), keeps_from: Iterable[str] = ()) -> Request:
+    return cuda(count, affinity=frozenset(calls_for), anti_affinity=frozenset(keeps_from))
 
 
 def test_without_nodes_nothing_is_refused() -> None:
@@ -29,18 +35,37 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
     ("request_", "field", "said"),
     [
         (cuda(8), "resource_config.gpu_count", "gpu_count that would fit is 4, on node b"),
-        (cuda(1, gpu_type="h100"), "resource_config.gpu_type", "known: a100; the largest that would fit is 4 a100"),
+        (
+            cuda(1, gpu_types=gpu_types_of("h100")),
+            "resource_config.gpu_type",
+            "known: a100; the largest that would fit is 4 a100",
+        ),
+        (cuda(1, gpu_types=gpu_types_of(["H100", "B200"])), "resource_config.gpu_type", "type 'h100' or 'b200'; known"),
+        (cuda(1, gpu_types=gpu_types_of(["H100", "A100-160GB"])), "resource_config.gpu_type", "a100 has 81920 MB"),
+        (cuda(1, gpu_types=gpu_types_of("160GB")), "resource_config.gpu_type", "the largest a100 has 81920 MB"),
+        (cuda(8, gpu_types=gpu_types_of(["H100", "A100"])), "resource_config.gpu_count", "that would fit is 4"),
         (cuda(1, gpu_memory_min_mb=200_000), "resource_config.gpu_memory_min_mb", "fit is 81920"),
         (cuda(1, cpu_cores=64), "resource_config.cpu_cores", "fit is 8"),
         (cuda(1, ram_min_mb=64_000), "resource_config.ram_min_mb", "fit is 1000"),
         (cuda(1, storage_min_mb=64_000), "resource_config.storage_min_mb", "fit is 1000"),
         (cuda(1, required_capabilities=frozenset({"fp8"})), "scheduling_config.required_capabilities", "offered: bf16"),
+        (asking(3, calls_for={"rack-1"}), "resource_config.node_affinity", "that could hold this job are b (rack-2)"),
+        (
+            asking(1, calls_for={"rack-1", "b"}),
+            "resource_config.node_affinity",
+            "with 1 GPU is labelled b, rack-1; those",
+        ),
+        (asking(3, keeps_from={"rack-2"}), "resource_config.node_anti_affinity", "keep away from: b (rack-2)"),
+        (asking(1, keeps_from={"a", "rack-2"}), "resource_config.node_anti_affinity", "from: a (rack-1), b (rack-2)"),
         (cuda(9, cpu_cores=64), "resource_config", "could ever give that"),
         (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
     ],
 )
 def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Request, field: str, said: str) -> None:
-    nodes = [node("a", 2, capabilities=frozenset({"bf16"})), node("b", 4)]
+    nodes = [
+        node("a", 2, capabilities=frozenset({"bf16"}), labels=frozenset({"rack-1"})),
+        node("b", 4, labels=frozenset({"rack-2"})),
+    ]
 
     with pytest.raises(CannotFit) as raised:
         refuse_unfitting(request_, nodes)
@@ -49,8 +74,17 @@ def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Reque
     assert said in raised.value.message
 
 
+def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> None:
+    nodes = [node("a", 2, labels=frozenset({"gold"})), node("b", 2)]
+
+    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\)$") as raised:
+        refuse_unfitting(asking(1, calls_for={"gold"}, keeps_from={"a"}), nodes)
+
+    assert raised.value.field == "resource_config.node_anti_affinity"
+
+
 def test_without_gpus_the_way_out_is_the_cpu() -> None:
     with pytest.raises(CannotFit, match=r"device_type cpu.*2 CPU slots on node a"):
         refuse_unfitting(cuda(1), [node("a", 2, kind="cpu", memory_mb=0)])
     with pytest.raises(CannotFit, match="no GPU is registered"):
-        refuse_unfitting(cuda(1, gpu_type="a100"), [node("a", 2, kind="cpu")])
+        refuse_unfitting(cuda(1, gpu_types=gpu_types_of("a100")), [node("a", 2, kind="cpu")])

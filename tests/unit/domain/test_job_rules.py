@@ -11,6 +11,7 @@ from tests.submitted import changed, refusal, spec_of
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
 _FRAMEWORK = "training_config.framework"
 _SOURCE = f"{_DATA}.sources.0"
+_FRACTION = "resource_config.gpu_fraction"
 VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
 LORA = ("training_config.training_type", "LORA")
@@ -43,6 +44,9 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
     ((f"{_FRAMEWORK}.distributed", {"world_size": 3}), f"{_FRAMEWORK}.distributed.world_size"),
+    ((f"{_FRAMEWORK}.distributed", {"world_size": 1}), ("resource_config.node_count", 2),
+     f"{_FRAMEWORK}.distributed.world_size"),
+    ((_FRACTION, 0.5), ("resource_config.node_count", 2)),
     ((f"{_FRAMEWORK}.distributed", {"backend": "mpi"}), f"{_FRAMEWORK}.distributed.backend"),
     (("training_config.hyperparameters", {"lr": "1"}), "training_config.hyperparameters.lr"),
     (("training_config.hyperparameters", {"lora_r": "8"}), "training_config.hyperparameters.lora_r"),
@@ -56,6 +60,12 @@ REFUSED: list[tuple[Any, ...]] = [
     (("training_config.environment", {"A_TOKEN": "***"}), "training_config.environment.A_TOKEN"),
     (("training_config.evaluation", {"strategy": "epoch"}), "training_config.evaluation.strategy"),
     (("training_config.evaluation", {"strategy": "no", "steps": 5}), "training_config.evaluation.steps"),
+    (("training_config.on_divergence", {"action": "stop", "max_rollbacks": 2}),
+     "training_config.on_divergence.max_rollbacks"),
+    (("training_config.on_divergence", {"action": "stop", "learning_rate_factor": 0.5}),
+     "training_config.on_divergence.learning_rate_factor"),
+    (("training_config.on_divergence", {"action": "rollback", "learning_rate_factor": 0.0}),
+     "training_config.on_divergence.learning_rate_factor"),
     (("training_config.resume_from_checkpoint", "newest"),),
     (("training_config.resume_from_checkpoint", "job-1:oldest"),),
     ((f"{_DATA}.sources", []),),
@@ -102,6 +112,15 @@ REFUSED: list[tuple[Any, ...]] = [
     (("resource_config.gpu_count", 0),),
     (("resource_config.gpu_type", "a100"), ("resource_config.device_type", "cpu")),
     (("resource_config.gpu_memory_min_mb", 5), ("resource_config.device_type", "cpu")),
+    ((_FRACTION, 0.5), ("resource_config.device_type", "cpu")),
+    (("resource_config.gpu_memory_request_mb", 5), ("resource_config.device_type", "cpu")),
+    ((_FRACTION, 0.505),),
+    (("resource_config.mig_profile", "1g.10gb"), ("resource_config.device_type", "cpu")),
+    (("resource_config.mig_profile", "1g.10gb"), ("resource_config.gpu_count", 2)),
+    ((_FRACTION, 0.5), ("resource_config.mig_profile", "1g.10gb")),
+    ((_FRACTION, 0.5), ("resource_config.gpu_count", 2)),
+    (("resource_config.gpu_memory_request_mb", 5), ("resource_config.gpu_count", 2)),
+    ((_FRACTION, 1), ("resource_config.gpu_memory_request_mb", 5)),
     ((f"{_OUTPUT}.checkpoint.greater_is_better", True),),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_loss"),),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_loss"), VALIDATED,
@@ -165,6 +184,8 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     (*STREAMED, (f"{_DATA}.shuffle_buffer", 0)),
     (PRETRAIN, (f"{_DATA}.preprocess.field_mapping", {"text": "content"})),
     (PRETRAIN, VALIDATED, (f"{_OUTPUT}.checkpoint", {"metric_for_best_model": "eval_perplexity", "save_steps": 5})),
+    (("training_config.on_divergence", {"action": "stop"}),),
+    (("training_config.on_divergence", {"action": "rollback", "learning_rate_factor": 1.0, "max_rollbacks": 1}),),
     (("training_config.resume_from_checkpoint", "job-01900000-0000-7000-8000-000000000000:best"),),
     (("training_config.hyperparameters", {"early_stopping_patience": "2"}), VALIDATED),
     ((f"{_OUTPUT}.checkpoint", {"metric_for_best_model": "loss", "resume_from_best": True, "save_steps": 5}),),

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_spec import comparable_data
-from app.domain.masking import is_secret
+from app.domain.masking import is_secret, put_secrets_back
 from app.domain.not_supported import GAPS
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
@@ -44,6 +44,24 @@ def test_the_submitted_document_is_not_changed() -> None:
     spec_of(document)
 
     assert document == before
+
+
+def test_secrets_that_were_taken_out_can_be_put_back() -> None:
+    signed = "https://example.org/train.jsonl?sig=s"
+    document = changed(
+        ("training_config.environment", {"HF_TOKEN": "t", "MODE": "m"}), ("output_config.hub_token", "h"),
+        ("data_config.sources.0.path", signed),
+    )  # fmt: skip
+    spec = spec_of(document)
+    stored = copy.deepcopy(dict(spec.document))
+    assert signed not in str(stored)
+
+    put_secrets_back(stored, {**spec.secrets, "training_config.environment.GONE": "x", "data_config.none.y": "z"})
+
+    assert stored["training_config"]["environment"] == {"HF_TOKEN": "t", "MODE": "m"}
+    assert stored["output_config"]["hub_token"] == "h"
+    assert stored["data_config"]["sources"][0]["path"] == signed
+    assert spec_of(stored).secrets == spec.secrets
 
 
 def test_secrets_are_taken_out_and_masked() -> None:

@@ -1,25 +1,35 @@
 """Who starts where, and what the others are told."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.domain.planning import QueuedJob, held_back, plan
-from app.domain.resources import Device, NodeCapacity, Request
+from app.domain.line import QueuedJob
+from app.domain.planning import held_back, plan
+from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of
+from app.domain.turns import Accounts
 
 
 def node(
-    name: str, *, cpu: int = 0, gpus: tuple[str, ...] = (), memory_mb: int = 40_000, busy: int = 0
-) -> NodeCapacity:
+    name: str, *, cpu: int = 0, gpus: tuple[str, ...] = (), memory_mb: int = 40_000, busy: int = 0,
+    labels: frozenset[str] = frozenset(),
+) -> NodeCapacity:  # fmt: skip
     devices = tuple(Device(index=i, type="cpu") for i in range(cpu))
     devices += tuple(Device(index=cpu + i, type=t, memory_mb=memory_mb) for i, t in enumerate(gpus))
     free = frozenset(d.index for d in devices[busy:])
-    return NodeCapacity(name=name, devices=devices, free=free, cpu_cores=8, ram_mb=16_000, storage_mb=100_000)
+    return NodeCapacity(
+        name=name, devices=devices, free=free, cpu_cores=8, ram_mb=16_000, storage_mb=100_000, labels=labels
+    )
 
 
-def job(job_id: str, *, priority: int = 5, position: int = 0, queue: str = "default", **request: Any) -> QueuedJob:
+def job(job_id: str, *, priority: int = 5, since: float = 0, queue: str = "default", **request: Any) -> QueuedJob:
     wanted = Request(**request)
-    return QueuedJob(job_id=job_id, priority=priority, position=position, request=wanted, queue=queue)
+    return QueuedJob(job_id=job_id, priority=priority, since=since, request=wanted, queue=queue)
+
+
+def without_room_on(*nodes: str) -> list[QueuedJob]:
+    return [replace(job("j"), no_room_on=nodes)]
 
 
 def starts(jobs: list[QueuedJob], nodes: list[NodeCapacity]) -> list[tuple[str, str, list[int]]]:
@@ -27,13 +37,13 @@ def starts(jobs: list[QueuedJob], nodes: list[NodeCapacity]) -> list[tuple[str, 
 
 
 def test_the_more_urgent_job_goes_first_then_the_older() -> None:
-    waiting = [job("late", position=2), job("early", position=1), job("urgent", priority=9, position=3)]
+    waiting = [job("late", since=2), job("early", since=1), job("urgent", priority=9, since=3)]
 
     assert starts(waiting, [node("n", cpu=2)]) == [("urgent", "n", [0]), ("early", "n", [1])]
 
 
 def test_a_small_job_passes_one_that_does_not_fit_now() -> None:
-    waiting = [job("big", position=1, device_count=4), job("small", position=2)]
+    waiting = [job("big", since=1, device_count=4), job("small", since=2)]
 
     assert starts(waiting, [node("n", cpu=4, busy=1)]) == [("small", "n", [1])]
 
@@ -44,26 +54,54 @@ def test_devices_of_one_job_lie_on_one_node() -> None:
     assert starts([job("j", device_count=2)], nodes) == [("j", "b", [0, 1])]
 
 
+def test_nodes_with_a_full_disk_come_last_and_the_one_that_was_longest_ago_before_the_others() -> None:
+    nodes = [node("a", cpu=1), node("b", cpu=1), node("c", cpu=1)]
+
+    assert starts(without_room_on("a"), nodes) == [("j", "b", [0])]
+    assert starts(without_room_on("b", "a"), nodes) == [("j", "c", [0])]
+    assert starts(without_room_on("b", "c", "a"), nodes) == [("j", "b", [0])]
+
+
+def test_a_node_with_a_full_disk_is_taken_when_no_other_has_a_device() -> None:
+    assert starts(without_room_on("a"), [node("a", cpu=1), node("b", cpu=1, busy=1)]) == [("j", "a", [0])]
+    assert starts(without_room_on("a"), [node("a", cpu=1)]) == [("j", "a", [0])]
+
+
 def test_gpu_type_and_memory_are_hard_conditions() -> None:
     nodes = [node("a", gpus=("t4",), memory_mb=16_000), node("b", gpus=("a100",), memory_mb=40_000)]
 
-    assert starts([job("j", device_kind="cuda", gpu_type="a100")], nodes) == [("j", "b", [0])]
+    assert starts([job("j", device_kind="cuda", gpu_types=gpu_types_of("a100"))], nodes) == [("j", "b", [0])]
     assert starts([job("j", device_kind="cuda", gpu_memory_min_mb=30_000)], nodes) == [("j", "b", [0])]
     assert starts([job("j", device_kind="cuda", gpu_memory_min_mb=80_000)], nodes) == []
+
+
+def test_any_of_several_types_will_do_each_with_its_own_memory() -> None:
+    nodes = [
+        node("a", gpus=("t4",), memory_mb=81_920),
+        node("b", gpus=("a100",), memory_mb=40_960),
+        node("c", gpus=("h100",), memory_mb=40_960),
+        node("d", gpus=("a100",), memory_mb=81_920),
+    ]
+    either = gpu_types_of(["A100-80GB", "NVIDIA H100"])
+
+    jobs = [job(str(n), since=n, device_kind="cuda", gpu_types=either) for n in range(3)]
+
+    assert starts(jobs, nodes) == [("0", "c", [0]), ("1", "d", [0])]
+    assert plan(jobs, nodes).pending_reasons["2"] == "needs 1 a100 or h100 on one node; free: 0 on c, 0 on d"
 
 
 def test_a_cpu_job_never_takes_a_gpu_and_a_gpu_job_never_a_slot() -> None:
     mixed = [node("n", cpu=1, gpus=("a100",))]
 
-    placed = starts([job("c"), job("g", position=1, device_kind="cuda")], mixed)
+    placed = starts([job("c"), job("g", since=1, device_kind="cuda")], mixed)
 
-    assert placed == [("c", "n", [0]), ("g", "n", [1])]
+    assert placed == [("g", "n", [1]), ("c", "n", [0])]
 
 
 def test_a_job_that_waits_is_told_counts_type_and_what_is_free() -> None:
     reasons = plan([job("j", device_count=2)], [node("n", cpu=2, busy=1)]).pending_reasons
 
-    assert reasons == {"j": "needs 2 CPU slots on one node; free: 1 on n"}
+    assert reasons == {"j": "needs 2 CPU slots on one node; free: 1 on n; gpu_count 1 would fit on n now"}
 
 
 def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
@@ -72,11 +110,33 @@ def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
     def reason(**request: Any) -> str:
         return plan([job("j", **request)], nodes).pending_reasons["j"]
 
-    assert "n has 0 of 1 such devices" in reason(device_kind="cuda", gpu_type="h100")
+    assert "n has 0 of 1 such devices" in reason(device_kind="cuda", gpu_types=gpu_types_of("h100"))
     assert "n has 8 of 64 CPU cores" in reason(cpu_cores=64)
     assert "n has 16000 of 99999 MB memory" in reason(ram_min_mb=99_999)
     assert "n has 100000 of 200000 MB storage" in reason(storage_min_mb=200_000)
+    assert "n is not labelled rack-7 (node_affinity)" in reason(affinity=frozenset({"n", "rack-7"}))
+    assert "n is n (node_anti_affinity)" in reason(anti_affinity=frozenset({"n"}))
     assert "n lacks the capabilities infiniband" in reason(required_capabilities=frozenset({"infiniband"}))
+
+
+def test_labels_and_names_call_for_nodes_and_keep_away_from_them() -> None:
+    nodes = [
+        node("a", cpu=4, labels=frozenset({"rack-1", "nvlink"})),
+        node("b", cpu=4, labels=frozenset({"rack-2", "nvlink"})),
+        node("c", cpu=4),
+    ]
+
+    def taken(**labels: set[str]) -> list[str]:
+        request: dict[str, Any] = {name: frozenset(each) for name, each in labels.items()}
+        jobs = [job(str(n), since=n, device_count=4, **request) for n in range(3)]
+        return [placement.node for placement in plan(jobs, nodes).placements]
+
+    assert taken(affinity={"nvlink"}) == ["a", "b"]
+    assert taken(affinity={"nvlink", "rack-2"}) == ["b"]
+    assert taken(affinity={"c"}) == ["c"]
+    assert taken(anti_affinity={"rack-1"}) == ["b", "c"]
+    assert taken(anti_affinity={"nvlink", "c"}) == []
+    assert taken(affinity={"nvlink"}, anti_affinity={"rack-1"}) == ["b"]
 
 
 def test_without_nodes_the_reason_says_so() -> None:
@@ -85,31 +145,32 @@ def test_without_nodes_the_reason_says_so() -> None:
 
 def test_an_explanation_of_gpus_names_the_type() -> None:
     reasons = plan(
-        [job("j", device_count=2, device_kind="cuda", gpu_type="a100")], [node("n", gpus=("a100", "a100"), busy=1)]
+        [job("j", device_count=2, device_kind="cuda", gpu_types=gpu_types_of("a100"))],
+        [node("n", gpus=("a100", "a100"), busy=1)],
     ).pending_reasons
 
-    assert reasons == {"j": "needs 2 a100 on one node; free: 1 on n"}
+    assert reasons == {"j": "needs 2 a100 on one node; free: 1 on n; gpu_count 1 would fit on n now"}
 
 
 def test_a_queue_starts_no_more_than_it_has_room_for_and_others_pass() -> None:
     waiting = [
-        job("n1", position=1, queue="night"),
-        job("n2", position=2, queue="night"),
-        job("p1", position=3, queue="paused"),
-        job("d1", position=4, queue="day"),
+        job("n1", since=1, queue="night"),
+        job("n2", since=2, queue="night"),
+        job("p1", since=3, queue="paused"),
+        job("d1", since=4, queue="day"),
     ]
 
-    decided = plan(waiting, [node("n", cpu=4)], {"night": 1, "paused": 0})
+    decided = plan(waiting, [node("n", cpu=4)], Accounts(room={"night": 1, "paused": 0}))
 
     assert [placement.job_id for placement in decided.placements] == ["n1", "d1"]
-    assert decided.room == {"night": 0, "paused": 0}
+    assert decided.accounts.room == {"night": 0, "paused": 0}
     assert decided.pending_reasons == {}
 
 
 def test_a_job_that_does_not_fit_takes_no_room() -> None:
-    waiting = [job("big", position=1, queue="night", device_count=9), job("small", position=2, queue="night")]
+    waiting = [job("big", since=1, queue="night", device_count=9), job("small", since=2, queue="night")]
 
-    decided = plan(waiting, [node("n", cpu=4)], {"night": 1})
+    decided = plan(waiting, [node("n", cpu=4)], Accounts(room={"night": 1}))
 
     assert [placement.job_id for placement in decided.placements] == ["small"]
     assert list(decided.pending_reasons) == ["big"]
@@ -129,3 +190,14 @@ def test_a_job_that_does_not_fit_takes_no_room() -> None:
 )  # fmt: skip
 def test_a_queue_that_starts_nobody_says_why(*, is_paused: bool, limit: int | None, running: int, said: str) -> None:
     assert held_back("night", is_paused=is_paused, limit=limit, running=running) == said
+
+
+def test_a_node_is_given_no_more_jobs_than_it_may_run() -> None:
+    limited = replace(node("a", cpu=4), max_jobs=2, active_jobs=1)
+    jobs = [job("first"), job("second", since=1)]
+
+    plan_ = plan(jobs, [limited])
+
+    assert [placement.job_id for placement in plan_.placements] == ["first"]
+    full = "needs 1 CPU slot on one node; free: 3 on a, which runs 2 of at most 2 jobs (max_concurrent in node.toml)"
+    assert plan_.pending_reasons == {"second": full}

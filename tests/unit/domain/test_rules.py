@@ -1,4 +1,4 @@
-"""The small pure rules: routing, retries, outcomes, lease watching, retention, thinning, ids, resources."""
+"""The small pure rules: routing, lease watching, retention, thinning, ids, resources."""
 
 import json
 import math
@@ -10,19 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.checkpoints import Kept, best, scores, to_prune
-from app.domain.errors import ERROR_TYPES
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
 from app.domain.json_numbers import json_number, number_of
 from app.domain.leases import StandstillWatch
-from app.domain.outcomes import decide
-from app.domain.resources import normalise_gpu_type, request_of
-from app.domain.retry import TRANSIENT, Backoff, retry_after_seconds
+from app.domain.resources import GpuType, normalise_gpu_type, request_of
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
 from app.domain.series import FEWEST, downsample
-
-BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
-
 
 # ---- routing
 
@@ -39,54 +32,6 @@ def test_queues_are_named_after_what_consumes_them() -> None:
     assert admission_queue("default") == "jobs.default"
     assert dispatch_queue("cpu", "n1") == "cpu.n1"
     assert dispatch_queue("h200", "n1") == "gpu.h200.n1"
-
-
-# ---- retries and outcomes
-
-
-def test_the_pause_before_a_retry_doubles_up_to_its_bound() -> None:
-    waits = [
-        retry_after_seconds("NODE_LOST", retries_used=n, max_retries=99, backoff=BACKOFF) for n in (0, 1, 2, 5, 6, 40)
-    ]
-
-    assert waits == [10.0, 20.0, 40.0, 320.0, 360.0, 360.0]
-
-
-def test_retries_are_bounded_and_only_for_transient_causes() -> None:
-    assert retry_after_seconds("NODE_LOST", retries_used=3, max_retries=3, backoff=BACKOFF) is None
-    assert retry_after_seconds("DATA_INVALID", retries_used=0, max_retries=3, backoff=BACKOFF) is None
-
-
-def test_every_transient_cause_is_a_documented_error_type() -> None:
-    assert set(ERROR_TYPES) >= TRANSIENT
-
-
-@pytest.mark.parametrize(
-    ("kind", "cause", "requested", "expected"),
-    [
-        ("completed", "", None, JobState.COMPLETED),
-        ("completed", "", "cancel", JobState.COMPLETED),
-        ("cancelled", "", "cancel", JobState.CANCELLED),
-        ("paused", "", "pause", JobState.PAUSED),
-        ("paused", "", "cancel", JobState.CANCELLED),
-        ("requeued", "", "requeue", JobState.QUEUED),
-        ("requeued", "", "cancel", JobState.CANCELLED),
-        ("requeued", "", "pause", JobState.PAUSED),
-        ("failed", "RANK_KILLED", None, JobState.QUEUED),
-        ("failed", "RANK_KILLED", "pause", JobState.PAUSED),
-        ("failed", "RANK_KILLED", "cancel", JobState.CANCELLED),
-        ("failed", "DATA_INVALID", None, JobState.FAILED),
-        ("failed", "DATA_INVALID", "pause", JobState.FAILED),
-    ],
-)
-def test_outcome_and_wish_decide_what_becomes_of_a_job(
-    kind: str, cause: str, requested: str | None, expected: JobState
-) -> None:
-    decision = decide(
-        kind, cause=cause, requested=requested, retries_used=0, max_retries=1, backoff=BACKOFF  # type: ignore[arg-type]
-    )  # fmt: skip
-
-    assert decision.state is expected
 
 
 # ---- leases
@@ -126,6 +71,14 @@ def test_a_single_late_look_is_not_enough() -> None:
     watch.observe([("a", 1)], 0.0)
 
     assert watch.observe([("a", 1)], 60.0) == []
+
+
+def test_a_key_may_have_a_limit_of_its_own() -> None:
+    watch = StandstillWatch(limit_seconds=4)
+
+    reports = [watch.observe([("a", 1), ("b", 1)], float(now), {"b": 6.0}) for now in range(7)]
+
+    assert (reports[4], reports[6]) == (["a"], ["a", "b"])
 
 
 # ---- checkpoints
@@ -255,4 +208,14 @@ def test_a_named_size_is_a_minimum_of_memory() -> None:
 
     request = request_of(spec, has_gpus=False)
 
-    assert (request.gpu_type, request.gpu_memory_min_mb, request.device_kind) == ("a100", 81920, "cuda")
+    assert (request.gpu_types, request.gpu_memory_min_mb) == ((GpuType("a100", 81920),), 1000)
+    assert request.device_kind == "cuda"
+
+
+def test_types_are_one_or_several_in_words() -> None:
+    def said(gpu_type: str | list[str]) -> str:
+        return request_of({"resource_config": {"gpu_count": 1, "gpu_type": gpu_type}}, has_gpus=False).gpu_type
+
+    assert said("NVIDIA H100") == "h100"
+    assert said(["A100-40GB", "A100-80GB", "H100"]) == "a100 or h100"
+    assert said(["H100", "80GB"]) == ""

@@ -47,3 +47,10 @@ def test_cores_that_a_job_set_aside_come_back_with_it() -> None:
 
     assert starts([wanted], [held], [ending(7, 1, cpu_cores=6)]) == [7]
     assert starts([wanted], [held], [ending(7, 1)]) == [None]
+
+
+def test_a_node_that_runs_all_the_jobs_it_may_starts_the_next_when_one_ends() -> None:
+    full = node(free={0, 1}, max_jobs=1, active_jobs=1)
+
+    assert starts([ONE, ONE], [full], [ending(9)]) == [9, None]
+    assert starts([ONE, ONE], [node(free={0, 1}, max_jobs=1)], []) == [0.0, None]

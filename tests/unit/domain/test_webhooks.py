@@ -106,7 +106,7 @@ def test_public_address_is_taken(url):
         ("http://[::1", ""),
         ("https://receiver.example/../x", "leads up"),
         ("https://receiver.example/a/%2e%2E/x", "leads up"),
-        ("https://receiver]example/x", "malformed"),
+        ("https://receiver]example/x", "host name"),
     ],
 )
 def test_what_is_no_address_of_a_receiver_is_refused_with_the_field(url, said):
@@ -115,6 +115,58 @@ def test_what_is_no_address_of_a_receiver_is_refused_with_the_field(url, said):
 
     assert said in caught.value.message
     assert caught.value.field == "url"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a" * 63 + ".example", ".".join(["a" * 61, "b" * 63, "c" * 63, "d" * 63]), "receiver.example.", "my_receiver",
+        "3com.example", "1e100.net", "ab--cd.example", "1.2.3.4x", "8.8.8.8", "receiver.example:0443",
+        "receiver.example:", "[2606:4700:0::1111]:8443", "xn--strae-oqa.example",
+    ],
+)  # fmt: skip
+def test_host_in_one_of_its_usual_forms_is_taken(host):
+    assert check_url(f"https://{host}/x", (), field="url") is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("a" * 64 + ".example", "1 to 63"),
+        (".".join(["a" * 62, "b" * 63, "c" * 63, "d" * 63]), "at most 253"),
+        ("a..example", "1 to 63"),
+        (".example", "1 to 63"),
+        ("receiver.example..", "1 to 63"),
+        ("-a.example", "dash at its ends"),
+        ("a.example-", "dash at its ends"),
+        ("*.example", "letters, digits"),
+        ("a|b.example", "letters, digits"),
+        ("a,b", "letters, digits"),
+        ("receiver%2Eexample", "not percent-encoded"),
+        ("xn--", "dash at its ends"),
+        ("xn--99999999999", "1 to 63"),
+        *((host, "four decimal numbers") for host in (
+            "134744072", "0x08080808", "0X8.8.8.8", "010.8.8.8", "08.8.8.8", "8.8.8", "8.8.8.8.", "8.8.8.8.8",
+            "8.8.8.256", "receiver.123", "receiver.example.0x1f", "receiver.0x", "8.8.8.8..",
+        )),
+        ("[2606:4700::1111%25eth0]", "without a zone"),
+        ("[v1.abc]", "IPv6"),
+        ("[receiver.example]", "IPv6"),
+        ("[8.8.8.8]", "IPv6"),
+        ("[2606:4700::1111.8.8.8]", "IPv6"),
+    ],
+)  # fmt: skip
+def test_host_that_nobody_has_or_that_reads_in_two_ways_is_refused(host, said):
+    with pytest.raises(BadSpec, match=said) as caught:
+        check_url(f"https://{host}/x", ("0.0.0.0/0",), field="url")
+
+    assert caught.value.field == "url"
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1"])
+def test_address_in_disguise_is_refused_though_its_network_is_listed(host):
+    with pytest.raises(BadSpec, match="four decimal numbers"):
+        check_url(f"http://{host}/x", ("127.0.0.0/8",), field="url")
 
 
 @pytest.mark.parametrize(

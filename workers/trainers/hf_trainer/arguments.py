@@ -10,17 +10,18 @@ from workers.run_context import RunContext
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.collating import max_seq_length
 from workers.trainers.hf_trainer.pretrained import precision
-from workers.trainers.hf_trainer.schedules import PLATEAU
+from workers.trainers.hf_trainer.schedules import PLATEAU, learning_rate_factor
 
 DEFAULT_SAVE_STEPS = 500
 
 
-def sft_config(context: RunContext, *, validates: bool, packing: bool) -> SFTConfig:
+def sft_config(context: RunContext, plan: BatchPlan, *, validates: bool, packing: bool) -> SFTConfig:
     """The configuration for records that are tokenized already. Raises InvalidConfig."""
     return SFTConfig(
-        **_optimization(context),
+        **_optimization(context, plan),
         **_cadence(context, validates=validates),
         **_surroundings(context),
         max_length=max_seq_length(context.spec) if packing else None,
@@ -32,12 +33,9 @@ def sft_config(context: RunContext, *, validates: bool, packing: bool) -> SFTCon
     )
 
 
-def _optimization(context: RunContext) -> dict[str, Any]:
+def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
     values = context.spec.hyperparameters
-    data = context.spec.data_config
-    batch_size = data.get("batch_size") or 8
     copied = (
-        "learning_rate",
         "num_train_epochs",
         "max_steps",
         "lr_scheduler_type",
@@ -48,16 +46,20 @@ def _optimization(context: RunContext) -> dict[str, Any]:
         "adam_epsilon",
         "max_grad_norm",
         "label_smoothing_factor",
+        "full_determinism",
     )
-    seed = seed_of(data)
+    seed = seed_of(context.spec.data_config)
+    # What did not fit into the memory when learning would not when measuring.
+    measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
     return {
         **{name: values[name] for name in copied},
+        "learning_rate": values["learning_rate"] * learning_rate_factor(context.spec),
         "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
         "neftune_noise_alpha": values["neftune_noise_alpha"] or None,
         "activation_checkpointing": values["gradient_checkpointing"],
-        "per_device_train_batch_size": batch_size,
-        "per_device_eval_batch_size": values["eval_batch_size"] or batch_size,
-        "gradient_accumulation_steps": data.get("gradient_accumulation_steps") or 1,
+        "per_device_train_batch_size": plan.batch_size,
+        "per_device_eval_batch_size": min(measured) if plan.is_halved else measured[0],
+        "gradient_accumulation_steps": plan.accumulation,
         "seed": seed,
         "data_seed": seed,
     }

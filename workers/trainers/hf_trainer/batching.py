@@ -1,5 +1,7 @@
-"""The order of records when batches hold records of about one length."""
+"""The order of records where it is not transformers' own: batches of about one length, halved batches on many ranks."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -34,6 +36,40 @@ class LengthGrouped(Sampler[int]):
             self._lengths, self._batch_size, generator=generator
         )
         return iter(indices)
+
+
+class Shuffled(Sampler[int]):
+    """The order that transformers' own sampler gives a job's records in an epoch."""
+
+    def __init__(self, dataset: Dataset, seed: int, epoch: Callable[[], int]) -> None:
+        self._size = len(dataset)
+        self._seed = seed
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self._seed + self._epoch())
+        return iter(torch.randperm(self._size, generator=generator).tolist())
+
+
+class FilledUp(Sampler[int]):
+    """An order and its beginning once more, so that a multiple of `multiple` comes of it.
+
+    Ranks that share an epoch's last batches fill them up like that, of their own accord only as far as they must: with
+    halved batches that would be fewer records than before.
+    """
+
+    def __init__(self, order: Sampler[int], multiple: int) -> None:
+        self._order = order
+        self._multiple = multiple
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._order) / self._multiple) * self._multiple  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.islice(itertools.cycle(list(self._order)), len(self))
 
 
 def _lengths(dataset: Dataset) -> list[int]:

@@ -5,7 +5,7 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,7 +23,7 @@ FILE = "best_weights.safetensors"
 class BestWeights(TrainerCallback):
     """Does nothing unless load_best_model_at_end is set; then a copy of what was kept goes into every checkpoint.
 
-    Added after `Reporting`, whose latest metrics it judges, and before `Boundaries`, which hands checkpoints over.
+    Added after `Reporting`, whose latest metrics it judges, and before `Boundaries`, which has checkpoints written.
     Only parameters that are trained are kept: the others are the base model's.
     """
 
@@ -65,9 +65,10 @@ class BestWeights(TrainerCallback):
         if self._leads:
             self._keep(model)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._leads and self._step >= 0:
-            shutil.copyfile(self._kept, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / FILE)
+    def opened(self) -> BinaryIO | None:
+        """What is to go into a checkpoint of now, also when better weights are found before it is written."""
+        # A better one takes this file's name, not its place.
+        return self._kept.open("rb") if self._step >= 0 else None
 
     def take(self, model: nn.Module) -> None:
         """Give the model the best weights, on every rank, and the metrics their values. Nothing if there are none."""

@@ -2,84 +2,135 @@
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from workers.run_context import RunContext, Saved, Stop
+from workers.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.reporting import Reporting
+from workers.trainers.hf_trainer.saving import Saving
+from workers.trainers.hf_trainer.schedules import learning_rate_factor
 
 
 class Boundaries(TrainerCallback):
-    """Follows the wishes that all ranks agreed on; hands each checkpoint of the trainer over.
+    """Follows the wishes that all ranks agreed on; has each checkpoint of the trainer written and handed over.
 
     Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow has set what is due at
     this step.
     """
 
     def __init__(
-        self, context: RunContext, reporting: Reporting, early_stopping: EarlyStopping, best: BestWeights
+        self,
+        context: RunContext,
+        reporting: Reporting,
+        early_stopping: EarlyStopping,
+        best: BestWeights,
+        records_per_step: int,
     ) -> None:
         self.stop: Stop | None = None
         self.training_over = False
+        self.saved_step = -1  # of the newest checkpoint
         self._context = context
         self._reporting = reporting
         self._early_stopping = early_stopping
         self._best = best
+        self._records_per_step = records_per_step
         self._boundary = StepBoundary(context)
-        self._saved_step = -1
+        self.saving = Saving(context, self._boundary)
+        self._epochs = int((context.spec.output_config.get("checkpoint") or {}).get("save_epochs") or 1)
+        self._reserved = False
+        self._asked = False
+        self._phase = ""
+        self._first_step = ExitStack()
 
-    def agree_on_stop(self) -> Stop | None:
+    def agree_on_stop(self, step: int) -> Stop | None:
         """Ask all ranks once more, after the last step and its checkpoint."""
         self._context.settle()
         self.stop = self.stop or self._boundary.decide().stop
+        if self.stop is not None and self.stop.save_checkpoint and step == self.saved_step:
+            self._secure(self.stop)
         return self.stop
+
+    def is_unsaved(self, step: int) -> bool:
+        """Whether a stop that shall lose nothing still needs a checkpoint of the weights after `step`."""
+        return self.stop is not None and self.stop.save_checkpoint and step != self.saved_step
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._context.phase("TRAINING")
+        self._enter("TRAINING")
+        # Streamed records that were learnt already are read again, and some GPU code is compiled only now.
+        self._first_step.enter_context(self._context.section("first step"))
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self._first_step.close()
+        self._context.check()
         decision = self._boundary.decide()
+        self._asked = decision.save
         if decision.stop is not None:
             self.stop = decision.stop
             control.should_training_stop = True
             self._prepare_stop(args, state, control)
         elif decision.save:
             control.should_save = True
+        elif not self._reserved and args.save_strategy != "no":
+            self._reserved = True
+            self.saving.reserve(model, optimizer)
         self._announce(control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """The trainer ends an epoch also when it is told to stop in the middle of one."""
-        if state.global_step == self._saved_step:
+        if state.global_step == self.saved_step or not self._is_due(args, state, control):
             control.should_save = False
         if self.stop is not None:
-            due = self.stop.save_checkpoint and state.global_step != self._saved_step
+            due = self.is_unsaved(state.global_step)
             control.should_save = due
             control.should_evaluate = control.should_evaluate and due
         self._announce(control)
 
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Weights of a loss that seems to explode are saved only if somebody asks: the last good ones count."""
+        if self._reporting.watch.suspects and not self._asked and not control.should_training_stop:
+            control.should_save = False
+
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if control.should_save:
-            self._context.phase("CHECKPOINTING")
+        if control.should_save and control.should_training_stop:
+            self._enter("CHECKPOINTING")
         else:
             self._back_to_training(control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # Every rank writes the state of its random numbers into the directory.
-        wait_for_all()
-        self._saved_step = state.global_step
+        self.saved_step = state.global_step
         if self._context.rank == 0:
             directory = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            self._context.commit_checkpoint(directory, self._saved(state))
+            if self.stop is not None:
+                self._context.excuse()
+            if not self.saving.commit(directory, self._saved(state), self._best.opened()):
+                self._enter("CHECKPOINTING")
+                self._context.rest()
+        if self.stop is not None and not self._secure(self.stop):
+            control.should_training_stop = state.global_step >= state.max_steps or self._early_stopping.stopped
         self._back_to_training(control)
+
+    def _is_due(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> bool:
+        """Whether this epoch is one of those that are saved; the last always is."""
+        done = round(state.epoch or 0.0)
+        return args.save_strategy != "epoch" or done % self._epochs == 0 or control.should_training_stop
 
     def _prepare_stop(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         """Save now, or at the end of the epoch if this step is its last and an evaluation is due there.
@@ -92,17 +143,49 @@ class Boundaries(TrainerCallback):
         control.should_save = wants and not at_epoch_end
         control.should_evaluate = control.should_evaluate and wants
 
+    def _secure(self, stop: Stop) -> bool:
+        """Stop only when the checkpoint is in storage; else a pause that need not be is given up, on every rank."""
+        with self._context.section("checkpoint"):
+            problem = self._context.secure() if self._context.rank == 0 else ""
+            if not self._boundary.any_rank(bool(problem)):
+                return not self._is_given_up(stop)
+        # It may have become more urgent meanwhile.
+        latest = self._context.stop or stop
+        if self._boundary.any_rank(latest.kind != "pause" or latest.force):
+            self._context.note(CHECKPOINT_FAILED, f"stopped without the checkpoint asked for: {problem}")
+            return True
+        self.stop = None
+        self._context.forget_stop(stop)
+        # From here on another pause may be wished for, and no rank may still have to forget this one.
+        wait_for_all()
+        self._context.pause_failed(stop, problem)
+        return False
+
+    def _is_given_up(self, stop: Stop) -> bool:
+        """An evaluation before the save may have taken longer than a pause is waited for."""
+        given_up = self._boundary.any_rank(self._context.rank == 0 and self._context.is_given_up(stop))
+        if given_up:
+            self.stop = None
+            self._context.forget_stop(stop)
+        return given_up
+
     def _announce(self, control: TrainerControl) -> None:
+        """Only a last checkpoint has a phase of its own: others are written while the training goes on."""
         # What was counted since the last log belongs into the checkpoint, or into the result.
         control.should_log = control.should_log or control.should_save or control.should_training_stop
         if control.should_evaluate:
-            self._context.phase("EVALUATING")
-        elif control.should_save:
-            self._context.phase("CHECKPOINTING")
+            self._enter("EVALUATING")
+        elif control.should_save and control.should_training_stop:
+            self._enter("CHECKPOINTING")
 
     def _back_to_training(self, control: TrainerControl) -> None:
-        if not control.should_training_stop and not self.training_over:
-            self._context.phase("TRAINING")
+        # A checkpoint that was written beside the training has not left it.
+        if self._phase != "TRAINING" and not control.should_training_stop and not self.training_over:
+            self._enter("TRAINING")
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._context.phase(phase)
 
     def _saved(self, state: TrainerState) -> Saved:
         epoch = state.epoch or 0.0
@@ -111,6 +194,9 @@ class Boundaries(TrainerCallback):
             **self._reporting.totals.to_document(),
             "early_stopping": self._early_stopping.to_document(),
             "best": self._best.to_document(),
+            "loss_watch": self._reporting.watch.to_document(),
+            "records_per_step": self._records_per_step,
+            "learning_rate_factor": learning_rate_factor(self._context.spec),
         }
         digests = [source.get("sha256") for source in self._context.spec.sources]
         if all(digests):

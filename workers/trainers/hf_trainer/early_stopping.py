@@ -49,8 +49,8 @@ class EarlyStopping(TrainerCallback):
         self._judge()
         if self._without_improvement >= self._patience:
             self.stopped = control.should_training_stop = True
-            # Where the other steps are saved, the last one is.
-            control.should_save = control.should_save or args.save_strategy == "steps"
+            # Where others are saved, the last one is.
+            control.should_save = control.should_save or args.save_strategy != "no"
             self._say(state.global_step)
 
     def _judge(self) -> None:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainyard._outputs import weight_files
-from workers.trainers.failures import ExportFailed, error_type
+from workers.trainers.failures import ExportFailed, lacked_memory
 from workers.trainers.hf_trainer import verification
 from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.tokenizer import trust
@@ -61,7 +61,7 @@ def _failing_as_export() -> Iterator[None]:
     try:
         yield
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
-        if error_type(error) == "OUT_OF_MEMORY":
+        if lacked_memory(error):
             raise
         raise ExportFailed(f"could not export the model: {error}") from error
 

@@ -18,7 +18,7 @@ from transformers import (
 
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
-from workers.trainers.failures import InvalidConfig, ModelNotFound, error_type
+from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
 
 __all__ = ["Precision", "load_model", "load_tokenizer", "precision", "resize"]
@@ -75,7 +75,7 @@ def load_model(spec: RunSpec) -> PreTrainedModel:
             raise InvalidConfig(f"{name} can't be loaded with model_kwargs {', '.join(asked)}: {error}") from error
         raise ModelNotFound(f"the base model in {name} can't be loaded: {error}") from error
     except (OSError, RuntimeError, SafetensorError) as error:
-        if error_type(error) == "OUT_OF_MEMORY":
+        if lacked_memory(error):
             raise
         raise ModelNotFound(f"the base model in {name} can't be read: {error}") from error
 

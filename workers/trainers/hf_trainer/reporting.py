@@ -12,12 +12,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from app.domain.checkpoints import scores
 from workers.run_context import Progress, RunContext
-from workers.trainers.failures import InvalidConfig, NonFiniteLoss
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.loss_watch import LossWatch
 
 _TRAIN_METRICS = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy")
 _EVAL_METRICS = ("eval_loss", "eval_perplexity", "eval_mean_token_accuracy", "eval_entropy")
-# One batch may overflow and be survived; weights that are NaN stay so, and every further step is wasted.
-_NON_FINITE_LOSSES_TOLERATED = 5
 _LOG_SECONDS = 2.0
 _LOG_ENTRIES_KEPT = 20
 
@@ -43,15 +42,15 @@ class Totals:
 class Reporting(TrainerCallback):
     """Turns the trainer's events into reports; holds the run's totals and its latest metrics."""
 
-    def __init__(self, context: RunContext, totals: Totals) -> None:
+    def __init__(self, context: RunContext, totals: Totals, watch: LossWatch | None = None) -> None:
         self.totals = totals
+        self.watch = watch or LossWatch()
         self.latest: dict[str, float] = {}
         self.evaluated_step = -1
         self._context = context
         self._tokens_before = totals.tokens
         self._logged_tokens = totals.tokens
         self._logged_step = 0
-        self._non_finite = 0
         self._mark = self._step_ended = self._printed_at = time.monotonic()
 
     @property
@@ -63,7 +62,11 @@ class Reporting(TrainerCallback):
     def metrics_at(self, step: int) -> dict[str, float]:
         """The latest metrics as far as they speak of the weights after `step`: no evaluation of earlier ones."""
         measured = self.evaluated_step == step
-        return {name: value for name, value in self.latest.items() if measured or not name.startswith("eval_")}
+        found = {name: value for name, value in self.latest.items() if measured or not name.startswith("eval_")}
+        if self.watch.suspects:
+            # Who goes back after the loss has exploded looks for weights with a finite one.
+            found["loss"] = math.nan
+        return found
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -98,7 +101,10 @@ class Reporting(TrainerCallback):
             self._report(state.global_step, self._train_metrics(args, state, logs))
             # Only now are this step's tokens counted.
             self._report_progress(state)
-            self._check(logs["loss"])
+            warming_up = state.global_step <= args.get_warmup_steps(state.max_steps)
+            # With float16 a step whose gradients overflow is left out, and the weights stay what they were.
+            norm = 0.0 if args.fp16 else float(logs.get("grad_norm", 0.0))
+            self.watch.see(state.global_step, float(logs["loss"]), gradient_norm=norm, warming_up=warming_up)
         elif "eval_loss" in logs:
             self._report(state.global_step, {name: logs[name] for name in _EVAL_METRICS if name in logs})
 
@@ -139,13 +145,6 @@ class Reporting(TrainerCallback):
             shown = ("loss", "eval_loss", "learning_rate", "tokens_per_second")
             pairs = "  ".join(f"{name} {values[name]:.4g}" for name in shown if name in values)
             print(f"step {step}  {pairs}", flush=True)  # noqa: T201  (the job's log is stdout)
-
-    def _check(self, loss: float) -> None:
-        self._non_finite = 0 if math.isfinite(loss) else self._non_finite + 1
-        if self._non_finite > _NON_FINITE_LOSSES_TOLERATED:
-            raise NonFiniteLoss(
-                f"the loss was {loss} for {self._non_finite} logged steps: lower learning_rate or max_grad_norm"
-            )
 
     def _skip_standstill(self) -> None:
         """Evaluating and saving is no training time."""

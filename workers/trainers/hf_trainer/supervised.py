@@ -9,12 +9,15 @@ from workers.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import first_rank_first, wait_for_all
 from workers.trainers.hf_trainer import pretrained
+from workers.trainers.hf_trainer.adjusting import tell_adjustments, telling_memory
 from workers.trainers.hf_trainer.arguments import sft_config
+from workers.trainers.hf_trainer.batch_plan import batch_plan
 from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.boundaries import Boundaries
 from workers.trainers.hf_trainer.collating import collator
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.export import export_model
+from workers.trainers.hf_trainer.loss_watch import LossWatch
 from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
@@ -29,22 +32,35 @@ class SupervisedTrainer:
         self.context = context
         manifest = context.resume_manifest()
         self._resume = context.spec.resume_checkpoint or None
-        self._reporting = Reporting(context, Totals.restored(manifest.data_position if manifest else {}))
+        self._plan = batch_plan(context)
+        position = manifest.data_position if manifest else {}
+        # Another job that goes on from this checkpoint has another loss to get used to.
+        watch = LossWatch(position.get("loss_watch") if context.taken_over() is None else None)
+        self._reporting = Reporting(context, Totals.restored(position), watch)
         self._early_stopping = EarlyStopping(context, self._reporting)
         self._best = BestWeights(context, self._reporting)
-        self._boundaries = Boundaries(context, self._reporting, self._early_stopping, self._best)
+        self._boundaries = Boundaries(
+            context, self._reporting, self._early_stopping, self._best, self._plan.records_per_step
+        )
         disable_progress_bar()  # type: ignore[no-untyped-call]
         disable_progress_bars()
 
     def run(self) -> Result:
         """As Trainer.run."""
-        tokenizer = pretrained.load_tokenizer(self.context.spec)
-        splits = self._load_data(tokenizer)
-        trainer = self._build(splits, tokenizer)
+        with telling_memory(self.context.spec, self._plan):
+            return self._run()
+
+    def _run(self) -> Result:
+        tell_adjustments(self.context, self._plan)
+        with self.context.section("loading"):
+            tokenizer = pretrained.load_tokenizer(self.context.spec)
+            splits = self._load_data(tokenizer)
+            trainer = self._build(splits, tokenizer)
+            self._boundaries.saving.keep_tokenizer(tokenizer)
         self._train(trainer)
-        if self._boundaries.agree_on_stop() is None:
+        if not self._stops(trainer):
             self._measure(trainer, splits)
-        if self._boundaries.agree_on_stop() is not None:
+        if self._stops(trainer):
             return self._result(trainer)
         return self._result(trainer, self._export(trainer, tokenizer))
 
@@ -60,7 +76,7 @@ class SupervisedTrainer:
         return export_model(model, tokenizer, card, self.context.output_dir)
 
     def _load_data(self, tokenizer: PreTrainedTokenizerBase) -> Splits:
-        with first_rank_first(self.context.rank):
+        with first_rank_first():
             splits = load(self.context.spec, tokenizer, self.context.work_dir / "datasets")
         if self.context.rank == 0:
             print(_summary(splits), flush=True)  # noqa: T201  (the job's log is stdout)
@@ -71,10 +87,13 @@ class SupervisedTrainer:
         packing = bool(spec.hyperparameters.get("packing"))
         trainer = TrlTrainer(
             spec,
+            self._boundaries.saving,
+            filled_up_to=self._plan.filled_up_to,
             perplexity=self.measures_perplexity,
+            resumed=self.context.resume_manifest(),
             taken_over=self.context.taken_over(),
             model=self.load_model(tokenizer),
-            args=sft_config(self.context, validates=splits.validation is not None, packing=packing),
+            args=sft_config(self.context, self._plan, validates=splits.validation is not None, packing=packing),
             # Packed records are laid out without padding, by trl's own collator.
             data_collator=None if packing else collator(spec, tokenizer),
             train_dataset=splits.train,
@@ -90,9 +109,18 @@ class SupervisedTrainer:
         if self._resume is not None and (self._early_stopping.stopped or trainer.is_finished(self._resume)):
             self.context.phase("TRAINING")
             trainer.restore(self._resume)
+            self._boundaries.saved_step = trainer.state.global_step
         else:
             trainer.train(resume_from_checkpoint=self._resume)
         self._boundaries.training_over = True
+
+    def _stops(self, trainer: TrlTrainer) -> bool:
+        """Whether all ranks end here, after the training; what is not in a checkpoint yet is saved before."""
+        self._boundaries.agree_on_stop(trainer.state.global_step)
+        if self._boundaries.is_unsaved(trainer.state.global_step):
+            self.context.phase("CHECKPOINTING")
+            trainer.save()
+        return self._boundaries.stop is not None
 
     def _measure(self, trainer: TrlTrainer, splits: Splits) -> None:
         """The final measure, unless the last step has just been measured, and the test split's of what is exported."""

@@ -2,20 +2,22 @@
 
 import json
 import math
+import random
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from transformers import TrainerState
+from transformers import TrainerState, set_seed
 from trl.trainer.sft_trainer import SFTTrainer
 
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer import taking_over
-from workers.trainers.hf_trainer.batching import LengthGrouped
-from workers.trainers.hf_trainer.schedules import scheduler_kwargs
+from workers.trainers.hf_trainer.batching import FilledUp, LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.saving import Saving
+from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, scheduler_kwargs
 
 _STATE_FILE = "trainer_state.json"
 
@@ -24,10 +26,21 @@ class TrlTrainer(SFTTrainer):
     """One training of records that are tokenized already."""
 
     def __init__(
-        self, spec: RunSpec, *, perplexity: bool, taken_over: Manifest | None = None, **arguments: Any
+        self,
+        spec: RunSpec,
+        saving: Saving,
+        *,
+        filled_up_to: int = 1,
+        perplexity: bool,
+        resumed: Manifest | None = None,
+        taken_over: Manifest | None = None,
+        **arguments: Any,
     ) -> None:
         self._spec = spec
+        self._saving = saving
+        self._filled_up_to = filled_up_to
         self._taken_over = taken_over
+        self._resumed = resumed
         self._perplexity = perplexity
         super().__init__(**arguments)
 
@@ -39,6 +52,11 @@ class TrlTrainer(SFTTrainer):
         # The job that goes on may ask for other steps than the one that made the checkpoint.
         _, per_epoch, *_, planned = self.set_initial_training_values(self.args, self.get_train_dataloader())
         return self._step_of(state["global_step"], per_epoch) >= int(planned)
+
+    def save(self) -> None:
+        """A checkpoint of the weights as they are, outside of the training's own rhythm."""
+        self._save_checkpoint(self.model, None)
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
 
     def restore(self, checkpoint: str) -> None:
         """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
@@ -70,8 +88,9 @@ class TrlTrainer(SFTTrainer):
         self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """None with every checkpoint: the finished model gets its own."""
+    def _save_checkpoint(self, *_: Any) -> None:
+        self.store_flos()
+        self._saving.take(self)
 
     def _step_of(self, step: int, steps_per_epoch: int) -> int:
         """Where this job is in its own steps at a checkpoint's step."""
@@ -96,12 +115,27 @@ class TrlTrainer(SFTTrainer):
         return epochs, steps * self.args.gradient_accumulation_steps
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        optimizer = cast("torch.optim.Optimizer", self.optimizer)
         if self._taken_over is None or checkpoint is None:
             super()._load_optimizer_and_scheduler(checkpoint)
+            self._follow_adjusted_rate(optimizer)
             return
-        optimizer = cast("torch.optim.Optimizer", self.optimizer)
         taking_over.load_optimizer(optimizer, checkpoint)
         taking_over.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
+
+    def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:
+        position = self._resumed.data_position if self._resumed is not None else {}
+        ratio = learning_rate_factor(self._spec) / float(position.get("learning_rate_factor") or 1.0)
+        if self._resumed is not None and ratio != 1.0:
+            scale(self.lr_scheduler, optimizer, ratio)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if self._resumed is None or self._resumed.world_size == self._spec.world_size:
+            super()._load_rng_state(checkpoint)
+            return
+        # There is one state for each of the ranks of then. Left as they are, the numbers would be those of the start.
+        place = f"{seed_of(self._spec.data_config)}/{self.state.global_step}/{self.args.process_index}"
+        set_seed(random.Random(place).randrange(1 << 32))  # noqa: S311
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Tied weights are written once, so one of their names is always missing."""
@@ -111,13 +145,19 @@ class TrlTrainer(SFTTrainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not self._spec.hyperparameters.get("group_by_length") or not isinstance(dataset, Dataset):
+        if not isinstance(dataset, Dataset):
             return super()._get_train_sampler(train_dataset)
-        batch = self.get_total_train_batch_size(self.args)
+        seed = seed_of(self._spec.data_config)
+        order: Any = None
+        if self._spec.hyperparameters.get("group_by_length"):
+            order = LengthGrouped(dataset, self.get_total_train_batch_size(self.args), seed, self._epoch_to_come)
+        if self._filled_up_to > 1:
+            return FilledUp(order or Shuffled(dataset, seed, self._epoch_to_come), self._filled_up_to)
+        return order or super()._get_train_sampler(train_dataset)
+
+    def _epoch_to_come(self) -> int:
         # A checkpoint at the end of an epoch stands before the next one.
-        return LengthGrouped(
-            dataset, batch, seed_of(self._spec.data_config), lambda: int((self.state.epoch or 0) + 1e-9)
-        )
+        return int((self.state.epoch or 0) + 1e-9)
 
 
 def _is_measure(name: str) -> bool:

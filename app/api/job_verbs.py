@@ -1,0 +1,104 @@
+"""What is asked of a job: cancel, pause, resume, retry, save now."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from flask import Blueprint
+from sqlalchemy.orm import Session
+
+from app.api.context import base_path, caller, plane
+from app.api.envelope import Reply
+from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.idempotency import Answering
+from app.api.operation import operation
+from app.api.request_body import validated
+from app.schemas.jobs import (
+    CancelSchema,
+    JobSchema,
+    PauseSchema,
+    ResumeSchema,
+    RetrySchema,
+    SaveNowSchema,
+    SubmitJobSchema,
+)
+from app.security.permissions import Permission
+from app.services import jobs, retries
+from app.services.job_details import JobDetails
+from app.services.retries import Retry
+
+blueprint = Blueprint("job_verbs", __name__)
+_JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
+
+
+@blueprint.post("/jobs/<job_id>/cancel")
+@operation(
+    "Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema
+)  # fmt: skip
+def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
+    answering = Answering(_shown(200))
+    jobs.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/pause")
+@operation(
+    "Pause a job until it is resumed", permission=Permission.MANAGE, body=PauseSchema, body_optional=True,
+    answer=JobSchema, status=202,
+)  # fmt: skip
+def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
+    answering = Answering(_shown(202))
+    jobs.pause(
+        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], remember=answering
+    )  # fmt: skip
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/resume")
+@operation(
+    "Let a paused job go on", permission=Permission.MANAGE, body=ResumeSchema, body_optional=True, answer=JobSchema,
+    status=202,
+)  # fmt: skip
+def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
+    answering = Answering(_shown(202))
+    jobs.resume(
+        plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"], remember=answering
+    )  # fmt: skip
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/retry")
+@operation(
+    "Do the work of a job that has ended again, as a new job", permission=Permission.MANAGE, body=RetrySchema,
+    body_optional=True, answer=JobSchema, status=201, headers=FORWARDED,
+)  # fmt: skip
+def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
+    wanted = Retry(
+        checkpoint_id=body["checkpoint_id"],
+        from_start=body["from_start"],
+        resources=body.get("new_resource_config") or {} if body["modify_resources"] else {},
+        forwarded=forwarded_tokens(),
+    )
+    answering = Answering(_made)
+    retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), remember=answering)
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/checkpoint")
+@operation(
+    "Save a checkpoint now, without stopping", permission=Permission.MANAGE, body=SaveNowSchema, body_optional=True,
+    answer=JobSchema, status=202,
+)  # fmt: skip
+def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
+    del body  # it has no fields
+    answering = Answering(_shown(202))
+    jobs.save_now(plane(), caller(), job_id, remember=answering)
+    return answering.reply
+
+
+def _shown(status: int) -> Callable[[Session, JobDetails], Reply]:
+    return lambda _session, job: Reply(_JOB.dump(job), status)
+
+
+def _made(_session: Session, details: JobDetails) -> Reply:
+    return Reply(_JOB.dump(details), 201, location=f"{base_path()}/jobs/{details.job.id}")

@@ -1,0 +1,36 @@
+"""The option --resource KEY=VALUE of both `retry` commands."""
+
+import re
+from typing import Any
+
+import click
+
+_TEXTS = ("gpu_type", "device_type")
+_NUMBER = re.compile("[0-9]{1,18}")
+_DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+
+
+def _parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Numbers, but for the types, which may look like one (4090); what a field may be is for who takes it."""
+    found: dict[str, Any] = {}
+    for text in values:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{text!r} is no resource; write KEY=VALUE, as in gpu_count=2")
+        found[name] = _value(name, value)
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    """Several types have commas between them."""
+    if name in _TEXTS:
+        return text.split(",") if "," in text else text
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return int(text) if _NUMBER.fullmatch(text) else text
+
+
+resource_option = click.option(
+    "--resource", "resources", multiple=True, callback=_parsed, metavar="KEY=VALUE",
+    help="A field of resource_config that is to be different, as in gpu_count=2; may be repeated.",
+)  # fmt: skip

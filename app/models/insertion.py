@@ -1,0 +1,101 @@
+"""New rows of several tables written at once, for half of what it costs to have a session find out what to do."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Dialect
+from sqlalchemy.orm import Session
+
+from app.models.base import Base
+
+Values = dict[str, Any]
+
+
+def insert_now(session: Session, rows: Iterable[Base]) -> None:
+    """Write new rows in this order, at once; the session does not know them afterwards.
+
+    Not given, or None, is NULL where the column has no default. Raises ValueError unless rows of one table that follow
+    each other give values to the same columns.
+    """
+    connection = session.connection()
+    tables = [(kind, [_with_defaults(kind, row) for row in alike]) for kind, alike in groupby(rows, type)]
+    for kind, each in tables:
+        if any(values.keys() != each[0].keys() for values in each):
+            raise ValueError(f"rows of {kind.__name__} that are written at once must fill the same columns")
+    if connection.dialect.name == "postgresql":
+        # To prepare and check a hundred values one by one costs several times as much as to write the rows.
+        statement = _statement(tuple((kind, tuple(each[0])) for kind, each in tables))
+        connection.exec_driver_sql(
+            statement, (json.dumps([[_texts(values) for values in each] for _, each in tables]),)
+        )
+        return
+    for kind, each in tables:
+        insertion = _insertion(kind, tuple(each[0]), connection.dialect)
+        connection.exec_driver_sql(insertion.statement, [insertion.of(values) for values in each])
+
+
+@lru_cache(maxsize=64)
+def _statement(tables: tuple[tuple[type[Base], tuple[str, ...]], ...]) -> str:
+    """One statement: a foreign key is looked at when all of it is done. Its parameter is a list of rows per table."""
+    inserts = []
+    for number, (kind, names) in enumerate(tables):
+        table, columns = kind.__tablename__, _listed(names)
+        found = f"jsonb_populate_recordset(NULL::{table}, given.rows->{number})"
+        inserts.append(f"w{number} AS (INSERT INTO {table} ({columns}) SELECT {columns} FROM given, {found})")  # noqa: S608  our own names
+    return f"WITH given AS (SELECT %s::jsonb AS rows), {', '.join(inserts)} SELECT"
+
+
+@dataclass(frozen=True)
+class _Insertion:
+    """Of one row, and what makes the driver's values of ours."""
+
+    statement: str
+    conversions: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+
+    def of(self, values: Values) -> tuple[Any, ...]:
+        return tuple(
+            values[name] if convert is None or values[name] is None else convert(values[name])
+            for name, convert in self.conversions
+        )
+
+
+@lru_cache(maxsize=64)
+def _insertion(kind: type[Base], names: tuple[str, ...], dialect: Dialect) -> _Insertion:
+    types = {column.name: column.type for column in kind.__table__.columns}
+    places = ", ".join("?" for _ in names)
+    return _Insertion(
+        f"INSERT INTO {kind.__tablename__} ({_listed(names)}) VALUES ({places})",  # noqa: S608  our own names
+        tuple((name, types[name].dialect_impl(dialect).bind_processor(dialect)) for name in names),
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _with_defaults(kind: type[Base], row: Base) -> Values:
+    given = {name: value for name, value in vars(row).items() if name != "_sa_instance_state"}
+    fixed, made = _defaults(kind)
+    return {**fixed, **{name: make(None) for name, make in made.items() if name not in given}, **given}
+
+
+@cache
+def _defaults(kind: type[Base]) -> tuple[Values, dict[str, Any]]:
+    """Of columns that have one here, not in the database: values, and functions of a context that none of them uses."""
+    defaults: dict[str, Any] = {column.name: column.default for column in kind.__table__.columns}
+    given = {name: default for name, default in defaults.items() if default is not None}
+    fixed = {name: default.arg for name, default in given.items() if default.is_scalar}
+    return fixed, {name: default.arg for name, default in given.items() if default.is_callable}
+
+
+def _texts(values: Values) -> Values:
+    """Times as PostgreSQL reads them; those in documents are refused by JSON, as ever."""
+    return {
+        name: value.astimezone(UTC).isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }

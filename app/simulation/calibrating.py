@@ -1,0 +1,77 @@
+"""How far the told starts are from the real ones: ``estimated_start_at`` on a replay, where both are known."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from app.domain.preempting import Running
+from app.domain.waiting import LOOK_AHEAD, Ending, starts
+from app.simulation.jobs import Outcome
+from app.simulation.site import View
+
+# Below this nobody asks when it will be: the planner's looks and the jobs' starts make the difference.
+LEAST_WAIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Of the jobs that waited for a minute or more: how many were told a start, and by how much it was wrong.
+
+    ``median`` and ``p90`` are of the error's amount as a part of the real wait; ``late``: the part of the jobs that
+    started later than they were told, by more than a tenth of their wait.
+    """
+
+    waited: int
+    told: int
+    median: float
+    p90: float
+    median_seconds: float
+    late: float
+
+
+class Estimates:
+    """Asks for the start of everybody who can be told, when it is looked at for the first time. ``watch`` a replay."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, tuple[float, float]] = {}  # job → when it was told, and in how many seconds it would start
+
+    def __call__(self, view: View) -> None:
+        everybody = [*view.promised, *(job for line in view.lines.values() for job in line[:LOOK_AHEAD])]
+        first = sorted(everybody, key=lambda job: job.place)[:LOOK_AHEAD]
+        if all(job.job_id in self.told for job in first):
+            return
+        endings = [_ending(each) for each in view.running if each.ends_in is not None]
+        for job, seconds in zip(first, starts([job.request for job in first], view.nodes, endings), strict=True):
+            if seconds is not None:
+                self.told.setdefault(job.job_id, (view.now, seconds))
+
+
+def calibrate(told: Mapping[str, tuple[float, float]], outcomes: Iterable[Outcome]) -> Calibration:
+    """Of the waits until the first start; a job that was told something only while it waited again is not asked."""
+    waited = [each for each in outcomes if (each.wait_seconds or 0.0) >= LEAST_WAIT_SECONDS]
+    errors, seconds, late = [], [], 0
+    for outcome in waited:
+        at, expected = told.get(outcome.job.job_id, (math.inf, 0.0))
+        started, wait = outcome.stays[0].started_at, outcome.wait_seconds or 0.0
+        if at >= started:
+            continue
+        error = at + expected - started
+        errors.append(abs(error) / wait)
+        seconds.append(abs(error))
+        late += error < -0.1 * wait
+    return Calibration(
+        waited=len(waited), told=len(errors), median=_part(errors, 0.5), p90=_part(errors, 0.9),
+        median_seconds=_part(seconds, 0.5), late=late / len(errors) if errors else 0.0,
+    )  # fmt: skip
+
+
+def _ending(running: Running) -> Ending:
+    return Ending(
+        seconds=running.ends_in or 0.0, node=running.node, devices=running.devices, quantities=running.quantities,
+        share=running.share,
+    )  # fmt: skip
+
+
+def _part(values: Iterable[float], part: float) -> float:
+    line = sorted(values)
+    return line[max(0, math.ceil(part * len(line)) - 1)] if line else 0.0

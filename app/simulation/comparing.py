@@ -1,0 +1,77 @@
+"""Several policies on one trace, and what came of each as rows of a table and as JSON."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.domain.planning import Policy
+from app.simulation.jobs import Behaviour
+from app.simulation.measuring import Report, measure
+from app.simulation.picture import duration
+from app.simulation.planners import POLICIES
+from app.simulation.replay import Replay, replay
+from app.simulation.trace import Cluster, TraceJob
+
+HEADS = (
+    "policy", "in use", "mean wait", "p50", "p95", "longest", "fairness", "preempted", "lost", "goodput", "makespan",
+    "finished",
+)  # fmt: skip
+WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
+
+
+def compare(
+    trace: Sequence[TraceJob], cluster: Cluster, names: Iterable[str], policy: Policy, behaviour: Behaviour
+) -> dict[str, tuple[Replay, Report]]:
+    """Name of a policy → what came of it. Raises KeyError for one that is not in ``POLICIES``."""
+    found = {}
+    for name in names:
+        done = replay(trace, cluster, POLICIES[name].planner(policy), behaviour)
+        found[name] = done, measure(done)
+    return found
+
+
+def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+    """A line for each policy, under ``HEADS``."""
+    return [
+        (
+            name, ", ".join(f"{kind} {part:.1%}" for kind, part in report.utilisation.items()), *_waits(report),
+            f"{report.fairness:.3f}", report.preemptions, f"{report.lost_device_hours:.1f} h",
+            f"{report.goodput:.1%}", duration(report.makespan_seconds), f"{report.finished} of {report.jobs}",
+        )
+        for name, report in reports.items()
+    ]  # fmt: skip
+
+
+def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+    """A line for each class of jobs of each policy, under ``WAIT_HEADS``."""
+    return [
+        (name, class_, value, each.jobs, duration(each.mean), duration(each.p50), duration(each.p95),
+         duration(each.longest))
+        for name, report in reports.items()
+        for class_, waits in report.waits.items()
+        if class_ != "all"
+        for value, each in waits.items()
+    ]  # fmt: skip
+
+
+def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
+    """The same and all else that was measured, for programs; times in seconds."""
+    found: dict[str, Any] = {}
+    for name, report in reports.items():
+        shares = {
+            project: {"got_device_seconds": share.got, "entitled_device_seconds": share.entitled, "ratio": share.ratio}
+            for project, share in report.shares.items()
+        }
+        found[name] = {**asdict(report), "shares": shares}
+    return _rounded(found)  # type: ignore[no-any-return]
+
+
+def _waits(report: Report) -> tuple[str, str, str, str]:
+    each = report.waits["all"].get("")
+    return tuple(duration(value) for value in (each.mean, each.p50, each.p95, each.longest)) if each else ("",) * 4  # type: ignore[return-value]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return round(value, 6) if isinstance(value, float) else value

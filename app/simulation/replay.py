@@ -1,0 +1,176 @@
+"""A discrete-event simulation: jobs of a trace come, run and end, and a planner decides as the real one would.
+
+Nothing is computed between two events, and a planner looks only when something has changed: a job came or ended, or
+some time ran out that it goes by. What it decides is carried out by ``Site``, which refuses what can't be.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from app.domain import gangs
+from app.domain.placement import explain
+from app.domain.placements import Placement
+from app.domain.planning import Plan
+from app.domain.shares import ProjectQuota, never_fits
+from app.simulation.jobs import Behaviour, Outcome, Worker
+from app.simulation.site import Site, View
+from app.simulation.trace import Cluster, TraceJob
+
+# A planner that only ever changes its promises, with nobody running and nobody to come, would do so for ever.
+IDLE_PASSES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Who decides, and after how long a wait it does something that it did not do before."""
+
+    decide: Callable[[View], Plan]
+    wakes_after_seconds: float = inf
+    may_preempt: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What became of every job, in the order of the trace."""
+
+    cluster: Cluster
+    outcomes: Sequence[Outcome]
+    passes: int
+    ended_at: float
+
+
+def replay(
+    trace: Iterable[TraceJob], cluster: Cluster, planner: Planner, behaviour: Behaviour | None = None, *,
+    pass_seconds: float = 1.0, watch: Callable[[View], None] = lambda _view: None,
+) -> Replay:  # fmt: skip
+    """Until the last job that can start has ended.
+
+    ``pass_seconds`` is the least time between two looks of the planner; ``watch`` is shown what each one looks at.
+    Raises ValueError when the planner gives away what is not free.
+    """
+    simulation = _Simulation(cluster, planner, behaviour or Behaviour(), watch)
+    simulation.run(trace, pass_seconds)
+    return Replay(cluster=cluster, outcomes=simulation.outcomes, passes=simulation.passes, ended_at=simulation.ended_at)
+
+
+@dataclass(frozen=True, order=True)
+class _Event:
+    at: float
+    number: int  # of those at the same time the one that was said first
+    happen: Callable[[float], bool] = field(compare=False)  # whether the planner has to look
+
+
+class _Simulation:
+    def __init__(self, cluster: Cluster, planner: Planner, behaviour: Behaviour, watch: Callable[[View], None]) -> None:
+        self._cluster = cluster
+        self._planner = planner
+        self._behaviour = behaviour
+        self._watch = watch
+        self._site = Site(cluster)
+        self._events: list[_Event] = []
+        self._said = 0
+        self._workers: dict[str, Worker] = {}
+        self._idle = 0
+        self.outcomes: list[Outcome] = []
+        self.passes = 0
+        self.ended_at = 0.0
+
+    def run(self, trace: Iterable[TraceJob], pass_seconds: float) -> None:
+        for job in sorted(trace, key=lambda job: (job.arrives_at, job.job_id)):
+            worker = Worker(job, self._behaviour)
+            self.outcomes.append(worker.outcome)
+            self._at(job.arrives_at, lambda now, worker=worker: self._arrive(worker, now))  # type: ignore[misc]
+        must_look, next_look = False, -inf
+        while self._events:
+            now = self._events[0].at
+            while self._events and self._events[0].at == now:
+                must_look |= heapq.heappop(self._events).happen(now)
+            if not must_look or not self._site.waiting:
+                continue
+            if now < next_look:
+                self._at(next_look, lambda _now: True)
+                continue
+            must_look, next_look = False, now + pass_seconds
+            self._look(now, next_look)
+        for job_id in self._site.waiting:
+            self._workers[job_id].outcome.never_started = True
+
+    def _at(self, when: float, happen: Callable[[float], bool]) -> None:
+        self._said += 1
+        heapq.heappush(self._events, _Event(when, self._said, happen))
+
+    def _arrive(self, worker: Worker, now: float) -> bool:
+        job = worker.job
+        worker.outcome.refused = self._refusal(job)
+        if worker.outcome.refused:
+            return False
+        self._workers[job.job_id] = worker
+        self._wait(worker, now)
+        return True
+
+    def _refusal(self, job: TraceJob) -> str:
+        """As it would be told at submit."""
+        if gangs.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
+            why = gangs.explain if job.request.is_gang else explain
+            return why(job.request, self._cluster.nodes)
+        quota, request = self._cluster.quotas.get(job.project, ProjectQuota()), job.request
+        return never_fits(job.project, quota, request.device_kind, request.amount, preemptible=job.is_preemptible)
+
+    def _wait(self, worker: Worker, now: float) -> None:
+        self._site.add(worker.queued(now))
+        if self._planner.wakes_after_seconds < inf:
+            job_id, number = worker.job.job_id, worker.attempts
+            self._at(
+                now + self._planner.wakes_after_seconds,
+                lambda _: job_id in self._site.waiting and worker.attempts == number,
+            )
+
+    def _look(self, now: float, next_look: float) -> None:
+        may_preempt = self._planner.may_preempt
+        running = [
+            part for job_id in self._site.held for part in self._workers[job_id].running(now, may_preempt=may_preempt)
+        ]
+        view = self._site.view(now, running)
+        self._watch(view)
+        made = self._planner.decide(view)
+        self.passes += 1
+        for placement in made.placements:
+            self._start(placement, now)
+        for job_id, said in made.pending_reasons.items():
+            self._workers[job_id].outcome.pending_reason = said
+        for job_id, names in made.promises.items():
+            self._site.promise(job_id, names)
+        for preemption in made.preemptions:
+            self._ask_to_go(self._workers[preemption.job_id], now)
+        self._idle = 0 if self._site.held else self._idle + 1
+        if (made.preemptions or made.promises) and self._idle < IDLE_PASSES:
+            self._at(next_look, lambda _: True)  # it goes on where this pass stopped
+
+    def _start(self, placement: Placement, now: float) -> None:
+        worker = self._workers[placement.job_id]
+        ends_at = worker.start(self._site.start(placement), now)
+        number, job = worker.attempts, worker.job
+        self._at(ends_at, lambda now: self._finish(worker, number, now))
+        if job.is_preemptible and job.min_runtime_seconds > 0:
+            self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_going)
+
+    def _finish(self, worker: Worker, number: int, now: float) -> bool:
+        if worker.attempts != number or worker.job.job_id not in self._site.held or worker.leaves:
+            return False
+        worker.finish(now)
+        self._site.end(worker.job.job_id)
+        self.ended_at = now
+        return True
+
+    def _ask_to_go(self, worker: Worker, now: float) -> None:
+        gone_at = worker.ask_to_go(now)
+        if gone_at is not None:
+            self._at(gone_at, lambda gone_at: self._leave(worker, now, gone_at))
+
+    def _leave(self, worker: Worker, asked_at: float, now: float) -> bool:
+        worker.leave(asked_at, now)
+        self._site.end(worker.job.job_id)
+        self._wait(worker, now)
+        return True

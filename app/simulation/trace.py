@@ -1,0 +1,45 @@
+"""What is replayed: jobs with the time at which they came and how long they ran."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from app.domain.resources import NodeCapacity, Request
+from app.domain.shares import ProjectQuota
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceJob:
+    """A job of a trace. ``seconds`` of work are what it has to do on its devices, however often it is interrupted."""
+
+    job_id: str
+    arrives_at: float  # seconds, by the clock of the trace
+    seconds: float
+    request: Request
+    project: str = "default"
+    queue: str = "default"
+    priority: int = 5
+    is_preemptible: bool = False
+    min_runtime_seconds: float = 0.0
+    max_runtime_seconds: float | None = None  # what its owner allows it, of work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where it is replayed: empty nodes, and who may use how much of them."""
+
+    nodes: Sequence[NodeCapacity]
+    quotas: Mapping[str, ProjectQuota] = field(default_factory=lambda: MappingProxyType({}))
+    queue_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def devices(self) -> dict[str, int]:
+        """Type → how many there are."""
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            for device in node.devices:
+                found[device.type] = found.get(device.type, 0) + 1
+        return dict(sorted(found.items()))
+
+    def capacity(self, kind: str) -> int:
+        """How many devices of a kind of request there are."""
+        return sum(count for type_, count in self.devices().items() if (type_ == "cpu") == (kind == "cpu"))

@@ -1,0 +1,146 @@
+"""One training with checkpoints, by transformers or by Trainyard: `python -m benchmarks.checkpoint_saves SPEC.json`.
+
+SPEC.json: {"side": "plain" or "trainyard", "model", "data", "out": paths, "threads", "steps", "save_steps",
+"batch_size", "tokens", "device"}. Prints one line of JSON: how long the loop stood still after each step, how long each
+step was, how long each checkpoint was written in the background, and the most memory the process had.
+"""
+
+# ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import load_dataset
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from app.domain.hyperparameters import parse
+from trainyard._local_session import LocalSession
+from trainyard._session import Identity, Saved
+from workers.run_context import RunContext, RunSpec
+from workers.trainers.data.datasets import Splits
+from workers.trainers.hf_trainer.supervised import SupervisedTrainer
+from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
+
+RATE = 1e-4
+
+
+class Clock(TrainerCallback):
+    """The last of the callbacks. Between the end of a step and the beginning of the next the loop stands still."""
+
+    def __init__(self) -> None:
+        self.began: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.began[state.global_step + 1] = now()
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.ended[state.global_step + 1] = now()
+
+    def document(self) -> dict[str, Any]:
+        steps = sorted(self.began)
+        return {
+            "stood_still": {step: self.began[step + 1] - self.ended[step] for step in steps[:-1]},
+            "step_seconds": {step: self.began[step + 1] - self.began[step] for step in steps[:-1]},
+            "max_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        }
+
+
+def now() -> float:
+    """When the work given to a GPU is done, too: else the loop would seem to stand still later than it does."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class TimedSession(LocalSession):
+    """Notes when each checkpoint was complete: written, hashed, synced and renamed."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(identity)
+        self.completed: dict[int, float] = {}
+
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
+        path = super().commit_checkpoint(tmp_dir, saved)
+        self.completed[saved.step] = time.perf_counter()
+        return path
+
+
+class TimedTrainer(SupervisedTrainer):
+    """The product's trainer with a clock at its side."""
+
+    clock = Clock()
+
+    def _build(self, splits: Splits, tokenizer: Any) -> TrlTrainer:
+        trainer = super()._build(splits, tokenizer)
+        trainer.add_callback(self.clock)
+        return trainer
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(spec["threads"])
+    sides: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"plain": plain, "trainyard": trainyard}
+    print(json.dumps(sides[spec["side"]](spec)))
+
+
+def plain(spec: dict[str, Any]) -> dict[str, Any]:
+    clock = Clock()
+    trainer = SFTTrainer(
+        model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32),
+        args=SFTConfig(
+            output_dir=spec["out"], max_steps=spec["steps"], save_steps=spec["save_steps"], save_total_limit=1,
+            per_device_train_batch_size=spec["batch_size"], max_length=spec["tokens"], learning_rate=RATE,
+            use_cpu=spec["device"] == "cpu", bf16=spec["device"] == "cuda", dataloader_pin_memory=False,
+            logging_steps=1, gradient_checkpointing=False, report_to=[], disable_tqdm=True,
+        ),
+        train_dataset=load_dataset("json", data_files=spec["data"], split="train"),
+        processing_class=AutoTokenizer.from_pretrained(spec["model"]),
+        callbacks=[clock],
+    )  # fmt: skip
+    trainer.train()
+    return clock.document()
+
+
+def trainyard(spec: dict[str, Any]) -> dict[str, Any]:
+    values = {"max_steps": str(spec["steps"]), "learning_rate": str(RATE), "logging_steps": "1"}
+    run = RunSpec(
+        run_dir=Path(spec["out"]),
+        framework="HF_TRAINER",
+        training_type="SFT",
+        hyperparameters=parse("HF_TRAINER", "SFT", {**values, "gradient_checkpointing": "false"}),
+        model_path=spec["model"],
+        data_paths=(spec["data"],),
+        data_config={"batch_size": spec["batch_size"], "max_seq_length": spec["tokens"]},
+        output_config={"checkpoint": {"save_strategy": "steps", "save_steps": spec["save_steps"]}},
+        threads_per_rank=spec["threads"],
+        device_type=spec["device"],
+    )
+    session = TimedSession(Identity(run_dir=run.run_dir))
+    TimedTrainer(RunContext(run, session)).run()
+    clock = TimedTrainer.clock
+    background = {
+        step: done - clock.began[step + 1] for step, done in session.completed.items() if step < spec["steps"]
+    }
+    return {**clock.document(), "background_seconds": background}
+
+
+if __name__ == "__main__":
+    main()

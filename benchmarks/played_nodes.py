@@ -1,0 +1,89 @@
+"""Many nodes played by one process: real registrations, heartbeats, consumers and claims; nothing is trained.
+
+Each node has a channel of its own, which waits at the broker for the queues of this node and no others, as its worker's
+would: on one channel each message would have the queues of all of them asked for anew, 640 keys with their priorities.
+
+    python -m benchmarks.played_nodes NODES SLOTS
+
+Configured by the same variables as a node worker. With 0 nodes it serves the reference instead: a task that does
+nothing, on a queue of the same broker. Prints ``ready`` when it consumes.
+"""
+
+import sys
+from typing import Any
+
+from celery import bootsteps, signals
+from kombu.messaging import Consumer
+
+from app.domain.resources import Device
+from app.domain.routing import dispatch_queue
+from app.services import dispatch, leases, nodes
+from app.services.nodes import NodeReport
+from config.queues import POOL_THREADS, consume_only
+from config.settings import load_settings
+from tasks.celery_app import Runtime, build_app, run_worker
+from tasks.loops import Loop
+
+BOOT = "played"
+NOTHING, NOTHING_QUEUE = "benchmark.nothing", "benchmark"
+MOST_CONNECTIONS = 50  # of a worker; each channel that waits has one
+
+
+def main(count: int, slots: int) -> int:
+    settings = load_settings()
+    celery = build_app(settings)
+    runtime: Runtime = celery.runtime
+    names = [f"played-{number:03}" for number in range(count)]
+
+    def run(self: Any, job_id: str, attempt: int) -> None:
+        node = self.request.delivery_info["routing_key"].partition(".")[2]
+        leases.claim(runtime.database, job_id=job_id, attempt=attempt, node=node, boot_id=BOOT)
+
+    def nothing(_job_id: str, _attempt: int) -> None:
+        pass
+
+    def beat() -> None:
+        for name in names:
+            nodes.heartbeat(runtime.database, name)
+
+    celery.task(run, name=dispatch.RUN, bind=True, send_events=False)
+    celery.task(nothing, name=NOTHING, send_events=False)
+    for name in names:
+        nodes.register(runtime.database, _report(name, slots))
+    consume_only(celery, [NOTHING_QUEUE])
+    for name in names:
+        celery.amqp.queues.add(dispatch_queue("cpu", name))
+    celery.conf.broker_transport_options = {
+        **celery.conf.broker_transport_options, "max_connections": MOST_CONNECTIONS + count,
+    }  # fmt: skip
+    step = {"requires": ("celery.worker.consumer.tasks:Tasks",), "start": lambda _, worker: _consume(worker, names)}
+    celery.steps["consumer"].add(type("Consumers", (bootsteps.StartStopStep,), step))
+    signals.worker_ready.connect(lambda **_: print("ready", flush=True), weak=False)
+    heart = Loop("heart", beat, settings.node.heartbeat_seconds * 5)
+    heart.start()
+    try:
+        return run_worker(celery, hostname="played@here", process="played")
+    finally:
+        heart.stop()
+
+
+def _consume(consumer: Any, names: list[str]) -> None:
+    """For each of the nodes, beside what the worker consumes itself."""
+    take = consumer.create_task_handler()
+    make: Any = Consumer  # which has no types
+    for name in names:
+        queue = consumer.app.amqp.queues[dispatch_queue("cpu", name)]
+        own = make(consumer.connection.channel(), [queue], accept=["json"], on_message=take)
+        own.qos(prefetch_count=POOL_THREADS)
+        own.consume()
+
+
+def _report(name: str, slots: int) -> NodeReport:
+    return NodeReport(
+        name=name, devices=tuple(Device(index=i, type="cpu") for i in range(slots)), cpu_cores=slots, ram_mb=64_000,
+        storage_mb=1_000_000, sandbox="bubblewrap", version="benchmark", boot_id=BOOT,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,42 @@
+"""The servers and the environment that benchmarks of whole processes start with."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.servers import PostgresServer, RedisServer
+
+
+def started_broker(stack: ExitStack) -> RedisServer:
+    """A Redis that is closed with the stack."""
+    broker = RedisServer()
+    stack.callback(broker.close)
+    broker.start()
+    return broker
+
+
+def databases(kind: str, folder: Path, stack: ExitStack, names: tuple[str, ...]) -> list[str]:
+    """URLs of empty databases, ``sqlite`` or ``postgresql``, all on the same disk or server."""
+    if kind == "sqlite":
+        return [f"sqlite:///{folder}/{name}.db" for name in names]
+    server = PostgresServer()
+    stack.callback(server.close)
+    server.start()
+    for name in names:
+        server.execute(f"CREATE DATABASE {name}")
+    return [server.url(name) for name in names]
+
+
+def environment(folder: Path, database_url: str, broker_url: str) -> dict[str, str]:
+    """What configures Trainyard on them, with its data in the folder."""
+    return {
+        "TRAINYARD_DATA_DIR": str(folder / "data"),
+        "TRAINYARD_DATABASE_URL": database_url,
+        "TRAINYARD_BROKER_URL": broker_url,
+        "TRAINYARD_STORAGE_ROOTS": "/srv",
+    }
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours without what configures Trainyard here."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}

@@ -1,0 +1,108 @@
+"""One training on two nodes: two node workers with a CPU slot each, whose ranks really compute together."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.faults.cluster import SHORT
+from tests.system import System, wait_for
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
+
+REPOSITORY = Path(__file__).parents[2]
+STEPS = 40
+
+
+@pytest.fixture
+def system(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> System:
+    """Two nodes with one slot each: a job on both has all there is."""
+    config = tmp_path / "node.toml"
+    config.write_text('[[devices]]\ntype = "cpu"\ncount = 1\n')
+    roots = str(Path(assets["model"]).parent)
+    made = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_CONFIG=str(config), **SHORT)
+    return made.start("n1", "n2")
+
+
+def gang_job(assets: dict[str, str], *, steps: int = STEPS) -> dict[str, Any]:
+    return {
+        "name": "on two nodes",
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": assets["model"]},
+            "framework": {"type": "HF_TRAINER"},
+            "hyperparameters": {"max_steps": str(steps), "learning_rate": "8e-3"},
+            "max_retries": 5,
+        },
+        "data_config": {
+            "sources": [{"path": assets["train"], "format": "jsonl"}],
+            "max_seq_length": 64,
+            "batch_size": 4,
+            "seed": 7,
+        },
+        "resource_config": {"node_count": 2, "gpu_count": 1, "device_type": "cpu"},
+        "output_config": {"checkpoint": {"save_steps": 10}},
+    }
+
+
+def model_hash(system: System, job_id: str) -> str:
+    return str(system.get(f"/v1/jobs/{job_id}/report")["model_hash"])
+
+
+def losses(system: System, job_id: str) -> list[float]:
+    return [point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names=loss")["series"]["loss"]]
+
+
+def nobody_runs(system: System) -> bool:
+    return all(node["active_jobs"] == 0 for node in system.get("/v1/nodes")["nodes"])
+
+
+def supervisors(system: System, job_id: str) -> list[psutil.Process]:
+    return [each for each in system.processes_of(job_id) if "workers.supervisor" in each.cmdline()]
+
+
+def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(system: System, assets: dict[str, str]) -> None:
+    whole = system.submit(gang_job(assets))
+    told = system.wait_for_status(whole, "COMPLETED", seconds=200)
+
+    paused = system.submit(gang_job(assets))
+    system.wait_for_step(paused, 7, seconds=120)
+    assert system.call("POST", f"/v1/jobs/{paused}/pause", {})[0] == 202
+    system.wait_for_status(paused, "PAUSED", seconds=90)
+    wait_for(lambda: nobody_runs(system), seconds=10, what="both nodes free")
+    assert system.call("POST", f"/v1/jobs/{paused}/resume", {})[0] == 202
+    resumed = system.wait_for_status(paused, "COMPLETED", seconds=200)
+
+    attempts = system.get(f"/v1/jobs/{paused}/attempts")["attempts"]
+    assert [attempt["node_names"] for attempt in attempts] == [["n1", "n2"]] * 2
+    assert attempts[1]["start_step"] >= 7
+    assert (told["attempt"], resumed["attempt"]) == (1, 2)
+    assert losses(system, paused) == losses(system, whole)
+    assert model_hash(system, paused) == model_hash(system, whole)
+    assert system.log_lines(whole, rank=0)
+    assert {each["world_size"] for each in system.get(f"/v1/jobs/{whole}/checkpoints")["checkpoints"]} == {2}
+
+
+def test_a_training_survives_the_loss_of_one_of_its_nodes(system: System, assets: dict[str, str]) -> None:
+    job_id = system.submit(gang_job(assets))
+    system.wait_for_step(job_id, 12, seconds=120)
+    lost = psutil.Process(system.pid("node-n2")).children(recursive=True)
+    assert len([each for each in lost if each in supervisors(system, job_id)]) == 1, "one part on each node"
+
+    system.kill("node-n2")
+    for process in lost:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its parent
+            process.kill()
+    wait_for(lambda: system.job(job_id)["status"] in ("QUEUED", "SCHEDULING"), seconds=60, what="the whole job to stop")
+    wait_for(lambda: not system.ranks_of(job_id), seconds=20, what="no rank left")
+    system.start_node("n2")
+    job = system.wait_for_status(job_id, "COMPLETED", seconds=200)
+
+    attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
+    assert attempts[0]["cause"] in ("NODE_LOST", "SUPERVISOR_LOST")
+    assert job["attempt"] == len(attempts) == 2
+    assert attempts[1]["start_step"] >= 10
+    assert len(losses(system, job_id)) == STEPS

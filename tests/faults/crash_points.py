@@ -1,0 +1,109 @@
+"""Exact moments in the processes of a system, at which they can be killed or stopped without a line of it knowing."""
+
+import json
+import os
+import signal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.system import wait_for
+
+INJECTED = Path(__file__).parent / "injected"
+
+
+@dataclass(frozen=True)
+class Point:
+    """``target`` is ``module:function`` or ``module:Class.method``; ``moment`` one of m1 to m24 in docs/faults.md."""
+
+    name: str
+    moment: str
+    target: str
+    when: str  # before, after
+
+
+POINTS = (
+    Point("m1-request-parsed", "m1", "app.services.jobs:check", "before"),
+    Point("m2-before-commit", "m2", "app.services.jobs:store", "after"),
+    Point("m3-before-reply", "m3", "app.services.dispatch:Dispatcher.ring_admit", "before"),
+    Point("m4-before-doorbell", "m4", "app.services.dispatch:Dispatcher._sent", "before"),
+    Point("m4-admitted", "m4", "app.services.admission:admit_waiting", "after"),
+    Point("m5-placed", "m5", "app.services.placing:place", "after"),
+    Point("m6-doorbell-taken", "m6", "workers.spawning:start_attempt", "before"),
+    Point("m7-before-claim", "m7", "app.services.leases:claim", "before"),
+    Point("m8-claimed", "m8", "app.services.leases:claim", "after"),
+    Point("m8-spawned", "m8", "workers.spawning:spawn_supervisor", "after"),
+    Point("m8-registering", "m8", "app.services.leases:register_supervisor", "before"),
+    Point("m8-registered", "m8", "app.services.leases:register_supervisor", "after"),
+    Point("m9-preparing", "m9", "workers.preparing:prepare", "before"),
+    Point("m10-prepared", "m10", "workers.preparing:prepare", "after"),
+    Point("m11-launching", "m11", "workers.launcher:launch", "before"),
+    Point("m12-launched", "m12", "workers.launcher:launch", "after"),
+    Point("m14-taking-over", "m14", "trainyard._manifest:verify", "before"),
+    Point("m14-before-storing", "m14", "app.storage.storage:Storage.put_tree", "before"),
+    Point("m14-stored", "m14", "app.storage.storage:Storage.put_tree", "after"),
+    Point("m14-recording", "m14", "app.services.checkpoints:record", "before"),
+    Point("m14-recorded", "m14", "app.services.checkpoints:record", "after"),
+    Point("m15-pruning", "m15", "app.storage.storage:Storage.delete_tree", "before"),
+    Point("m15-pruned", "m15", "app.storage.storage:Storage.delete_tree", "after"),
+    Point("m17-exporting", "m17", "workers.results:store_model", "before"),
+    Point("m17-exported", "m17", "workers.results:store_model", "after"),
+    Point("m18-before-finish", "m18", "app.services.attempts:finish", "before"),
+    Point("m19-finished", "m19", "app.services.attempts:finish", "after"),
+    Point("m20-cleaning", "m20", "workers.run_directory:RunDirectory.remove", "before"),
+    Point("m21-cancel-wished", "m21", "app.services.controls:wish_cancel", "after"),
+    Point("m21-cancel-read", "m21", "workers.ranks:Ranks.terminate", "before"),
+    Point("m22-asked-to-stop", "m22", "workers.ranks:Ranks.ask_to_stop", "after"),
+)
+BY_NAME = {point.name: point for point in POINTS}
+
+
+class CrashPoints:
+    """The points of one system, in a folder that its processes read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True)
+        (folder / "points.json").write_text(json.dumps([asdict(point) for point in POINTS]))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = [str(INJECTED), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "TESTS_CRASH_POINTS": str(self._folder)}
+
+    def arm(self, name: str, *, job_id: str = "", nth: int = 1, signal_number: signal.Signals = signal.SIGKILL) -> None:
+        """From now on the first process that comes to the point for the ``nth`` time gets the signal from itself.
+
+        ``job_id``: only when it is about this job.
+        """
+        self.disarm(BY_NAME[name].name)
+        temporary = self._folder / f"{name}.new"
+        temporary.write_text(json.dumps({"job": job_id, "nth": nth, "signal": signal_number.name}))
+        temporary.rename(self._folder / f"{name}.armed")
+
+    def disarm(self, name: str) -> None:
+        for kind in ("armed", "fired"):
+            (self._folder / f"{name}.{kind}").unlink(missing_ok=True)
+
+    def fired(self, name: str) -> dict[str, Any] | None:
+        """Which process it hit and when (``pid``, ``boot_ns``, ``argv``); None as long as it hit none."""
+        try:
+            return dict(json.loads((self._folder / f"{name}.fired").read_text()))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def wait_until_fired(self, name: str, *, seconds: float = 30) -> dict[str, Any]:
+        return wait_for(lambda: self.fired(name), seconds=seconds, what=f"{name} reached")
+
+
+def process_is(fired: dict[str, Any], pid: int) -> bool:
+    """Whether the process that was hit is this one, or a child of it (gunicorn's workers are)."""
+    if int(fired["pid"]) == pid:
+        return True
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return children.exists() and str(fired["pid"]) in children.read_text().split()
+
+
+def continue_process(fired: dict[str, Any]) -> None:
+    """Let a process that was stopped at a point go on."""
+    os.kill(int(fired["pid"]), signal.SIGCONT)

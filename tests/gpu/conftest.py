@@ -1,0 +1,40 @@
+"""These tests train on a real NVIDIA GPU that nothing else uses meanwhile: `make test-gpu`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.driver import memory_used_mb
+from tests.installations import shared_system
+from tests.system import System
+from tests.trainers.in_process import make_assets
+from tests.trainers.supervision import ROOT
+from workers.inventory import find_gpus
+
+__all__ = ["shared_system"]
+
+QUIET_MB = 100  # what the driver itself takes of some GPUs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_free_gpu() -> None:
+    if not find_gpus():
+        pytest.exit("no NVIDIA GPU that NVML knows: these tests need one", returncode=1)
+    if (used := memory_used_mb()) > QUIET_MB:
+        pytest.exit(f"something else uses the first GPU: {used} MiB of its memory are taken", returncode=1)
+
+
+@pytest.fixture(scope="module")
+def demo(shared_system: System) -> Path:
+    """The demo's model and data, where jobs may read."""
+    directory = shared_system.inputs / "demo"
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def with_dropout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_assets(tmp_path_factory.mktemp("assets") / "demo")

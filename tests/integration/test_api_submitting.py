@@ -1,0 +1,96 @@
+"""What one submission costs the database, and that saving there gives nothing away."""
+
+from pathlib import Path
+
+import pytest
+
+from app.security import known_keys
+from app.security.permissions import Role
+from app.services import keys, projects
+from tests.apps import Api
+from tests.factories import make_document
+from tests.statements import statements
+
+
+@pytest.fixture(autouse=True)
+def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, a key that was used before is one that is remembered."""
+    monkeypatch.setattr(known_keys, "REMEMBERED_SECONDS", 60.0)
+
+
+def submit(api: Api, key: str, **request: object) -> int:
+    return api.post("/v1/jobs", make_document(labels={"team": "a"}), key=key, **request).status_code
+
+
+def test_submission_asks_one_question_and_writes_its_rows(api: Api) -> None:
+    key = api.make_key(Role.USER)
+    submit(api, key)
+
+    with statements(api.db, of_writers=True) as sent:
+        assert submit(api, key) == 201
+
+    one_by_one = ["INSERT INTO job", "INSERT INTO job_event", "INSERT INTO audit_entry", "INSERT INTO job_label"]
+    writes = one_by_one if api.db.engine.dialect.name == "sqlite" else ["WITH given AS"]
+    assert [" ".join(statement.split()[:3]) for statement in sent] == ["SELECT queue.name AS", *writes]
+
+
+def test_key_that_was_good_a_moment_ago_submits_nothing_once_it_is_revoked(api: Api) -> None:
+    key = api.make_key(Role.USER)
+    assert submit(api, key) == 201
+    who = keys.authenticate(api.db, key)
+
+    keys.revoke(api.db, keys.authenticate(api.db, api.key), who.key_id)  # as another API process would
+
+    assert api.problem(api.post("/v1/jobs", make_document(), key=key), 401)["code"] == "AUTH_TOKEN_INVALID"
+    assert api.problem(api.post("/v1/jobs?dry_run=true", make_document(), key=key), 401)
+    assert api.get("/v1/jobs?page_size=1")["total_count"] == 1
+    (denied,) = [entry for entry in api.get("/v1/audit?outcome=denied")["entries"] if entry["actor"] == who.key_id][:1]
+    assert denied["project"] == "default"
+
+
+def test_key_that_was_good_a_moment_ago_submits_nothing_once_it_has_expired(api: Api) -> None:
+    made = api.data(api.post("/v1/keys", {"role": "user"}), 201)
+    assert submit(api, made["key"]) == 201
+
+    api.data(api.post(f"/v1/keys/{made['key_id']}/rotate", {"grace_seconds": 0}), 201)
+
+    assert submit(api, made["key"]) == 401
+
+
+def test_key_that_is_revoked_is_not_given_its_earlier_answers(api: Api) -> None:
+    key, headers = api.make_key(Role.USER), {"Idempotency-Key": "once"}
+    assert submit(api, key, headers=headers) == 201
+
+    keys.revoke(api.db, keys.authenticate(api.db, api.key), keys.authenticate(api.db, key).key_id)
+
+    assert submit(api, key, headers=headers) == 401
+
+
+def test_project_that_is_deleted_takes_no_submission_of_its_keys(api: Api) -> None:
+    key = api.make_key(Role.USER, "short")
+    assert api.post("/v1/jobs?dry_run=true", make_document(), key=key).status_code == 200
+
+    projects.delete(api.db, keys.authenticate(api.db, api.key), "short")
+
+    assert submit(api, key) in (401, 404)
+
+
+def test_last_use_of_a_key_that_only_submits_is_noted(api: Api) -> None:
+    made = api.data(api.post("/v1/keys", {"role": "user"}), 201)
+
+    submit(api, made["key"])
+
+    assert api.get(f"/v1/keys/{made['key_id']}")["last_used_at"] is not None
+
+
+def test_root_may_lead_elsewhere_from_one_moment_to_the_next(sqlite_api: Api, tmp_path: Path) -> None:
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (sqlite_api.inputs / "model").mkdir()
+    document = make_document(training_config={"base_model": {"model_id": f"{sqlite_api.inputs}/model"}})
+    sqlite_api.data(sqlite_api.post("/v1/jobs", document), 201)
+
+    (sqlite_api.inputs / "model").rmdir()
+    (sqlite_api.inputs / "model").symlink_to(secret)
+
+    assert sqlite_api.problem(sqlite_api.post("/v1/jobs", document), 400)["code"] == "INVALID_ARGUMENT"

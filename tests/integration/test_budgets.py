@@ -1,0 +1,89 @@
+"""Jobs whose project has no GPU-hours left save and wait; on both databases."""
+
+from datetime import timedelta
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import Attempt, AuditEntry, Job
+from app.models.base import utc_now
+from app.services import attempts, budgets, leases, project_quotas, scheduling
+from app.services.attempts import Outcome, Work
+from tests import factories
+from tests.recovering import events_of
+from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+
+
+def hold_back(db: Database) -> list[tuple[str, str]]:
+    """The nudges; whoever is asked is nudged once on each of its nodes."""
+    nudged: list[tuple[str, str]] = []
+    asked = budgets.hold_back(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
+    assert asked == [job_id for job_id, _ in nudged]
+    return nudged
+
+
+def running(db: Database, project: str, *, device_type: str = "cuda", node: str = "n1") -> Work:
+    document = factories.make_document(resource_config={"gpu_count": 1, "device_type": device_type})
+    return start_attempt(db, make_job(db, JobState.QUEUED, document=document, project=project), node=node)
+
+
+def set_hours(db: Database, project: str, hours: float) -> None:
+    with db.write() as session:
+        factories.make_project(session, project).quota = {"gpu_hours_per_month": hours}
+
+
+@pytest.fixture
+def cluster(database: Database) -> Database:
+    make_node(database, "n1", devices=4, device_type="h100")
+    make_node(database, "n2")
+    return database
+
+
+def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Database) -> None:
+    spender = running(cluster, "speech")
+    on_cpu, other = running(cluster, "speech", device_type="cpu", node="n2"), running(cluster, "vision")
+    for name in ("speech", "vision"):
+        set_hours(cluster, name, 2.0)
+    assert hold_back(cluster) == []
+    with cluster.write() as session:
+        month = project_quotas._month_of(utc_now())
+        project_quotas._add(session, "speech", month, 7200.0)
+
+    assert hold_back(cluster) == [(spender.job_id, "n1")]
+    assert hold_back(cluster) == [], "it is asked already"
+
+    wishes = leases.renew(cluster, lease_id=spender.lease_id, fence=spender.fence, ran_seconds=1.0)
+    assert wishes.requested == "requeue"
+    assert job_of(cluster, on_cpu.job_id).requested is None
+    assert job_of(cluster, other.job_id).requested is None
+    with cluster.read() as session:
+        entry = session.query(AuditEntry).filter_by(action="job.requeue").one()
+    assert (entry.project, entry.target) == ("speech", spender.job_id)
+    assert entry.message.startswith("the project speech has used 2.0 of the 2 GPU-hours that it has in a month")
+
+    ending = attempts.finish(cluster, spender, Outcome(kind="requeued", ran_seconds=1.0), NO_WAIT)
+    assert ending.state is JobState.QUEUED
+    told = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
+    assert told == [entry.message], "its history says why"
+    assert scheduling.plan_once(cluster) == []
+    assert "has used 2.0 of the 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
+    set_hours(cluster, "speech", 3.0)
+    assert [each.job_id for each in scheduling.plan_once(cluster)] == [spender.job_id]
+    assert job_of(cluster, spender.job_id).retries_used == 0
+
+
+def test_what_runs_now_counts_and_who_stops_or_exports_is_left_to_that(cluster: Database) -> None:
+    set_hours(cluster, "speech", 2.0)
+    works = [running(cluster, "speech") for _ in range(3)]
+    with cluster.write() as session:
+        begun = max(utc_now() - timedelta(hours=1), project_quotas._month_of(utc_now()))
+        for work in works:
+            session.get_one(Attempt, (work.job_id, 1)).started_at = begun
+        session.get_one(Job, works[1].job_id).requested = "pause"
+        session.get_one(Job, works[2].job_id).status = JobState.EXPORTING
+    hours = 3 * (utc_now() - begun).total_seconds() / 3600
+    set_hours(cluster, "speech", hours / 2)
+
+    assert hold_back(cluster) == [(works[0].job_id, "n1")]
+    assert job_of(cluster, works[1].job_id).requested == "pause"

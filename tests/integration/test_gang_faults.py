@@ -1,0 +1,121 @@
+"""Which node of a gang is at fault, and which of its errors is told; on both databases."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import Job, Node
+from app.services import attempts, leases, lifecycle, parts, scheduling
+from app.services.attempts import Outcome
+from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
+
+
+@pytest.fixture
+def gang(database: Database) -> str:
+    return make_gang(database)
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_of_two_errors_the_one_that_came_first_is_told_whoever_is_slower_to_end(
+    database: Database, gang: str, node: str
+) -> None:
+    works = start_gang(database, gang, "n1", "n2")
+    now = time.monotonic()
+    # A rank of the node that broke first did not end by itself: the other node has noticed, and ended, meanwhile.
+    cause = _failed("rank 1: KeyError", ends_since=now - 3)
+    follows = _failed("connection reset", ends_since=now - 0.1)
+    said = {work.node: cause if work.node == node else follows for work in works}
+
+    for each in [*sorted(works, key=lambda work: work.node == node), *works[: node == "n2"]]:
+        parts.finish(database, each, said[each.node], NO_WAIT)
+
+    job = job_of(database, gang)
+    assert (job.state, job.error_type, job.error_message) == (JobState.FAILED, "SCRIPT_ERROR", "rank 1: KeyError")
+
+
+def test_what_waited_for_the_job_began_no_later_for_that(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    now = time.monotonic()
+    parts.finish(database, second, _failed("connection reset", ends_since=now - 0.1), NO_WAIT)
+    is_held = threading.Event()
+
+    def hold() -> None:
+        with database.write() as session:
+            lifecycle.load_for_change(session, gang)
+            is_held.set()
+            time.sleep(1)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    parts.finish(database, first, _failed("rank 1: KeyError", ends_since=now - 0.6), NO_WAIT)
+    holder.join()
+
+    assert job_of(database, gang).error_message == "rank 1: KeyError"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.9])  # of two so close together nobody can tell which came first
+def test_a_rank_that_was_killed_from_outside_is_the_cause_of_what_scripts_elsewhere_say(
+    database: Database, gang: str, seconds: float
+) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    now = time.monotonic()
+    killed = replace(_failed("rank 2 was killed", ends_since=now - 0.5), cause="RANK_KILLED", exit_code=137)
+    script = _failed("connection reset", ends_since=now - seconds)
+
+    parts.finish(database, second, killed, NO_WAIT)
+    ending = parts.finish(database, first, script, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.QUEUED
+    assert attempt_of(database, gang).cause == "RANK_KILLED"
+
+
+def test_what_only_follows_is_no_cause_however_early_it_was_seen(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="rank 0: KeyError", exit_code=1)
+
+    parts.finish(database, second, replace(BROKEN, ends_since=time.monotonic() - 9), NO_WAIT)
+    ending = parts.finish(database, first, script, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.FAILED
+    assert attempt_of(database, gang).cause == "SCRIPT_ERROR"
+
+
+def _failed(message: str, *, ends_since: float) -> Outcome:
+    return Outcome(kind="failed", cause="SCRIPT_ERROR", message=message, exit_code=1, ends_since=ends_since)
+
+
+def fail_on(db: Database, gang: str, node: str, cause: str = "INTERNAL") -> None:
+    """Start it on the first two nodes that it is given, and let one of them fail."""
+    placed = scheduling.plan_once(db)
+    assert {each.job_id for each in placed} == {gang}
+    for each in placed:
+        assert leases.claim(db, job_id=gang, attempt=each.attempt, node=each.node, boot_id="boot")
+    works = [attempts.load_work(db, gang, placed[0].attempt, node=each.node) for each in placed]
+    fault = Outcome(kind="failed", cause=cause, message=f"{node} is at fault", exit_code=1)
+    for work in [*sorted(works, key=lambda work: work.node != node), works[0]]:
+        if work.node in live_nodes(db):
+            parts.finish(db, work, fault if work.node == node else BROKEN, NO_WAIT)
+    assert live_nodes(db) == []
+
+
+@pytest.mark.parametrize("cause", ["INTERNAL", "DISK_FULL"])
+def test_a_node_that_failed_in_another_set_of_nodes_before_is_the_one_that_is_avoided(
+    database: Database, gang: str, cause: str
+) -> None:
+    fail_on(database, gang, "n2", cause)
+    with database.write() as session:
+        session.get_one(Node, "n1").state = "draining"
+        session.get_one(Job, gang).not_before_at = None
+    make_node(database, "n3")
+
+    fail_on(database, gang, "n2", cause)
+
+    job = job_of(database, gang)
+    assert (job.no_room_on if cause == "DISK_FULL" else job.excluded_nodes) == ["n2"]

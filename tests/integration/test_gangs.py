@@ -1,0 +1,372 @@
+"""Attempts on several nodes: placed as a whole or not at all, ended once, free node by node; on both databases."""
+
+import pytest
+from sqlalchemy import select
+
+from app.domain.errors import LeaseLost
+from app.domain.gangs import Part
+from app.domain.job_state import JobState
+from app.domain.placements import Placement
+from app.domain.planning import Policy
+from app.domain.resources import Device
+from app.extensions import Database
+from app.models import Job, Lease, Node, NodeRecord, Reservation
+from app.services import (
+    attempts,
+    integrity,
+    leases,
+    nodes,
+    parts,
+    placing,
+    project_quotas,
+    rendezvous,
+    running_jobs,
+    scheduling,
+)
+from app.services.attempts import Outcome, Work
+from tests import factories
+from tests.walks import (
+    BROKEN,
+    NO_WAIT,
+    ON_TWO_NODES,
+    attempt_of,
+    job_of,
+    live_nodes,
+    make_gang,
+    make_job,
+    make_node,
+    start_gang,
+)
+
+STOPPED = Outcome(kind="paused", end_step=4, exit_code=0)
+
+
+@pytest.fixture
+def gang(database: Database) -> str:
+    return make_gang(database)
+
+
+def held(db: Database) -> dict[str, int]:
+    with db.read() as session:
+        rows = session.scalars(select(Reservation.node)).all()
+        return {name: rows.count(name) for name in rows}
+
+
+def take_away(db: Database, node: str, cause: str = "NODE_LOST") -> bool:
+    (seen,) = leases.live(db, node=node)
+    return leases.take_away(db, seen, cause=cause, message=f"{node} is gone", actor="reaper", backoff=NO_WAIT)
+
+
+def told(db: Database, work: Work) -> str:
+    """The node whose part has ended, so that this one is to end too."""
+    return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0).part_ended
+
+
+def test_all_parts_are_placed_at_once_with_a_message_for_each(database: Database, gang: str) -> None:
+    dispatched = scheduling.plan_once(database)
+
+    assert [(each.job_id, each.node) for each in dispatched] == [(gang, "n1"), (gang, "n2")]
+    assert attempt_of(database, gang).node_names == ["n1", "n2"]
+    assert attempt_of(database, gang).device_indices == [[0, 1], [0, 1]]
+    assert held(database) == {"n1": 2, "n2": 2}
+    assert job_of(database, gang).node_names == ["n1", "n2"]
+    assert list(integrity.problems(database)) == []
+
+
+def test_half_of_it_is_never_placed(database: Database, gang: str) -> None:
+    pair = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
+    placement = Placement(job_id=gang, node="n1", devices=pair, others=(Part(node="n2", devices=pair),))
+    with database.write() as session:
+        session.get_one(Node, "n2").state = "draining"
+
+    assert placing.place(database, [placement], "planner") == []
+
+    assert held(database) == {}
+    assert job_of(database, gang).state is JobState.QUEUED
+
+
+def test_each_node_claims_its_own_part(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+
+    assert (first.part, first.first_rank, first.world_size) == (0, 0, 4)
+    assert (second.part, second.first_rank, second.world_size) == (1, 2, 4)
+    assert second.lease_id != first.lease_id
+    assert second.node == "n2"
+    assert leases.claim(database, job_id=gang, attempt=1, node="n2", boot_id="b") is None
+    assert job_of(database, gang).state is JobState.PREPARING
+
+
+def test_the_first_part_waits_for_the_others_and_ends_the_attempt(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    done = Outcome(kind="completed", end_step=9, ran_seconds=3.0, exit_code=0)
+    attempts.enter_phase(database, first, JobState.TRAINING)
+
+    assert parts.finish(database, first, done, NO_WAIT) is None
+    assert live_nodes(database) == ["n1", "n2"]
+    assert parts.finish(database, second, Outcome(kind="completed", exit_code=0), NO_WAIT) is None
+    assert live_nodes(database) == ["n1"]
+    assert held(database) == {"n1": 2}
+    ending = parts.finish(database, first, done, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.COMPLETED
+    assert held(database) == {}
+    assert attempt_of(database, gang).end_step == 9
+    assert list(integrity.problems(database)) == []
+
+
+def test_parts_that_hang_in_their_exit_are_told_to_end(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    done = Outcome(kind="completed", end_step=9, exit_code=0)
+    attempts.enter_phase(database, first, JobState.TRAINING)
+    assert parts.finish(database, first, done, NO_WAIT) is None
+    assert told(database, second) == ""
+
+    parts.end_others(database, first, done)
+
+    assert told(database, second) == "n1"
+    killed = Outcome(kind="failed", cause="RANK_KILLED", message="its part on node n1 has ended", exit_code=137)
+    assert parts.finish(database, second, killed, NO_WAIT) is None
+    ending = parts.finish(database, first, done, NO_WAIT)
+    assert ending is not None
+    assert ending.state is JobState.COMPLETED
+    assert attempt_of(database, gang).end_step == 9
+    assert list(integrity.problems(database)) == []
+
+
+@pytest.mark.parametrize("cause", ["NODE_LOST", "SUPERVISOR_LOST"])
+def test_a_training_that_is_done_stays_done_when_another_node_is_lost_then(
+    database: Database, gang: str, cause: str
+) -> None:
+    first, _ = start_gang(database, gang, "n1", "n2")
+    done = Outcome(kind="completed", end_step=9, exit_code=0)
+    attempts.enter_phase(database, first, JobState.TRAINING)
+    assert parts.finish(database, first, done, NO_WAIT) is None
+
+    assert take_away(database, "n2", cause)
+    ending = parts.finish(database, first, done, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.COMPLETED
+
+
+def test_a_part_is_not_ended_twice(database: Database, gang: str) -> None:
+    _, second = start_gang(database, gang, "n1", "n2")
+    parts.finish(database, second, BROKEN, NO_WAIT)
+
+    with pytest.raises(LeaseLost):
+        parts.finish(database, second, BROKEN, NO_WAIT)
+
+
+def test_when_one_part_breaks_the_others_are_told_and_the_job_recovers_once(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    killed = Outcome(kind="failed", cause="HOST_OUT_OF_MEMORY", message="rank 2 was killed", exit_code=137)
+
+    parts.finish(database, second, killed, NO_WAIT)
+    told = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
+    ending = parts.finish(database, first, BROKEN, NO_WAIT)
+
+    assert told.part_ended == "n2"
+    assert ending is not None
+    assert ending.state is JobState.QUEUED
+    record = attempt_of(database, gang)
+    assert (record.cause, record.end_reason, record.end_step) == ("HOST_OUT_OF_MEMORY", "rank 2 was killed", 4)
+    assert job_of(database, gang).retries_used <= 1
+    assert held(database) == {}
+    assert live_nodes(database) == []
+
+
+def test_a_lost_node_explains_what_the_others_say(database: Database, gang: str) -> None:
+    first, _ = start_gang(database, gang, "n1", "n2")
+    script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="connection refused", exit_code=1)
+
+    assert parts.finish(database, first, script, NO_WAIT) is None
+    assert take_away(database, "n2")
+    ending = parts.finish(database, first, script, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.QUEUED
+    assert attempt_of(database, gang).cause == "NODE_LOST"
+
+
+def test_when_the_first_node_is_lost_the_last_part_ends_the_attempt(database: Database, gang: str) -> None:
+    _, second = start_gang(database, gang, "n1", "n2")
+
+    assert take_away(database, "n1")
+    assert live_nodes(database) == ["n2"]
+    assert leases.renew(database, lease_id=second.lease_id, fence=second.fence, ran_seconds=1.0).part_ended == "n1"
+    ending = parts.finish(database, second, BROKEN, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.QUEUED
+    assert attempt_of(database, gang).cause == "NODE_LOST"
+    assert [d.node for d in scheduling.plan_once(database)] == ["n1", "n2"]
+
+
+def test_when_all_nodes_are_lost_the_reaper_ends_it(database: Database, gang: str) -> None:
+    start_gang(database, gang, "n1", "n2")
+
+    assert take_away(database, "n2")
+    assert take_away(database, "n1", "SUPERVISOR_LOST")
+
+    job = job_of(database, gang)
+    assert (job.state, job.host_losses, job.retries_used) == (JobState.QUEUED, 1, 1)
+
+
+def test_only_the_node_that_failed_is_blamed(database: Database, gang: str) -> None:
+    first, _ = start_gang(database, gang, "n1", "n2")
+    with database.write() as session:
+        session.add_all(NodeRecord(node=name) for name in ("n1", "n2"))
+
+    take_away(database, "n2")
+    parts.finish(database, first, BROKEN, NO_WAIT)
+
+    with database.read() as session:
+        seen = {each.name: each.reputation for each in nodes.capacities(session)}
+    assert seen["n2"] < seen["n1"]
+
+
+def test_a_part_that_is_not_taken_up_any_more_ends_the_others(database: Database, gang: str) -> None:
+    scheduling.plan_once(database)
+    leases.claim(database, job_id=gang, attempt=1, node="n1", boot_id="b")
+    first = attempts.load_work(database, gang, 1, node="n1")
+    take_away(database, "n2")
+
+    assert leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0).part_ended == "n2"
+    ending = parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", exit_code=1), NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.QUEUED
+    assert job_of(database, gang).retries_used == 0
+
+
+def test_a_pause_reaches_all_and_pauses_the_job(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    with database.write() as session:
+        job = session.get_one(Job, gang)
+        job.requested = "pause"
+
+    for work in (first, second):
+        wishes = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
+        assert wishes.requested == "pause"
+    assert parts.finish(database, first, STOPPED, NO_WAIT) is None
+    assert parts.finish(database, second, STOPPED, NO_WAIT) is None
+    ending = parts.finish(database, first, STOPPED, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state is JobState.PAUSED
+    assert attempt_of(database, gang).ending is None
+
+
+def test_gpu_time_counts_each_part(database: Database) -> None:
+    for name in ("n1", "n2"):
+        make_node(database, name, device_type="h100", memory_mb=80_000)
+    document = factories.make_document(resource_config={"gpu_count": 2, "node_count": 2, "device_type": "cuda"})
+    job_id = make_job(database, state=JobState.QUEUED, document=document)
+    first, second = start_gang(database, job_id, "n1", "n2")
+    with database.read() as session:
+        assert project_quotas.usage(session, "default").devices["cuda"] == 4
+
+    parts.finish(database, second, Outcome(kind="failed", cause="INTERNAL", ran_seconds=10.0), NO_WAIT)
+    parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", ran_seconds=20.0), NO_WAIT)
+
+    assert job_of(database, job_id).gpu_seconds == pytest.approx(60.0)
+
+
+def test_the_planner_knows_what_preempting_it_on_one_node_frees_elsewhere(database: Database, gang: str) -> None:
+    start_gang(database, gang, "n1", "n2")
+
+    with database.read() as session:
+        found = running_jobs.running(session)
+
+    assert sorted((each.node, each.amount, each.gives_back) for each in found) == [("n1", 2.0, 4.0), ("n2", 2.0, 4.0)]
+
+
+def test_a_process_left_behind_takes_only_its_own_node_out_of_service(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+
+    parts.finish(database, second, Outcome(kind="failed", cause="HANG", left_behind=True), NO_WAIT)
+    parts.finish(database, first, BROKEN, NO_WAIT)
+
+    with database.read() as session:
+        stuck = {each.name: set(each.out_of_service) for each in nodes.capacities(session)}
+    assert stuck == {"n1": set(), "n2": {0, 1}}
+
+
+def test_a_drained_node_asks_the_whole_job(database: Database, gang: str) -> None:
+    first, _ = start_gang(database, gang, "n1", "n2")
+
+    assert nodes.request_requeue(database, "n2") == 1
+
+    wishes = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
+    assert wishes.requested == "requeue"
+
+
+def test_the_nodes_that_are_kept_for_it_are_remembered_until_it_starts(database: Database) -> None:
+    for name in ("n1", "n2"):
+        make_node(database, name, devices=2)
+    before = [make_job(database, state=JobState.QUEUED) for _ in range(2)]
+    at_once = Policy(reserve_after_seconds=0.0)
+    assert {each.node for each in scheduling.plan_once(database)} == {"n1", "n2"}
+    gang = make_job(database, state=JobState.QUEUED, document=ON_TWO_NODES)
+
+    assert scheduling.plan_once(database, policy=at_once) == []
+    job = job_of(database, gang)
+    assert (job.awaits_node, job.awaits_others) == ("n1", ["n2"])
+    urgent = make_job(database, state=JobState.QUEUED, priority=10)
+    assert scheduling.plan_once(database, policy=at_once) == []
+
+    for name in ("n1", "n2"):
+        assert take_away(database, name)
+    with database.write() as session:
+        for job_id in before:
+            session.get_one(Job, job_id).status = JobState.CANCELLED
+    assert {each.job_id for each in scheduling.plan_once(database, policy=at_once)} == {gang}
+    assert job_of(database, gang).awaits_node == ""
+    assert job_of(database, urgent).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_each_node_has_threads_for_its_own_cores_and_all_what_the_first_one_presets(
+    database: Database, order: tuple[int, int]
+) -> None:
+    make_node(database, "n1", devices=2, cpu_cores=16, limits={"checkpoint_interval_epochs": 3})
+    make_node(database, "n2", devices=2, cpu_cores=4, limits={"checkpoint_interval_epochs": 5})
+    gang = make_job(database, state=JobState.QUEUED, document=ON_TWO_NODES)
+    scheduling.plan_once(database)
+    for name in ("n1", "n2"):
+        leases.claim(database, job_id=gang, attempt=1, node=name, boot_id="boot")
+
+    works = {place: attempts.load_work(database, gang, 1, node=f"n{place + 1}") for place in order}
+
+    assert [works[place].threads_per_rank for place in (0, 1)] == [8, 2]
+    assert works[0].node_defaults == works[1].node_defaults == {"checkpoint_interval_epochs": 3}
+    assert job_of(database, gang).threads_per_rank == 8
+
+
+def test_two_live_leases_for_one_part_are_impossible(database: Database, gang: str) -> None:
+    def again(work: Work) -> None:
+        with database.write() as session:
+            session.add(Lease(id="lease-x", job_id=gang, attempt=2, fence=9, node="n3", part=work.part))
+
+    first, _ = start_gang(database, gang, "n1", "n2")
+
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        again(first)
+
+
+def test_nodes_settle_where_to_meet_when_all_are_prepared(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    assert not rendezvous.are_others_prepared(database, first)
+    assert rendezvous.place(database, second) is None
+
+    rendezvous.say_prepared(database, second)
+    assert rendezvous.are_others_prepared(database, first)
+    place = rendezvous.Place(address="10.0.0.1", port=20001, checkpoint_id="ckpt-1")
+    rendezvous.say_place(database, first, place)
+
+    assert rendezvous.place(database, second) == place
+    parts.finish(database, second, BROKEN, NO_WAIT)
+    parts.finish(database, first, BROKEN, NO_WAIT)
+    with pytest.raises(LeaseLost):
+        rendezvous.say_place(database, first, place)

@@ -1,0 +1,227 @@
+"""Writers of one process share a transaction of SQLite, and nobody notices but for the time it takes."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
+
+from app import group_commit
+from app.extensions import Database, make_engine
+from app.models import Project
+from app.services.projects import ensure
+
+LONG = 30.0
+
+
+@pytest.fixture
+def db(sqlite_url: str) -> Iterator[Database]:
+    bound = Database().bind(make_engine(sqlite_url))
+    yield bound
+    bound.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group takes in everybody who waits, however slow this machine is."""
+    monkeypatch.setattr(group_commit, "LONGEST_SECONDS", LONG)
+
+
+class Crowd:
+    """Writers that come while a first one is at work, in the order in which they are given."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def write(self, *blocks: Callable[[Session], object]) -> list[BaseException | None]:
+        """What each of them raised."""
+        with ThreadPoolExecutor(len(blocks)) as pool:
+            started = threading.Event()
+            first = pool.submit(self._first, blocks[0], started, len(blocks) - 1)
+            started.wait(LONG)
+            others = []
+            for number, block in enumerate(blocks[1:], start=1):
+                others.append(pool.submit(self._one, block))
+                if number < len(blocks) - 1:  # with the last one the first goes on: it may have waited already
+                    self._until_waiting(number)
+            return [future.exception(LONG) for future in (first, *others)]
+
+    def _first(self, block: Callable[[Session], object], started: threading.Event, others: int) -> None:
+        with self._db.write() as session:
+            started.set()
+            self._until_waiting(others)
+            block(session)
+
+    def _one(self, block: Callable[[Session], object]) -> None:
+        with self._db.write() as session:
+            block(session)
+
+    def _until_waiting(self, count: int) -> None:
+        group = self._db._group
+        assert group is not None
+        moment = threading.Event()
+        while group._waiting < count:
+            moment.wait(0.001)
+
+
+def make(name: str) -> Callable[[Session], object]:
+    return lambda session: ensure(session, name, actor="test")
+
+
+def fail(session: Session) -> None:
+    make("failed")(session)
+    raise ValueError("no")
+
+
+def break_a_rule(session: Session) -> None:
+    make("broken")(session)
+    session.execute(text("INSERT INTO project (name, description, created_at) SELECT name, '', 0 FROM project"))
+
+
+def lose_everything(session: Session) -> None:
+    """What SQLite does by itself when the disk is full."""
+    make("lost")(session)
+    session.connection().connection.driver_connection.execute("ROLLBACK")  # type: ignore[union-attr]
+    raise sqlite3.OperationalError("disk I/O error")
+
+
+def names(db: Database) -> set[str]:
+    with db.read() as session:
+        return set(session.scalars(select(Project.name)))
+
+
+def commits(db: Database) -> list[str]:
+    seen: list[str] = []
+    event.listen(db.engine, "commit", lambda _: seen.append("commit"))
+    return seen
+
+
+@pytest.mark.usefixtures("patient")
+def test_writers_that_wait_share_one_commit(db: Database) -> None:
+    seen = commits(db)
+
+    raised = Crowd(db).write(*(make(f"p{number}") for number in range(8)))
+
+    assert raised == [None] * 8
+    assert names(db) >= {f"p{number}" for number in range(8)}
+    assert seen == ["commit"]
+
+
+def test_writers_one_after_the_other_commit_each(db: Database) -> None:
+    seen = commits(db)
+
+    for number in range(3):
+        with db.write() as session:
+            make(f"p{number}")(session)
+
+    assert len(seen) == 3
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(("failing", "error"), [(fail, ValueError), (break_a_rule, IntegrityError)])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_what_fails_takes_nobody_else_along(
+    db: Database, failing: Callable[[Session], object], error: type[Exception], place: int
+) -> None:
+    blocks = [make("a"), make("b"), make("c")]
+    blocks.insert(place, failing)
+
+    raised = Crowd(db).write(*blocks)
+
+    assert isinstance(raised.pop(place), error)
+    assert raised == [None] * 3
+    assert names(db) >= {"a", "b", "c"}
+    assert not names(db) & {"failed", "broken"}
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
+    looked, found = threading.Event(), []
+
+    class Looking(Crowd):
+        def _one(self, block: Callable[[Session], object]) -> None:
+            try:
+                super()._one(block)
+            except IntegrityError:
+                found.append(names(db))
+                looked.set()
+
+    # The last one leaves the second all the time to look too early.
+    raised = Looking(db).write(make("a"), break_a_rule, lambda _: looked.wait(0.5))
+
+    assert raised == [None] * 3
+    assert "a" in found[0]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("place", [0, 1])
+def test_writer_may_roll_back_what_it_wrote(db: Database, place: int) -> None:
+    def think_again(session: Session) -> None:
+        make("regretted")(session)
+        session.rollback()
+
+    blocks = [make("a"), make("b")]
+    blocks.insert(place, think_again)
+
+    assert Crowd(db).write(*blocks) == [None] * 3
+    assert names(db) >= {"a", "b"}
+    assert "regretted" not in names(db)
+
+
+@pytest.mark.usefixtures("patient")
+def test_lost_transaction_is_told_to_all_who_wrote_in_it(db: Database) -> None:
+    before, after = make("before"), make("after")
+
+    raised = Crowd(db).write(before, lose_everything, after)
+
+    assert [type(error) for error in raised] == [OperationalError, OperationalError, type(None)]
+    assert names(db) >= {"after"}
+    assert not names(db) & {"before", "lost"}
+
+
+@pytest.mark.usefixtures("patient")
+def test_failing_commit_is_told_to_all(db: Database) -> None:
+    def refuse(_connection: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    event.listen(db.engine, "commit", refuse)
+    raised = Crowd(db).write(make("a"), make("b"))
+    event.remove(db.engine, "commit", refuse)
+
+    assert [type(error) for error in raised] == [OperationalError, OperationalError]
+    assert not names(db) & {"a", "b"}
+    with db.write() as session:
+        make("later")(session)
+    assert "later" in names(db)
+
+
+def test_nobody_goes_on_before_the_commit(db: Database, sqlite_url: str) -> None:
+    seen_by_another: list[bool] = []
+
+    def write(name: str) -> None:
+        with db.write() as session:
+            make(name)(session)
+        with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as other:
+            seen_by_another.append(bool(other.execute("SELECT 1 FROM project WHERE name = ?", (name,)).fetchone()))
+        other.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, [f"p{number}" for number in range(64)]))
+
+    assert seen_by_another == [True] * 64
+
+
+def test_group_is_ended_though_its_next_writer_gave_up(db: Database) -> None:
+    group = db._group
+    assert group is not None
+
+    group._waiting += 1  # somebody who was interrupted before the turn came
+    with db.write() as session:
+        make("a")(session)
+    group._waiting -= 1
+
+    assert "a" in names(db)

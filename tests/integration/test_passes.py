@@ -1,0 +1,125 @@
+"""Between two full passes the planner sees who came and what ended, and nothing else."""
+
+from typing import Any
+
+from app.domain.job_state import JobState
+from app.domain.planning import Policy
+from app.extensions import Database
+from app.models import Job
+from app.services import attempts, leases, nodes
+from app.services.attempts import Outcome
+from app.services.passes import REST, Passes
+from app.services.placing import Dispatched
+from tests.factories import make_document
+from tests.walks import NO_WAIT, job_of, make_job, make_node
+
+
+class Clock:
+    """Every pass takes a second of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+class Planner:
+    """Passes whose first look, a full one, is over."""
+
+    def __init__(self, db: Database) -> None:
+        self.clock = Clock()
+        self._passes = Passes(db, "planner", self.clock)
+
+    def look(self) -> list[str]:
+        placed: list[Dispatched] = []
+        self._passes.look(Policy(), lambda _job, _node: None, placed.extend)
+        return [each.job_id for each in placed]
+
+    def look_at_everything(self) -> list[str]:
+        self.clock.now += REST
+        return self.look()
+
+
+def queued(db: Database, count: int = 1, **columns: Any) -> str:
+    document = make_document(resource_config={"gpu_count": count, "device_type": "cpu"})
+    return make_job(db, state=JobState.QUEUED, document=document, **columns)
+
+
+def finish(db: Database, job_id: str) -> None:
+    assert leases.claim(db, job_id=job_id, attempt=1, node="n1", boot_id="boot") is not None
+    work = attempts.load_work(db, job_id, 1)
+    attempts.enter_phase(db, work, JobState.TRAINING)
+    attempts.finish(db, work, Outcome(kind="completed"), NO_WAIT)
+
+
+def test_who_comes_starts_on_what_is_free_and_else_is_told_why(database: Database) -> None:
+    make_node(database, devices=2)
+    queued(database, count=3)
+    planner = Planner(database)
+    assert planner.look() == []
+    make_node(database, "n2", devices=8)
+
+    first, second = queued(database), queued(database, count=2)
+
+    assert planner.look() == [first], "there is a node by now that only a full pass sees"
+    assert "needs 2 CPU slots on one node; free: 1 on n1" in job_of(database, second).pending_reason
+
+
+def test_what_an_attempt_leaves_goes_to_the_first_in_line(database: Database) -> None:
+    make_node(database, devices=2)
+    runs = queued(database, count=2, priority=9)
+    large, small, late = queued(database, count=3), queued(database), queued(database)
+    planner = Planner(database)
+    assert planner.look() == [runs]
+
+    finish(database, runs)
+
+    assert planner.look() == [small, late]
+    finish(database, small)
+    assert planner.look() == []
+    assert job_of(database, large).state is JobState.QUEUED
+
+
+def test_what_started_between_full_passes_is_seen_to_end(database: Database) -> None:
+    make_node(database, devices=1)
+    queued(database, count=3)
+    planner = Planner(database)
+    planner.look()
+    first = queued(database)
+    assert planner.look() == [first]
+    second = queued(database)
+    assert planner.look() == []
+
+    finish(database, first)
+
+    assert planner.look() == [second]
+
+
+def test_a_full_pass_follows_at_once_when_the_node_of_what_ended_takes_no_more(database: Database) -> None:
+    make_node(database, devices=1)
+    runs, waits = queued(database, priority=9), queued(database)
+    planner = Planner(database)
+    assert planner.look() == [runs]
+    make_node(database, "n2", devices=1)
+    nodes.set_state(database, "n1", "draining")
+
+    finish(database, runs)
+
+    assert planner.look() == [waits]
+    assert job_of(database, waits).node_names == ["n2"]
+
+
+def test_who_was_cancelled_since_is_not_placed(database: Database) -> None:
+    make_node(database, devices=1)
+    runs, cancelled, waits = queued(database, priority=9), queued(database, priority=8), queued(database)
+    planner = Planner(database)
+    assert planner.look() == [runs]
+    with database.write() as session:
+        session.get_one(Job, cancelled).status = JobState.CANCELLED
+
+    finish(database, runs)
+
+    assert planner.look() == []
+    assert planner.look_at_everything() == [waits]

@@ -1,0 +1,95 @@
+"""Pause and resume with a real supervisor and real ranks: what the verbs promise is what happens."""
+
+import re
+
+import pytest
+
+from app.domain.errors import IllegalTransition
+from app.domain.job_state import JobState
+from app.models import Checkpoint, Reservation
+from app.services import controls
+from tests.supervising import NODE, SLEEPS, World, rows, training
+from workers.spawning import start_attempt
+
+
+def pause(world: World, job_id: str, *, saves: bool = True) -> None:
+    with world.db.write() as session:
+        controls.wish_pause(session, job_id, actor="somebody", saves=saves)
+    world.nudge(job_id)
+
+
+def resume(world: World, job_id: str, checkpoint_id: str = "") -> None:
+    """Back into the queue, and on the node again."""
+    with world.db.write() as session:
+        controls.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
+    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+
+
+def steps_said(world: World, job_id: str) -> list[int]:
+    return [int(step) for line in world.log(job_id) for step in re.findall(r"^step (\d+)", line)]
+
+
+def test_paused_job_has_a_checkpoint_and_no_device_and_goes_on_with_the_next_step(any_world: World) -> None:
+    job_id = any_world.start(training(steps=30, pause=0.05))
+    any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
+    any_world.wait_for_line(job_id, "step 3")
+
+    pause(any_world, job_id)
+    paused = any_world.wait_for_end(job_id)
+
+    (saved,) = rows(any_world, Checkpoint)
+    assert (paused.state, paused.latest_checkpoint_id) == (JobState.PAUSED, saved.id), any_world.describe(job_id)
+    assert rows(any_world, Reservation) == []
+    assert any_world.processes(job_id) == []
+    resume(any_world, job_id)
+    assert any_world.wait_for_end(job_id).state is JobState.COMPLETED, any_world.describe(job_id)
+    assert steps_said(any_world, job_id) == list(range(1, 31)), "every step once"
+
+
+def test_script_that_said_once_that_it_saves_is_waited_for_when_it_starts_again(world: World) -> None:
+    job_id = world.start("import time\ntime.sleep(1.5)\n" + training(steps=30, pause=0.05))
+    world.wait(lambda: world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
+    pause(world, job_id)
+    world.wait_for_end(job_id)
+    resume(world, job_id)
+    world.wait(lambda: world.job(job_id).state is JobState.TRAINING, 10.0, job_id)
+    assert world.attempt(job_id, 2).can_checkpoint is None, "it has not come to its hello yet"
+
+    pause(world, job_id)
+    paused = world.wait_for_end(job_id)
+
+    assert paused.state is JobState.PAUSED, world.describe(job_id)
+    assert len(rows(world, Checkpoint, attempt=2)) == 1
+    resume(world, job_id)
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+    assert steps_said(world, job_id) == list(range(1, 31)), "every step once"
+
+
+def test_paused_job_goes_on_from_the_checkpoint_that_is_chosen(world: World) -> None:
+    job_id = world.start(training(steps=30, pause=0.05, save_at=(2, 4)))
+    world.wait_for_line(job_id, "step 6")
+    pause(world, job_id)
+    world.wait_for_end(job_id)
+    chosen = next(saved for saved in rows(world, Checkpoint) if saved.step == 4)
+
+    resume(world, job_id, chosen.id)
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+    assert "resumed at 4" in world.log(job_id)
+    assert world.attempt(job_id, 2).start_step == 4
+
+
+def test_script_that_knows_nothing_of_us_is_stopped_only_when_told_so_and_starts_again(world: World) -> None:
+    job_id = world.start(SLEEPS)
+    world.wait_for_line(job_id, "ready")
+    with pytest.raises(IllegalTransition, match="save_checkpoint: false"):
+        pause(world, job_id)
+
+    pause(world, job_id, saves=False)
+
+    assert world.wait_for_end(job_id).state is JobState.PAUSED, world.describe(job_id)
+    assert world.processes(job_id) == []
+    resume(world, job_id)
+    world.wait(lambda: world.log(job_id).count("ready") == 2, 10.0, job_id)
+    world.wish(job_id, "cancel")
+    assert world.wait_for_end(job_id).state is JobState.CANCELLED

@@ -1,0 +1,27 @@
+"""What is left behind by an attempt, as tests see it: which devices are out of service, and what was said of it."""
+
+from app.models import StuckDevice
+from app.services import nodes, stuck_devices
+from app.services.stuck_devices import Held
+from tests.supervising import NODE, World, rows
+from workers import processes
+
+
+def out_of_service(world: World) -> list[int]:
+    return sorted({row.device_index for row in rows(world, StuckDevice)})
+
+
+def offered(world: World) -> set[int]:
+    with world.db.read() as session:
+        (node,) = nodes.capacities(session)
+        return set(node.free)
+
+
+def told(world: World, job_id: str) -> list[str]:
+    return [event.message for event in world.events(job_id) if event.reason == stuck_devices.REASON]
+
+
+def held(job_id: str, *devices: int, attempt: int = 1, place: str = "") -> Held:
+    return Held(
+        node=NODE, devices=devices, job_id=job_id, attempt=attempt, place=place or processes.place()
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Attempts that fail, and what is remembered of them."""
+
+from typing import Any
+
+from sqlalchemy import select
+
+from app.domain.job_state import JobState
+from app.extensions import Database
+from app.models import Attempt, JobEvent
+from app.services import attempts
+from app.services.attempts import Ending, Outcome, Work
+from tests.walks import NO_WAIT, make_job, make_node, start_attempt
+
+
+def training(db: Database, *, start_step: int = 0, **columns: Any) -> Work:
+    """A job's first attempt, at its steps, on the node n1."""
+    make_node(db)
+    return trained(db, start_attempt(db, make_job(db, JobState.QUEUED, **columns)), start_step)
+
+
+def trained(db: Database, work: Work, start_step: int = 0) -> Work:
+    attempts.enter_phase(db, work, JobState.TRAINING, start_step=start_step)
+    return work
+
+
+def failed(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Ending:
+    """The attempt ends, under a supervisor that could run the next one."""
+    outcome = Outcome(kind="failed", cause=cause, message="it broke", end_step=end_step, ran_seconds=1.0)
+    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=True)
+
+
+def restarted(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Work:
+    """The next attempt under the same supervisor."""
+    ending = failed(db, work, cause, end_step=end_step)
+    assert ending.restart == work.attempt + 1
+    return attempts.load_work(db, work.job_id, ending.restart)
+
+
+def record_of(db: Database, job_id: str, number: int) -> Attempt:
+    with db.read() as session:
+        return session.get_one(Attempt, (job_id, number))
+
+
+def events_of(db: Database, job_id: str, kind: str) -> list[JobEvent]:
+    with db.read() as session:
+        query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.type == kind)
+        return list(session.scalars(query.order_by(JobEvent.seq)))

@@ -1,0 +1,374 @@
+"""The lifecycle as a Hypothesis state machine on a real store: random people, holders, faults and deliveries.
+
+Verbs go through the HTTP API; planner, claims, holders and reaper through the services that the processes call. Time is
+the reaper's own clock, which the machine turns. A holder is a supervisor that somebody once claimed an attempt for: it
+may act, late and stale ones too, fall silent for ever, or speak again.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from sqlalchemy import func, select, update
+
+from app.domain.errors import TrainyardError
+from app.domain.job_state import HELD, TERMINAL, JobState
+from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
+from app.services import attempts, controls, leases, lifecycle, preemption, scheduling
+from app.services.attempts import Work
+from app.services.reaping import Reaper
+from config.settings import load_settings
+from tests import factories
+from tests.apps import Api
+from tests.stateful.holders import Holder, Known, outcome_of, refused
+from tests.walks import NO_WAIT, save
+
+TICK_SECONDS = 2.0  # between two looks of the reaper; longer, and it counts anew
+LEASE_LOOKS = 12  # enough of them for a silent lease to run out
+ROUNDS_TO_THE_END = 60
+STAYS = {"job", "project", "queue", "api_key", "alembic_version"}  # tables that are not emptied, or by hand
+
+
+class LifecycleMachine(RuleBasedStateMachine):
+    """Set ``api`` on a subclass; every example begins with an empty store."""
+
+    api: ClassVar[Api]
+
+    jobs = st.runner().flatmap(lambda machine: st.sampled_from(list(machine.known)))
+    deliveries = Bundle("deliveries")  # (job, attempt, node) that were announced, also long ago
+    holders = Bundle("holders")
+
+    @initialize(target=holders)
+    def begin_anew(self) -> Holder:
+        """An empty store, then a job that is worked on already and one that waits."""
+        self.db = self.api.db
+        with self.db.write() as session:
+            for table in reversed(Base.metadata.sorted_tables):
+                if table.name not in STAYS:
+                    session.execute(table.delete())
+            session.execute(Base.metadata.tables["job"].delete())
+            for name in ("n1", "n2"):
+                factories.make_node(session, name, devices=1)
+        self.known: dict[str, Known] = {}
+        self.now = 100.0
+        self.reaper = self._new_reaper()
+        for _ in range(2):
+            self.submit("terminate", admitted=True)
+        return self._start()[0]
+
+    # ---- what people do
+
+    @rule(on_preemption=st.sampled_from(["terminate", "requeue"]), admitted=st.booleans())
+    def submit(self, on_preemption: str, *, admitted: bool) -> None:
+        job_id = self.api.submit(scheduling_config={"on_preemption": on_preemption})
+        self.known[job_id] = Known()
+        if admitted:
+            self.admit(job_id)
+
+    @rule(job_id=jobs)
+    def admit(self, job_id: str) -> None:
+        with self.db.write() as session:
+            job = lifecycle.load_for_change(session, job_id)
+            if job.state is JobState.PENDING:
+                lifecycle.transition(session, job, JobState.QUEUED, actor="coordinator")
+
+    @rule(job_id=jobs)
+    def cancel(self, job_id: str) -> None:
+        before = self._job(job_id)
+        answer = self.api.post(f"/v1/jobs/{job_id}/cancel")
+        ended_otherwise = before.state in TERMINAL and before.state is not JobState.CANCELLED
+        assert answer.status_code == (409 if ended_otherwise else 200), (
+            f"cancel of {before.status} was answered wrongly"
+        )
+        if not ended_otherwise:
+            self.known[job_id].cancelled_at_attempt = self._job(job_id).attempt
+
+    @rule(job_id=jobs, saves=st.booleans(), force=st.booleans())
+    def pause(self, job_id: str, *, saves: bool, force: bool) -> None:
+        before = self._job(job_id)
+        answer = self.api.post(f"/v1/jobs/{job_id}/pause", {"save_checkpoint": saves, "force": force})
+        refused = before.state in TERMINAL or before.state is JobState.EXPORTING or before.requested == "cancel"
+        assert answer.status_code == (409 if refused else 202)
+        after = self._job(job_id)
+        if not refused:
+            assert after.state is JobState.PAUSED or after.requested == "pause"
+
+    @rule(job_id=jobs)
+    def resume(self, job_id: str) -> None:
+        was_paused = self._job(job_id).state is JobState.PAUSED
+        answer = self.api.post(f"/v1/jobs/{job_id}/resume")
+        assert answer.status_code == (202 if was_paused else 409)
+        if was_paused:
+            assert self._job(job_id).state is JobState.QUEUED
+
+    @rule(job_id=jobs)
+    def retry(self, job_id: str) -> None:
+        has_ended = self._job(job_id).state in TERMINAL
+        answer = self.api.post(f"/v1/jobs/{job_id}/retry")
+        if not has_ended:
+            assert answer.status_code == 409
+            return
+        child = self.api.data(answer, 201)["job_id"]
+        self.known[child] = Known(saved_step=0)
+        assert self._job(child).parent_job_id == job_id
+
+    @rule(job_id=jobs)
+    def save_now(self, job_id: str) -> None:
+        before = self._job(job_id)
+        answer = self.api.post(f"/v1/jobs/{job_id}/checkpoint")
+        can = before.state in controls.SAVING and before.requested is None
+        assert answer.status_code == (202 if can else 409)
+
+    @rule(job_id=jobs)
+    def preempt(self, job_id: str) -> None:
+        can = self._job(job_id).state in preemption.PREEMPTIBLE
+        with self.db.write() as session:
+            try:
+                preemption.wish_preempt(session, job_id, actor="planner", reason="a more urgent job")
+            except TrainyardError:
+                assert not can
+            else:
+                assert can
+
+    # ---- what the coordinator does
+
+    @rule(target=deliveries)
+    def plan(self) -> Any:
+        placed = scheduling.plan_once(self.db)
+        return multiple(*((d.job_id, d.attempt, d.node) for d in placed))
+
+    @rule(looks=st.integers(min_value=1, max_value=LEASE_LOOKS))
+    def time_passes(self, looks: int) -> None:
+        self._let_time_pass(looks, renewing=0)
+
+    @rule()
+    def another_coordinator(self) -> None:
+        """The one before was killed: nobody remembers since when a counter stands still."""
+        self.reaper = self._new_reaper()
+
+    # ---- what nodes and supervisors do
+
+    @rule(target=holders)
+    def start(self) -> Any:
+        """What is placed is taken up at once."""
+        return multiple(*self._start())
+
+    @rule(target=holders, delivery=deliveries, node=st.sampled_from(["n1", "n2"]))
+    def claim(self, delivery: tuple[str, int, str], node: str) -> Any:
+        """A delivery may come twice, late, and to the wrong node."""
+        job_id, attempt, _ = delivery
+        claimed = leases.claim(self.db, job_id=job_id, attempt=attempt, node=node, boot_id="boot")
+        if claimed is None:
+            return multiple()
+        assert node == delivery[2]
+        return self._hold(attempts.load_work(self.db, job_id, attempt), node)
+
+    @rule(holder=holders, looks=st.integers(min_value=0, max_value=LEASE_LOOKS))
+    def fall_silent(self, holder: Holder, looks: int) -> None:
+        holder.silent = True
+        self._let_time_pass(looks, renewing=0)
+
+    @rule(holder=holders, steps=st.integers(min_value=1, max_value=5))
+    def train_and_save(self, holder: Holder, steps: int) -> None:
+        if not self._may_write(holder):
+            assert refused(lambda: attempts.enter_phase(self.db, holder.work, JobState.TRAINING))
+            assert refused(lambda: save(self.db, holder.work, holder.step + steps)), "a stale holder saved"
+            return
+        if self._job(holder.work.job_id).state is JobState.EXPORTING:
+            return  # its training is over
+        attempts.enter_phase(self.db, holder.work, JobState.TRAINING, start_step=holder.step)
+        holder.step += steps
+        save(self.db, holder.work, holder.step)
+        known = self.known[holder.work.job_id]
+        known.saved_step = max(known.saved_step, holder.step)
+
+    @rule(holder=holders, phase=st.sampled_from(["CHECKPOINTING", "EVALUATING", "EXPORTING"]))
+    def enter_phase(self, holder: Holder, phase: str) -> None:
+        job = self._job(holder.work.job_id)
+        if not self._may_write(holder):
+            assert refused(lambda: attempts.enter_phase(self.db, holder.work, JobState(phase)))
+        elif job.state in (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING):
+            attempts.enter_phase(self.db, holder.work, JobState(phase))
+
+    @rule(
+        target=holders,
+        holder=holders,
+        how=st.sampled_from(
+            ["completed", "as wished", "requeued", "RANK_KILLED", "HANG", "INTERNAL", "OUT_OF_MEMORY", "DISK_FULL",
+             "SCRIPT_ERROR"]
+        ),
+        may_restart=st.booleans(),
+    )  # fmt: skip
+    def finish(self, holder: Holder, how: str, *, may_restart: bool) -> Any:
+        job = self._job(holder.work.job_id)
+        outcome = outcome_of(how, job.requested, holder.step)
+        if not self._may_write(holder):
+            assert refused(lambda: attempts.finish(self.db, holder.work, outcome, NO_WAIT)), "a stale holder ended it"
+            return multiple()
+        if how == "completed" and job.state is JobState.PREPARING:
+            attempts.enter_phase(self.db, holder.work, JobState.TRAINING)
+        ending = attempts.finish(self.db, holder.work, outcome, NO_WAIT, may_restart=may_restart)
+        assert ending.state == self._job(holder.work.job_id).state
+        if job.requested == "cancel" and how != "completed":
+            assert ending.state is JobState.CANCELLED
+        if ending.restart is None:
+            return multiple()
+        assert may_restart
+        return self._hold(attempts.load_work(self.db, job.id, ending.restart), holder.node)
+
+    @rule(holder=holders)
+    def pause_fails(self, holder: Holder) -> None:
+        before = self._job(holder.work.job_id)
+        if not self._may_write(holder):
+            assert refused(lambda: controls.pause_failed(self.db, holder.work, "disk"))
+            return
+        controls.pause_failed(self.db, holder.work, "disk")
+        kept = before.requested != "pause" or before.pause_force or not before.pause_saves
+        assert self._job(before.id).requested == (before.requested if kept else None)
+
+    # ---- what always holds
+
+    @invariant()
+    def one_end_that_is_never_left(self) -> None:
+        with self.db.read() as session:
+            for job in session.scalars(select(Job)):
+                known = self.known[job.id]
+                assert known.ended in ("", job.status), f"{job.id} left {known.ended} for {job.status}"
+                known.ended = job.status if job.state in TERMINAL else ""
+                to = session.scalars(
+                    select(JobEvent.to_status)
+                    .where(JobEvent.job_id == job.id, JobEvent.to_status.is_not(None))
+                    .order_by(JobEvent.seq)
+                ).all()
+                assert to[-1] == job.status
+                assert not set(to[:-1]) & {str(state) for state in TERMINAL}
+
+    @invariant()
+    def tokens_and_versions_only_rise(self) -> None:
+        with self.db.read() as session:
+            for job in session.scalars(select(Job)):
+                known = self.known[job.id]
+                assert job.fence >= known.fence
+                assert job.version >= known.version
+                known.fence, known.version = job.fence, job.version
+                tokens = list(session.scalars(
+                    select(Attempt.fence).where(Attempt.job_id == job.id).order_by(Attempt.number)
+                ))  # fmt: skip
+                assert tokens == sorted(set(tokens)), "two attempts with one token"
+
+    @invariant()
+    def who_is_held_has_one_lease_and_its_devices(self) -> None:
+        with self.db.read() as session:
+            live = {lease.job_id: lease for lease in session.scalars(select(Lease).where(Lease.released_at.is_(None)))}
+            held = {job.id: job for job in session.scalars(select(Job).where(Job.status.in_(HELD)))}
+            assert live.keys() == held.keys()
+            for job_id, lease in live.items():
+                assert (lease.fence, lease.attempt) == (held[job_id].fence, held[job_id].attempt)
+            booked = {(r.job_id, r.attempt) for r in session.scalars(select(Reservation))}
+            assert booked == {(job_id, lease.attempt) for job_id, lease in live.items()}
+            open_records = session.execute(
+                select(Attempt.job_id, Attempt.number).where(Attempt.ended_at.is_(None))
+            ).all()
+            assert {tuple(row) for row in open_records} == booked, "a record is open without an attempt, or closed with"
+
+    @invariant()
+    def nothing_begins_after_a_cancel(self) -> None:
+        for job_id, known in self.known.items():
+            if known.cancelled_at_attempt is not None:
+                assert self._job(job_id).attempt == known.cancelled_at_attempt
+
+    @invariant()
+    def retries_are_bounded(self) -> None:
+        with self.db.read() as session:
+            assert all(job.retries_used <= job.max_retries for job in session.scalars(select(Job)))
+
+    @invariant()
+    def no_saved_step_is_forgotten(self) -> None:
+        with self.db.read() as session:
+            for job in session.scalars(select(Job).where(Job.latest_checkpoint_id.is_not(None))):
+                newest = session.scalar(select(func.max(Checkpoint.step)).where(Checkpoint.job_id == job.id))
+                assert newest == self.known[job.id].saved_step
+
+    def teardown(self) -> None:
+        """With time, honest holders and people who resume, everything ends; and stays so, whatever is asked of it."""
+        if not hasattr(self, "known"):
+            return
+        if not any(self._bring_on() for _ in range(ROUNDS_TO_THE_END)):
+            left = [(job_id, self._job(job_id).status) for job_id in self.known]
+            raise AssertionError(f"jobs that never end: {left}")
+        for job_id in self.known:
+            self.cancel(job_id)
+            self.pause(job_id, saves=True, force=False)
+            self.resume(job_id)
+            self.save_now(job_id)
+        self.one_end_that_is_never_left()
+
+    # ---- helpers
+
+    def _bring_on(self) -> bool:
+        """One round of an undisturbed system; whether every job has ended."""
+        for job_id in self.known:
+            self.admit(job_id)
+            if self._job(job_id).state is JobState.PAUSED:
+                self.resume(job_id)
+        self._start()
+        for holder in [h for known in self.known.values() for h in known.holders if not h.silent]:
+            if self._may_write(holder):
+                wished = self._job(holder.work.job_id).requested is not None
+                self.finish(holder, "as wished" if wished else "completed", may_restart=False)
+        silent = any(h.silent and self._may_write(h) for known in self.known.values() for h in known.holders[-1:])
+        self._let_time_pass(LEASE_LOOKS if silent else 1, renewing=-1)
+        return all(self._job(job_id).state in TERMINAL for job_id in self.known)
+
+    def _start(self) -> list[Holder]:
+        started = []
+        for placed in scheduling.plan_once(self.db):
+            assert leases.claim(self.db, job_id=placed.job_id, attempt=placed.attempt, node=placed.node, boot_id="boot")
+            started.append(self._hold(attempts.load_work(self.db, placed.job_id, placed.attempt), placed.node))
+        return started
+
+    def _hold(self, work: Work, node: str) -> Holder:
+        known = self.known[work.job_id]
+        earlier = [holder.work.fence for holder in known.holders]
+        assert all(work.fence > fence for fence in earlier), "a token was given twice"
+        candidates = [candidate.step for candidate in work.resume]
+        holder = Holder(work=work, node=node, step=candidates[0] if candidates else 0)
+        known.holders.append(holder)
+        return holder
+
+    def _let_time_pass(self, looks: int, *, renewing: int) -> None:
+        """Whoever is not silent renews; the reaper looks. A wait before a retry, or for a disk, is over then.
+
+        ``renewing``: of each job's holders those from this one on; the last one is the only one that may.
+        """
+        for _ in range(looks):
+            self._renew(renewing)
+            with self.db.write() as session:
+                session.execute(update(Node).values(heartbeat=Node.heartbeat + 1))
+            self.now += TICK_SECONDS
+            self.reaper.sweep(self.now)
+        with self.db.write() as session:
+            session.execute(update(Job).where(Job.not_before_at.is_not(None)).values(not_before_at=None))
+
+    def _renew(self, renewing: int) -> None:
+        for holder in [h for known in self.known.values() for h in known.holders[renewing:] if not h.silent]:
+            work = holder.work
+            renewed = not refused(
+                partial(leases.renew, self.db, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
+            )
+            assert renewed == self._may_write(holder), "a stale holder renewed, or the true one could not"
+
+    def _may_write(self, holder: Holder) -> bool:
+        """By the newest claim, not by what the product would say."""
+        newest = self.known[holder.work.job_id].holders[-1]
+        job = self._job(holder.work.job_id)
+        return holder is newest and job.state in HELD and job.attempt == holder.work.attempt
+
+    def _job(self, job_id: str) -> Job:
+        with self.db.read() as session:
+            return session.get_one(Job, job_id)
+
+    def _new_reaper(self) -> Reaper:
+        settings = load_settings({"TRAINYARD_SCHEDULER_RETRY_BASE_SECONDS": "0.001"})
+        return Reaper(self.db, settings, actor="reaper")

@@ -1,0 +1,94 @@
+"""Random lives of jobs on both stores; and three faults of the kind that real systems had, which the same must find."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from app.domain import job_state
+from app.domain.job_state import TRANSITIONS, JobState
+from app.extensions import Database, make_engine
+from app.models import Job
+from app.services import attempts, controls, leases
+from app.services.attempts import Work
+from tests.apps import Api
+from tests.stateful.lifecycle_machine import LifecycleMachine
+
+pytestmark = pytest.mark.long
+
+# No limit of time for an example: the store is real.
+LIVES = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
+# The first one found will do; nobody needs it short.
+HUNT = settings(LIVES, max_examples=100, derandomize=True, phases=[Phase.generate])
+
+
+def run_lives(api: Api, how: settings) -> None:
+    machine = type("LivesOfJobs", (LifecycleMachine,), {"api": api})
+    run_state_machine_as_test(machine, settings=how)
+
+
+@pytest.mark.timeout(300)
+def test_random_lives_keep_every_promise(database: Database, tmp_path: Path) -> None:
+    run_lives(Api(database, tmp_path), LIVES)
+
+
+def without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stale holder's word counts: its token is not compared."""
+
+    def with_newest_token(call: Callable[..., Any]) -> Callable[..., Any]:
+        def unfenced(db: Database, work: Work, *rest: Any, **more: Any) -> Any:
+            with db.read() as session:
+                job = session.get_one(Job, work.job_id)
+            return call(db, replace(work, fence=job.fence, attempt=job.attempt), *rest, **more)
+
+        return unfenced
+
+    monkeypatch.setattr(attempts, "finish", with_newest_token(attempts.finish))
+
+
+def without_terminal_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has ended can be cancelled: of a cancel and a completion both win."""
+    for state in job_state.TERMINAL - {JobState.CANCELLED}:
+        monkeypatch.setitem(TRANSITIONS, state, frozenset({JobState.CANCELLED}))
+    monkeypatch.setattr(controls, "TERMINAL", frozenset())
+    monkeypatch.setattr(controls, "UNHELD", job_state.UNHELD | job_state.TERMINAL)
+
+
+def without_leases_that_never_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's fault: a worker that died before its first heartbeat was compared with nothing, and ran for ever."""
+    everybody = leases.live
+
+    def those_that_have_beaten(db: Database, **of: Any) -> list[leases.LiveLease]:
+        return [lease for lease in everybody(db, **of) if lease.counter > 1]
+
+    monkeypatch.setattr(leases, "live", those_that_have_beaten)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("break_it", "found"),
+    [
+        (without_fencing, "a stale holder ended it"),
+        (without_terminal_guard, "was answered wrongly"),
+        (without_leases_that_never_beat, "jobs that never end"),
+    ],
+)
+def test_the_machine_finds_a_broken_rule(
+    sqlite_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    break_it: Callable[[pytest.MonkeyPatch], None],
+    found: str,
+) -> None:
+    database = Database().bind(make_engine(sqlite_url))
+    break_it(monkeypatch)
+
+    with closing(database), pytest.raises(AssertionError, match=found):
+        run_lives(Api(database, tmp_path), HUNT)

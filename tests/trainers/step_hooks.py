@@ -1,0 +1,110 @@
+"""What a test puts into a training: notes which records came, lets memory run out, writes slowly, saves twice."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Inputs = dict[str, Any]
+
+
+@contextmanager
+def recorded_rows(path: Path) -> Iterator[None]:
+    """For each forward pass a line in `path`: the step it belongs to, and a digest of each record's tokens."""
+
+    def note(trainer: Any, inputs: Inputs) -> None:
+        rows = [ids[mask.bool()] for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)]
+        digests = [hashlib.sha256(str(row.tolist()).encode()).hexdigest()[:16] for row in rows]
+        with path.open("a") as file:
+            file.write(json.dumps({"step": trainer.state.global_step + 1, "rows": digests}) + "\n")
+
+    with _before_each_pass(note):
+        yield
+
+
+@contextmanager
+def limited_memory(largest_batch: int) -> Iterator[None]:
+    """A device on which no larger batch fits."""
+    import torch  # noqa: PLC0415  as in exact_runs
+
+    def check(_: Any, inputs: Inputs) -> None:
+        if len(inputs["input_ids"]) > largest_batch:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with _before_each_pass(check):
+        yield
+
+
+@contextmanager
+def slow_writing() -> Iterator[None]:
+    """A disk so slow that the training makes another step before anything of a checkpoint is written."""
+    from workers.trainers.hf_trainer.saving import Saving  # noqa: PLC0415
+
+    def write(original: Any, saving: Any, trainer: Any, taken: Any, *arguments: Any) -> None:
+        step = json.loads(taken.state)["global_step"]
+        while trainer.state.global_step == step < trainer.state.max_steps:
+            time.sleep(0.01)
+        original(saving, trainer, taken, *arguments)
+
+    with _around(Saving, "_write", write):
+        yield
+
+
+@contextmanager
+def wish_within(step: int, wish: Callable[[], None]) -> Iterator[None]:
+    """Something is wished for in the middle of a step: between its forward passes, if it has several."""
+    passes: list[int] = []
+
+    def look(trainer: Any, _: Inputs) -> None:
+        if trainer.state.global_step + 1 == step:
+            passes.append(step)
+            if len(passes) == min(2, trainer.current_gradient_accumulation_steps):
+                wish()
+
+    with _before_each_pass(look):
+        yield
+
+
+@contextmanager
+def saved_by_transformers(directory: Path) -> Iterator[None]:
+    """Each checkpoint once more into `directory`, by transformers' own trainer."""
+    from transformers import Trainer  # noqa: PLC0415
+
+    from workers.trainers.distributed import wait_for_all  # noqa: PLC0415
+    from workers.trainers.hf_trainer.trl_trainer import TrlTrainer  # noqa: PLC0415
+
+    def save(original: Any, trainer: Any, *arguments: Any) -> None:
+        output_dir, trainer.args.output_dir = trainer.args.output_dir, str(directory)
+        Trainer._save_checkpoint(trainer, *arguments)
+        trainer.args.output_dir = output_dir
+        wait_for_all()
+        original(trainer, *arguments)
+
+    with _around(TrlTrainer, "_save_checkpoint", save):
+        yield
+
+
+@contextmanager
+def _before_each_pass(look: Callable[[Any, Inputs], None]) -> Iterator[None]:
+    from workers.trainers.hf_trainer.trl_trainer import TrlTrainer  # noqa: PLC0415
+
+    def training_step(original: Any, trainer: Any, model: Any, inputs: Inputs, *rest: Any) -> Any:
+        look(trainer, inputs)
+        return original(trainer, model, inputs, *rest)
+
+    with _around(TrlTrainer, "training_step", training_step):
+        yield
+
+
+@contextmanager
+def _around(owner: type, name: str, instead: Callable[..., Any]) -> Iterator[None]:
+    """Call `instead` with the original method and its arguments."""
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *arguments: instead(original, *arguments))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

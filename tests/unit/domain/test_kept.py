@@ -1,0 +1,44 @@
+"""What is kept for a job is used by others as long as they give it back in time."""
+
+from app.domain.kept import KeptDevices
+from app.domain.line import QueuedJob
+from app.domain.node_classes import NodeClasses
+from app.domain.preempting import Room
+from app.domain.resources import NOTHING, Device, NodeCapacity, Request
+
+SLOT = Device(index=0, type="cpu")
+
+
+def job(at_most_seconds: float | None) -> QueuedJob:
+    return QueuedJob(job_id="j", priority=5, since=0, request=Request(), at_most_seconds=at_most_seconds)
+
+
+def cluster() -> tuple[dict[str, NodeCapacity], KeptDevices]:
+    nodes = {"n": NodeCapacity(name="n", devices=(SLOT,), free=frozenset({0}))}
+    return nodes, KeptDevices(nodes, NodeClasses(nodes))
+
+
+def test_a_gap_is_found_once_something_is_kept_though_there_was_none_before() -> None:
+    nodes, kept = cluster()
+    assert [kept.take(job(60), ()), kept.take(job(60), ())] == [None, None]
+
+    nodes["n"] = kept.keep(Room(node="n", devices=(SLOT,), amounts=NOTHING, seconds=100))
+
+    assert (nodes["n"].free, nodes["n"].kept) == (frozenset(), frozenset({0}))
+    assert kept.take(job(60), ()) == ("n", (SLOT,))
+
+
+def test_a_gap_is_for_those_alone_who_give_it_back_in_time_and_may_be_given_the_node() -> None:
+    nodes, kept = cluster()
+    nodes["n"] = kept.keep(Room(node="n", devices=(SLOT,), amounts=NOTHING, seconds=100))
+
+    assert kept.take(job(None), ()) is None
+    assert kept.take(job(101), ()) is None
+    assert kept.take(job(60), {"n"}) is None
+
+
+def test_a_gap_is_given_once() -> None:
+    nodes, kept = cluster()
+    nodes["n"] = kept.keep(Room(node="n", devices=(SLOT,), amounts=NOTHING, seconds=100))
+
+    assert [kept.take(job(60), ()) for _ in range(3)] == [("n", (SLOT,)), None, None]

@@ -1,0 +1,47 @@
+"""What the end of an attempt says of its node."""
+
+import pytest
+
+from app.domain.outcomes import OutcomeKind
+from app.domain.reputation import DISCONNECTS, FAULTS, verdict_on_node
+from app.domain.retry import RULES
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "said"),
+    [
+        ("completed", "", ("completions", 1.0)),
+        ("paused", "", ("completions", 1.0)),
+        ("preempted", "", ("completions", 1.0)),
+        ("cancelled", "", None),
+        ("requeued", "", None),
+        ("requeued", "NODE_LOST", ("disconnects", 0.0)),
+        ("failed", "NODE_LOST", ("disconnects", 0.0)),
+        ("failed", "SUPERVISOR_LOST", ("disconnects", 0.0)),
+        ("failed", "INTERNAL", ("faults", 0.0)),
+        ("failed", "DEVICE_FAULT", ("faults", 0.0)),
+        ("failed", "SCRIPT_ERROR", None),
+        ("failed", "RANK_KILLED", None),
+        ("failed", "HANG", None),
+    ],
+)
+def test_only_what_is_the_nodes_counts(kind: OutcomeKind, cause: str, said: tuple[str, float] | None) -> None:
+    verdict = verdict_on_node(kind, cause, trained=True, left_behind=False)
+
+    assert (None if verdict is None else (verdict.deed, verdict.towards)) == said
+
+
+def test_what_stopped_before_it_trained_is_no_merit() -> None:
+    assert verdict_on_node("paused", "", trained=False, left_behind=False) is None
+
+
+@pytest.mark.parametrize("kind", ["completed", "cancelled", "failed"])
+def test_a_process_that_can_not_be_ended_is_a_fault_however_the_job_ended(kind: OutcomeKind) -> None:
+    verdict = verdict_on_node(kind, "", trained=True, left_behind=True)
+
+    assert verdict is not None
+    assert (verdict.deed, verdict.towards) == ("faults", 0.0)
+
+
+def test_causes_are_known_ones() -> None:
+    assert set(RULES) >= DISCONNECTS | FAULTS

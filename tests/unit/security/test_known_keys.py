@@ -1,0 +1,47 @@
+"""Which keys are remembered, and for how long."""
+
+import pytest
+
+from app.security import known_keys
+from app.security.keys import StoredKey
+from app.security.known_keys import REMEMBERED_SECONDS, KnownKeys
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stored(key_id: str) -> StoredKey:
+    return StoredKey(
+        id=key_id, project="default", role="user", secret_hash="", revoked_at=None, expires_at=None, last_used_at=None
+    )  # fmt: skip
+
+
+def test_key_is_remembered_for_less_than_a_second() -> None:
+    clock = Clock()
+    known = KnownKeys(clock)
+    known.remember("ty_a", stored("key-a"))
+
+    clock.now += REMEMBERED_SECONDS - 0.1
+    assert known.get("ty_a") == stored("key-a")
+    clock.now += 0.2
+    assert known.get("ty_a") is None
+    assert REMEMBERED_SECONDS < 1
+
+
+def test_unknown_key_is_not_remembered() -> None:
+    assert KnownKeys().get("ty_a") is None
+
+
+def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_keys, "MOST", 2)
+    known = KnownKeys()
+
+    for name in ("a", "b", "a", "c"):
+        known.remember(name, stored(f"key-{name}"))
+
+    assert [name for name in "abc" if known.get(name)] == ["a", "c"]

@@ -1,0 +1,61 @@
+"""How wrong the told starts are, on replays where running jobs know their end: the figures of docs/scheduling.md."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.simulation.calibrating import Calibration, Estimates, calibrate
+from app.simulation.generating import Workload, make_trace
+from app.simulation.jobs import Behaviour
+from app.simulation.trace import TraceJob
+from tests.simulated import make_site, make_traced, replayed
+
+# Jobs alike but for their length, which come faster than they end, so that a line forms and is worked off.
+ALIKE = [make_traced(at * 60.0, 900 + at * 7919 % 1800, job_id=f"alike{at:03}") for at in range(150)]
+
+
+def calibrated(trace: list[TraceJob], *gpus: int, eta_sigma: float = 0.0) -> Calibration:
+    estimates = Estimates()
+    done = replayed(trace, make_site(*gpus), behaviour=Behaviour(eta_sigma=eta_sigma), watch=estimates)
+    return calibrate(estimates.told, done.outcomes)
+
+
+def test_by_hand() -> None:
+    trace = [
+        make_traced(0, 1000, job_id="runs"),
+        make_traced(100, 500, job_id="told"),
+        make_traced(200, 10, job_id="behind it: nobody knows"),
+    ]
+
+    found = calibrated(trace, 1)
+
+    assert (found.waited, found.told) == (2, 1)
+    assert (found.median, found.median_seconds, found.late) == (0, 0, 0)
+
+
+def test_of_jobs_alike_it_is_a_little_late_and_never_too_early() -> None:
+    found = calibrated(ALIKE, 8, 8)
+
+    # Those before it in the line are taken to keep their devices, and some have ended before it starts.
+    assert found.told == found.waited >= 100
+    assert found.median <= 0.12
+    assert found.p90 <= 0.25
+    assert found.late == 0
+
+
+def test_it_is_as_wrong_as_the_running_jobs_are_about_themselves() -> None:
+    found = calibrated(ALIKE, 8, 8, eta_sigma=0.3)
+
+    assert 0.12 < found.median <= 0.5
+    assert found.late > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_jobs_of_all_sizes_it_is_an_order_of_magnitude(seed: int) -> None:
+    workload = Workload(jobs=200, nodes=3, load=0.9, seed=seed)
+    plain = [replace(job, project="p", priority=5, is_preemptible=False) for job in make_trace(workload)]
+
+    found = calibrated(plain, 8, 8, 8)
+
+    assert found.told >= 0.8 * found.waited
+    assert found.median <= 1.0

@@ -1,0 +1,76 @@
+"""Who stops in the middle of a body, or of an answer, is not waited for without end."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http.parser import RequestParser
+
+from app.cli.gunicorn_worker import BodyReading, Connection
+
+HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Ours and theirs."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def parser_of(ours: socket.socket) -> RequestParser:
+    return RequestParser(Config(), ours, ("127.0.0.1", 1))
+
+
+def test_body_that_stops_counts_as_ended_and_its_connection_is_closed(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    parser = parser_of(ours)
+    theirs.sendall(HEAD + b"12345")
+    request = next(parser)
+    BodyReading(parser).begin(0.05)
+
+    assert request.body.read() == b"12345"
+    assert request.should_close()
+    assert ours.gettimeout() is None
+
+
+def test_body_that_comes_in_time_is_whole_and_its_connection_goes_on(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    parser = parser_of(ours)
+    theirs.sendall(HEAD + b"12345")
+    request = next(parser)
+    BodyReading(parser).begin(30.0)
+    theirs.sendall(b"67890")
+
+    assert request.body.read() == b"1234567890"
+    assert not request.should_close()
+
+
+def test_unread_body_is_not_waited_for_longer_than_gunicorn_says(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    parser = parser_of(ours)
+    theirs.sendall(HEAD + b"12345")
+    next(parser)
+    BodyReading(parser).begin(30.0)
+
+    assert parser.finish_body(deadline=0.0) is False
+
+
+def test_answer_that_nobody_reads_breaks_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, _theirs = ends
+
+    with Connection.over(ours, send_seconds=0.05) as connection, pytest.raises(BrokenPipeError):
+        connection.sendall(b"x" * 10_000_000)
+
+
+def test_answer_that_is_read_arrives(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+
+    with Connection.over(ours, send_seconds=0.05) as connection:
+        connection.sendall(b"answer")
+
+    assert theirs.recv(100) == b"answer"

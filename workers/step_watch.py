@@ -1,0 +1,143 @@
+"""When ranks that say nothing have said nothing for too long: pure, with the time as an argument."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from config.watching import WatchSettings
+
+SAMPLES = 1000  # of its own steps, the newest
+# Training stands still in them, for as long as they take.
+LONG_PHASES = frozenset({"CHECKPOINTING", "EVALUATING", "EXPORTING"})
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How long may pass after ``since`` before it is a hang."""
+
+    since: float
+    seconds: float
+
+    def overdue(self, now: float) -> bool:
+        return now - self.since > self.seconds
+
+
+class StepWatch:
+    """Of one attempt. A script hangs only if it reports steps; a built-in trainer is expected to make its first one.
+
+    Times are seconds on a clock that nobody sets.
+    """
+
+    def __init__(self, settings: WatchSettings, *, custom: bool) -> None:
+        self._settings = settings
+        self._custom = custom
+        self._since = 0.0
+        self._step: int | None = None
+        self._step_at = 0.0
+        self._values_step = -1
+        self._first_seconds = 0.0  # until the first report, with all that comes before
+        self._paused_seconds = 0.0  # in long sections, since the last step
+        self._step_seconds: deque[float] = deque(maxlen=SAMPLES)
+        self._phase = ""
+        self._section: tuple[str, float | None] | None = None
+        self._offered = 0  # checkpoints that the ranks may be waiting for us to store
+        self._ended = False
+
+    def begin(self, now: float) -> None:
+        """The ranks were started."""
+        self._since = self._step_at = now
+
+    @property
+    def step(self) -> int | None:
+        """The last one that was reported."""
+        return self._step
+
+    def step_made(self, step: int, now: float) -> None:
+        """Step ``step`` is finished; the same one again is no step."""
+        if step == self._step:
+            return
+        if self._step is None:
+            self._first_seconds = now - self._step_at
+        elif step > self._step:
+            self._step_seconds.append((now - self._step_at - self._paused_seconds) / (step - self._step))
+        self._step, self._step_at, self._paused_seconds = step, now, 0.0
+        self._since = now
+
+    def values_of(self, step: int, now: float) -> None:
+        """Values of a new step were reported: rank 0 lives, even if it counts its progress by the epoch."""
+        if step > self._values_step:
+            self._values_step, self._since = step, now
+
+    def phase(self, name: str, now: float) -> None:
+        """Another phase began."""
+        self._leave(now)
+        self._phase = name
+        self._since = now
+
+    def section(self, name: str | None, seconds: float | None, now: float) -> None:
+        """Announced work began; ``name`` None: it is over."""
+        self._leave(now)
+        self._section = None if name is None else (name, seconds)
+        self._since = now
+
+    def offered(self, now: float) -> None:
+        """A checkpoint is there to be stored: from now on the ranks may stand still because of us."""
+        self._leave(now)
+        self._offered += 1
+        self._since = now
+
+    def answered(self, now: float) -> None:
+        """One of those was dealt with."""
+        self._leave(now)
+        self._offered = max(0, self._offered - 1)
+        self._since = now
+
+    def ended(self, now: float) -> None:
+        """Rank 0 has said its last word: no step comes any more, only the end of all ranks."""
+        self._ended = True
+        self._since = now
+
+    def limit(self) -> Limit | None:
+        """None: nothing that it does can be a hang."""
+        if self._section is not None and self._section[1] is not None:
+            return Limit(self._since, self._section[1])
+        if self._custom and self._step is None:
+            return None
+        if self._ended and not self._custom:
+            return Limit(self._since, self._settings.stuck_seconds)  # a trainer has nothing to do after its last word
+        loads = self._step is None and self._section is not None
+        if self._is_long() and not loads:
+            return Limit(self._since, self._settings.section_seconds)
+        return Limit(self._since, self.step_limit_seconds)
+
+    @property
+    def step_limit_seconds(self) -> float:
+        """What a step may take: step_seconds, or step_factor times the 99th percentile of its own.
+
+        How long they take is known after the second report: the first may say where it starts.
+        """
+        least = self._settings.step_seconds if self._step_seconds else self._settings.first_step_seconds
+        return max(least, self._settings.step_factor * (self._p99() or self._first_seconds))
+
+    def doing(self) -> str:
+        """What it does now, for people."""
+        if self._section is not None:
+            return f"in its section {self._section[0]!r}"
+        if self._ended:
+            return "after its last word"
+        if self._phase in LONG_PHASES:
+            return f"in {self._phase}"
+        return "while its checkpoint is being stored" if self._offered else "training"
+
+    def _is_long(self) -> bool:
+        return self._ended or self._section is not None or self._phase in LONG_PHASES or self._offered > 0
+
+    def _leave(self, now: float) -> None:
+        if self._is_long():
+            self._paused_seconds += now - self._since
+
+    def _p99(self) -> float:
+        if not self._step_seconds:
+            return 0.0
+        ranked = sorted(self._step_seconds)
+        return ranked[math.ceil(0.99 * len(ranked)) - 1]

@@ -1,0 +1,111 @@
+"""A copy of a training's tensors in host memory, so that they can be written while the training changes them."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# The machine must have this much of what is copied: caches, logs and the next batch need some, too.
+_ROOM = 1.25
+_MEMORY = Path("/proc/meminfo")
+# A limit that the job alone is under, as its processes see it.
+_LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+
+_Memory = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
+
+
+class HostCopy:
+    """Buffers that every copy is made into; they stay, because making them costs several times the copying.
+
+    They take as much host memory as what is copied: 12 bytes a parameter for a training of all weights with Adam in
+    float32, next to nothing for an adapter. Beside a GPU they are pinned and the copy is a part of the GPU's own queue:
+    the training does not wait for it, `wait` does.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[torch.Tensor] = []
+        self._filled: torch.cuda.Event | None = None
+
+    def fits(self, value: Any) -> bool:
+        """Whether there is memory for a copy of all tensors in `value`, beside what the buffers have already."""
+        needed = size_bytes(value) - sum(buffer.nbytes for buffer in self._buffers)
+        return needed * _ROOM <= available_bytes()
+
+    def reserve(self, value: Any) -> None:
+        """Make the buffers for a `value` of this kind, so that the first copy is as quick as the others."""
+        for number, tensor in enumerate(_unique(value)):
+            self._buffer(number, tensor).zero_()
+
+    def take(self, value: Any) -> Any:
+        """The same dictionaries and lists with all tensors copied; those that shared memory share it still."""
+        copies: dict[_Memory, torch.Tensor] = {}
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            key = _memory(tensor)
+            if key not in copies:
+                copies[key] = self._buffer(len(copies), tensor).copy_(tensor.detach(), non_blocking=True)
+            return copies[key]
+
+        found = _mapped(value, copied)
+        if torch.cuda.is_available():
+            self._filled = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._filled.record()
+        return found
+
+    def wait(self) -> None:
+        """Until the last copy is complete: asked by whoever reads it, on any thread."""
+        if self._filled is not None:
+            self._filled.synchronize()
+
+    def _buffer(self, number: int, like: torch.Tensor) -> torch.Tensor:
+        if number == len(self._buffers):
+            self._buffers.append(_empty(like))
+        elif (self._buffers[number].shape, self._buffers[number].dtype) != (like.shape, like.dtype):
+            self._buffers[number] = _empty(like)
+        return self._buffers[number]
+
+
+def size_bytes(value: Any) -> int:
+    """What all tensors in `value` take together."""
+    return sum(tensor.nbytes for tensor in _unique(value))
+
+
+def available_bytes() -> int:
+    """Host memory that this process may still take."""
+    fields = (line.split() for line in _MEMORY.read_text().splitlines())
+    free = next(int(words[1]) * 1024 for words in fields if words[0] == "MemAvailable:")
+    try:
+        return min(free, int(_LIMIT.read_text()) - int(_USED.read_text()))
+    except (OSError, ValueError):  # no limit is there, or it says "max"
+        return free
+
+
+def _empty(like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.is_cuda)
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: _mapped(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(each, change) for each in value)
+    return deepcopy(value)
+
+
+def _unique(value: Any) -> list[torch.Tensor]:
+    """Every tensor once, in the order in which `take` meets them."""
+    found: dict[_Memory, torch.Tensor] = {}
+
+    def noted(tensor: torch.Tensor) -> torch.Tensor:
+        return found.setdefault(_memory(tensor), tensor)
+
+    _mapped(value, noted)
+    return list(found.values())
+
+
+def _memory(tensor: torch.Tensor) -> _Memory:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
