@@ -200,13 +200,26 @@ _ADAPTER = (
     Hyperparameter("modules_to_save", "names", "", "Modules that are trained whole, such as embed_tokens,lm_head"),
 )
 
+_QUANTIZATION = (
+    Hyperparameter(
+        "bnb_4bit_quant_type",
+        "choice",
+        "nf4",
+        "What the base model's weights are rounded to: nf4 (16 levels for normally distributed weights) or fp4",
+        choices=("nf4", "fp4"),
+    ),
+    Hyperparameter(
+        "bnb_4bit_use_double_quant", "bool", True, "Quantize the scales, too: 0.4 bits less for each parameter"
+    ),
+)
+
 
 def _learning_rate(default: float) -> Hyperparameter:
     return Hyperparameter("learning_rate", "float", default, "Peak learning rate", 0.0, 10.0)
 
 
-# What an optimizer remembers of each weight, and which weights an adapter has and how they count.
-FIXED_ON_RESUME = ("optim", *(item.name for item in _ADAPTER if item.name != "lora_dropout"))
+# What an optimizer remembers of each weight, which weights an adapter has and how they count, and beside which ones.
+FIXED_ON_RESUME = ("optim", *(item.name for item in (*_ADAPTER, *_QUANTIZATION) if item.name != "lora_dropout"))
 
 _COMMON = (*_LENGTH, *_SCHEDULE, *_OPTIMIZER, *_COURSE)
 _FULL = (_learning_rate(2e-5), *_COMMON, *_SUPERVISED)
@@ -216,5 +229,6 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("HF_TRAINER", "FULL_FINETUNE"): _FULL,
     # An adapter starts at nothing and bears a rate ten times as high.
     ("HF_TRAINER", "LORA"): (_learning_rate(2e-4), *_COMMON, *_SUPERVISED, *_ADAPTER),
+    ("HF_TRAINER", "QLORA"): (_learning_rate(2e-4), *_COMMON, *_SUPERVISED, *_ADAPTER, *_QUANTIZATION),
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON),
 }

@@ -61,8 +61,8 @@ class OutputConfigSchema(DocumentSchema):
     export_format = Text(
         longest=64,
         **says(
-            f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, whose default is the adapter",
+            f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA and QLORA, whose default is the adapter",
             default=EXPORT_FORMATS[0],
         ),
     )
-    merge_lora = Flag(**says("LORA: export the base model with the adapter merged in", default=False))
+    merge_lora = Flag(**says("LORA and QLORA: export the base model with the adapter merged in", default=False))

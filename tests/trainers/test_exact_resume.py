@@ -20,6 +20,7 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"},
         {"training_config": {"base_model": {"dtype": "bfloat16"}, "evaluation": {"strategy": "epoch"}}},
     ),
+    "qlora": ("QLORA", {"lora_dropout": "0.1", "modules_to_save": "lm_head"}, {}),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),
     "streamed": ("SFT", {"load_best_model_at_end": "true"}, {"data_config": {"streaming": True, "shuffle_buffer": 16}}),

@@ -12,11 +12,22 @@ from urllib.parse import urlsplit
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.tokenizer import base_model
 
-_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "safetensors")
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "bitsandbytes",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "safetensors",
+)
 _METHODS = {
     "SFT": "supervised fine-tuning of all weights",
     "FULL_FINETUNE": "supervised fine-tuning of all weights",
     "LORA": "fine-tuning of a LoRA adapter",
+    "QLORA": "fine-tuning of a LoRA adapter beside a base model in 4 bits",
     "CONTINUED_PRETRAIN": "continued pre-training of all weights",
 }
 _LOAD_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -84,7 +95,7 @@ class ModelCard:
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id"):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
-        tags = ["trainyard", "trl", *(["lora"] if self.spec.training_type == "LORA" else [])]
+        tags = ["trainyard", "trl", *(["lora"] if self.spec.training_type in ("LORA", "QLORA") else [])]
         return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
     def _settings(self) -> str:
