@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,7 +80,10 @@ class World:
         with self.db.write() as session:
             make_node(session, NODE, devices=4)
 
-    def submit(self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None, **columns: Any) -> str:
+    def submit(
+        self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None,
+        framework_config: Mapping[str, str] | None = None, **columns: Any,
+    ) -> str:  # fmt: skip
         """A CUSTOM job that is dispatched to this node; returns its id."""
         path = self.directory / "mine" / f"script-{time.monotonic_ns()}" / "train.py"
         path.parent.mkdir()
@@ -88,7 +91,11 @@ class World:
         asked = make_document(
             training_config={
                 "base_model": {"model_id": "none"},
-                "framework": {"type": "CUSTOM", "custom_script_path": str(path)},
+                "framework": {
+                    "type": "CUSTOM",
+                    "custom_script_path": str(path),
+                    "config": dict(framework_config or {}),
+                },
                 "hyperparameters": {"speed": "fast"},
             },
             data_config={"sources": [{"path": str(self.directory / "mine/data.jsonl")}]},

@@ -65,6 +65,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("training_config.framework.distributed", {"backend": "mpi"}, 400),
     ("training_config.framework.config", {"a": "b"}, 400),
     ("training_config.framework.config", {}, 201),
+    ("training_config.framework.config", {"metric.loss": "loss=("}, 422),
     ("training_config.base_model.model_id", "", 400),
     ("training_config.base_model.model_id", "org/model-8b", 201),
     ("training_config.base_model.model_id", "/etc", 400),
