@@ -1,11 +1,15 @@
-"""A training script that knows nothing of Trainyard: a line through points, by gradient descent.
+"""A training script without trainyard.hooks: a line through points, by gradient descent.
 
-What it prints becomes metrics and progress by the patterns in examples/jobs/custom-plain.json. By itself:
+What it prints becomes metrics and progress by the patterns in examples/jobs/custom-plain.json, and what it leaves in
+the directory that it is told is its result. By itself:
 
     python examples/plain_script/train.py
 """
 
+import json
+import os
 import random
+from pathlib import Path
 
 STEPS = 200
 LEARNING_RATE = 0.1
@@ -23,6 +27,8 @@ def main() -> None:
         height -= LEARNING_RATE * 2 * sum(error for error, _ in errors) / len(errors)
         print(f"step {step}/{STEPS} loss={loss:.5f}", flush=True)
     print(f"slope: {slope:.3f} height: {height:.3f}")
+    output = Path(os.environ.get("TRAINYARD_OUTPUT_DIR", "."))
+    (output / "line.json").write_text(json.dumps({"slope": slope, "height": height}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -247,6 +247,7 @@ def test_metrics_are_found_in_what_a_script_prints(example: Ended) -> None:
     assert (example.job["current_step"], example.job["total_steps"]) == (200, 200)
     assert metrics["loss"] < 0.05
     assert metrics["slope"] == pytest.approx(3, abs=0.1)
+    assert json.loads(content(example, "line.json"))["slope"] == pytest.approx(metrics["slope"], abs=1e-3)
 
 
 def record_count(path: Path) -> int:
