@@ -18,6 +18,7 @@ import sqlalchemy
 from app.domain.errors import TrainyardError
 from app.extensions import Database
 from app.services import leases
+from app.services.leases import Claim
 from config.settings import Settings, variable_name
 from workers.left_behind import settle
 from workers.processes import hold_back, place
@@ -37,8 +38,8 @@ _lock = threading.Lock()
 def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str) -> int:
     """Claim dispatched attempts (job, number) and start their supervisors; returns how many.
 
-    The others were not (or no longer) ours to claim. Safe to call twice for the same attempt, also at the same time: the
-    claim is one conditional UPDATE. What fails for one is logged, and keeps no other from its start.
+    The others were not (or no longer) ours to claim. Safe to call twice for the same attempt, also at the same time:
+    the claim is a conditional UPDATE. What fails for one is logged, and keeps no other from its start.
     """
     reap_supervisors()
     with _lock:
@@ -57,7 +58,8 @@ def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[st
 def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], node: str) -> int:
     for job_id, attempt in attempts:
         settle(settings, db, job_id, attempt, node=node)
-    claims, others = [], attempts
+    claims: list[Claim] = []
+    others = attempts
     if len(attempts) > 1:
         claims, others = leases.claim_together(db, attempts, node=node, boot_id=place())
     started = sum(_spawned_supervisor(settings, claim.job_id, claim.attempt) for claim in claims)

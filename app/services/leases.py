@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import BindParameter, Row, Table, bindparam, select, tuple_, update
 from sqlalchemy.exc import OperationalError
@@ -107,8 +107,7 @@ class Wishes:
     part_ended: str = ""  # on which other node of the attempt, so that this one is to end too
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveLease:
+class LiveLease(NamedTuple):
     """A lease as reaper and node worker see it; ``counter`` 0 means nobody claimed it yet."""
 
     lease_id: str
@@ -121,6 +120,12 @@ class LiveLease:
     supervisor_pid: int | None
     supervisor_started: int | None
     boot_id: str | None
+
+
+_SEEN = (
+    Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Lease.node, Lease.part, Lease.counter, Lease.supervisor_pid,
+    Lease.supervisor_started, Lease.boot_id,
+)  # fmt: skip
 
 
 def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -> Claim | None:
@@ -187,18 +192,14 @@ def _claim_together(
     others = {(row.job_id, row.attempt) for row in waiting} - {(row.job_id, row.attempt) for row in plain}
     others |= {(job_id, attempt) for job_id, attempt in attempts if job_id not in jobs}
     if plain:
-        taken = connection.execute(
-            _TAKE_MANY, {"leases": [row.id for row in plain], "now": now, "new_boot": boot_id}
-        )
+        taken = connection.execute(_TAKE_MANY, {"leases": [row.id for row in plain], "now": now, "new_boot": boot_id})
         if taken.rowcount != len(plain):
             raise StaleJob("one of several leases was taken by somebody else since it was read; look again")
     first = [row for row in plain if row.started_at is None]  # of several nodes
     if first:
         steps = [Step(job=jobs[row.job_id], message=f"attempt {row.attempt} on {node}", changes={}) for row in first]
         lifecycle.transition_all(session, steps, JobState.PREPARING, actor=f"node@{node}")
-        connection.execute(
-            _START, [{"of_job": row.job_id, "of_attempt": row.attempt, "now": now} for row in first]
-        )
+        connection.execute(_START, [{"of_job": row.job_id, "of_attempt": row.attempt, "now": now} for row in first])
     claims = [
         Claim(job_id=row.job_id, attempt=row.attempt, fence=row.fence, lease_id=row.id, node=node) for row in plain
     ]
@@ -259,18 +260,11 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
 
 def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
     """All live leases, or those of one node."""
-    query = select(Lease).where(Lease.released_at.is_(None))
+    query = select(*_SEEN).where(Lease.released_at.is_(None))
     if node is not None:
         query = query.where(Lease.node == node)
     with db.read() as session:
-        return [
-            LiveLease(
-                lease_id=row.id, job_id=row.job_id, attempt=row.attempt, fence=row.fence, node=row.node,
-                part=row.part, counter=row.counter, supervisor_pid=row.supervisor_pid,
-                supervisor_started=row.supervisor_started, boot_id=row.boot_id,
-            )
-            for row in session.scalars(query.order_by(Lease.id))
-        ]  # fmt: skip
+        return [LiveLease._make(row) for row in session.execute(query.order_by(Lease.id))]
 
 
 def take_away(

@@ -65,7 +65,7 @@ def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWo
     job_id = dispatch(world)
 
     for _ in range(3):
-        world.dispatcher.ring_run(job_id, 1, NAME, "cpu", 5)
+        world.dispatcher.ring_run([(job_id, 1)], NAME, "cpu", 5)
 
     wait_for(lambda: started_attempt(world, job_id), seconds=5, what="started")
     job = wait_until_over(world, job_id)

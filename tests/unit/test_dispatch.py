@@ -61,14 +61,14 @@ def dispatcher(broker: Broker) -> Iterator[Dispatcher]:
 
 def test_each_ring_becomes_its_message(dispatcher: Dispatcher, broker: Broker) -> None:
     dispatcher.ring_admit("job-1", "default", 10)
-    dispatcher.ring_run("job-1", 2, "box", "h200", 0)
-    dispatcher.ring_run("job-2", 1, "box", "cpu", 5)
+    dispatcher.ring_run([("job-1", 2)], "box", "h200", 0)
+    dispatcher.ring_run([("job-2", 1), ("job-3", 4)], "box", "cpu", 5)
     dispatcher.nudge("job-1", "box")
 
     assert broker.wait_for(4) == [
         Message("trainyard.admit", ("job-1",), "jobs.default", 0),
-        Message("trainyard.run", ("job-1", 2), "gpu.h200.box", 9),
-        Message("trainyard.run", ("job-2", 1), "cpu.box", 5),
+        Message("trainyard.run", (("job-1", 2),), "gpu.h200.box", 9),
+        Message("trainyard.run", (("job-2", 1), ("job-3", 4)), "cpu.box", 5),
         Message("nudge", ("job-1",), node="box"),
     ]
 
