@@ -76,7 +76,7 @@ class Mirror:
         with backend.client.pipeline(transaction=False) as pipe:
             for image in images:
                 key, value = backend.get_key_for_task(image.job_id), backend.encode(result_of(image))
-                pipe.setex(key, backend.expires, value)
+                pipe.set(key, value, ex=backend.expires)
                 pipe.publish(key, value)
             pipe.execute()
         self._shown.update((image.job_id, image.details) for image in images)
@@ -131,7 +131,7 @@ class Mirror:
 def result_of(image: JobImage) -> dict[str, Any]:
     """As Celery's result backends keep it, and `AsyncResult` reads it."""
     return {
-        "task_id": image.job_id, "status": image.state, "result": image.details, "traceback": None, "children": [],
+        "task_id": image.job_id, "status": image.state, "result": image.details, "traceback": None, "children": None,
         "date_done": None,
     }  # fmt: skip
 

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -202,19 +203,43 @@ class FakeCelery:
             self.database = database
 
     class Backend:
+        expires = 60
+
         def __init__(self) -> None:
             self.keys: dict[str, str] = {}
             self.stored: list[tuple[str, str]] = []
+            self.gathered: list[tuple[str, str]] = []
             self.client = self
             self.broken = False
 
-        def store_result(self, job_id: str, details: dict[str, Any], shown: str) -> None:
+        def get_key_for_task(self, job_id: str) -> str:
+            return job_id
+
+        def encode(self, result: dict[str, Any]) -> dict[str, Any]:
+            return result
+
+        @contextmanager
+        def pipeline(self, *, transaction: bool) -> Iterator["FakeCelery.Backend"]:
+            assert not transaction
+            yield self
+            self.gathered = []
+
+        def keep(self, key: str, result: dict[str, Any]) -> None:
+            assert (key, result["status"]) == (result["result"]["job_id"], result["result"]["state"])
+            self.gathered.append((key, result["status"]))
+
+        def publish(self, key: str, result: dict[str, Any]) -> None:
+            assert self.gathered[-1] == (key, result["status"])
+
+        def execute(self) -> None:
             if self.broken:
                 raise ConnectionError("gone")
-            assert details["state"] == shown
-            self.stored.append((job_id, shown))
+            self.stored += self.gathered
 
-        def set(self, key: str, value: str, *, nx: bool) -> bool:
+        def set(self, key: str, value: Any, *, nx: bool = False, ex: int = 0) -> bool:
+            if ex:
+                self.keep(key, value)
+                return True
             if self.broken:
                 raise ConnectionError("gone")
             assert nx
