@@ -113,6 +113,25 @@ def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatc
     assert told == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
 
 
+def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
+    dispatcher: Dispatcher, broker: Broker
+) -> None:
+    broker.may_answer.clear()
+    dispatcher.nudge("job-0", "box")  # keeps the thread busy
+    dispatcher.ring_run([("job-1", 1), ("job-2", 1)], "box", "cpu", 5)
+    dispatcher.ring_run([("job-3", 1)], "other", "cpu", 5)
+    dispatcher.ring_run([("job-4", 3)], "box", "cpu", 5)
+    many = [(f"job-{number}", 1) for number in range(5, 5 + dispatch.MOST_TOGETHER - 2)]
+    dispatcher.ring_run(many, "box", "cpu", 5)
+    broker.may_answer.set()
+
+    assert [(message.queue, message.arguments) for message in broker.wait_for(4)[1:]] == [
+        ("cpu.box", (("job-1", 1), ("job-2", 1), ("job-4", 3))),
+        ("cpu.other", (("job-3", 1),)),
+        ("cpu.box", tuple(many)),
+    ]
+
+
 def test_first_of_many_submissions_is_told_of_at_once(
     dispatcher: Dispatcher, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
