@@ -85,6 +85,8 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
         def serve(jobs: int) -> float:
             return served(settings, jobs, lambda: int(client.llen(NOTHING_QUEUE)))
 
+        line_up(db, given.nodes)
+        dispatched(db, given.nodes)  # until the coordinator is up; what is measured is what goes on
         return [by_turns(db, serve, given.rounds, given.jobs * factor, parts) for factor in GROWTH]
 
 

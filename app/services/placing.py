@@ -25,10 +25,11 @@ from app.services.queue_limits import Wait
 
 log = logging.getLogger(__name__)
 
-# In one transaction: most of what a placement costs is shared, and who wants one of the jobs does not wait long.
-TOGETHER = 25
+# In one transaction: most of what a placement costs is shared, and who wants one of the jobs waits for a tenth of a
+# second at most.
+TOGETHER = 50
 # About two seconds' worth.
-SOON = 20 * TOGETHER
+SOON = 10 * TOGETHER
 
 # Locks are taken in one order, so that there should be none; should there be one, the pass must not end for it.
 DEADLOCK_TRIES = 3
