@@ -17,7 +17,7 @@ from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.factories import make_attempt, make_document, make_job, make_node
 from workers import processes
-from workers.spawning import reap_supervisors, start_attempt
+from workers.spawning import reap_supervisors, start_attempts
 
 Row = TypeVar("Row", bound=Base)
 
@@ -118,7 +118,7 @@ class World:
     def start(self, script: str, *, ranks: int = 1, **options: Any) -> str:
         """Submit, dispatch and start; returns the job's id."""
         job_id = self.submit(script, ranks=ranks, **options)
-        assert start_attempt(self.settings, self.db, job_id, self.dispatch(job_id, ranks=ranks), node=NODE)
+        assert start_attempts(self.settings, self.db, [(job_id, self.dispatch(job_id, ranks=ranks))], node=NODE)
         return job_id
 
     def wish(self, job_id: str, requested: str | None = None, **columns: Any) -> None:
@@ -231,7 +231,7 @@ def try_again(world: World, job_id: str, *, ranks: int = 1, seconds: float = 20.
     """What planner and node do after a retry; returns the job at the end of its second attempt."""
     with world.db.write() as session:
         session.get_one(Job, job_id).status = JobState.QUEUED
-    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id, ranks=ranks), node=NODE)
+    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id, ranks=ranks))], node=NODE)
     return world.wait_for_end(job_id, seconds)
 
 
