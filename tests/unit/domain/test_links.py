@@ -1,22 +1,25 @@
 """Which devices of a node a job is given where NVLink connects some of them."""
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.choices import Choices
 from app.domain.line import QueuedJob
 from app.domain.placement import choose_devices
 from app.domain.planning import plan
 from app.domain.resources import Device, NodeCapacity, Request
+from app.domain.scoring import DEFAULT_WEIGHTS, score_node
 
 EIGHT = (0,) * 8
 PAIRS = (0, 0, 1, 1, 2, 2, 3, 3)
 
 
-def node(groups: tuple[int | None, ...], taken: tuple[int, ...] = (), **parts: int) -> NodeCapacity:
+def node(groups: Sequence[int | None], taken: Collection[int] = (), **parts: int) -> NodeCapacity:
     devices = tuple(Device(index=i, type="h100", memory_mb=80_000, link_group=group) for i, group in enumerate(groups))
     shared = {int(name.removeprefix("gpu")): share for name, share in parts.items()}
     free = frozenset(range(len(groups))) - {*taken, *shared}
@@ -97,7 +100,7 @@ def test_no_more_and_no_other_devices_are_given_than_are_free(request: Request, 
         assert len(found) == request.device_count
         assert found == sorted(set(found))
         assert all(capacity.left(index) >= request.gpu_share for index in found)
-        assert found == chosen(request, replace(capacity))
+        assert found == chosen(request, replace(capacity, free=frozenset(sorted(capacity.free, reverse=True))))
 
 
 @given(st.integers(2, 6), capacities())
@@ -122,3 +125,44 @@ def test_of_devices_that_are_all_linked_or_none_the_first_are_given(
     assert (chosen(request, alike) or []) == (
         open_now[: request.device_count] if len(open_now) >= request.device_count else []
     )
+
+
+def test_a_node_that_can_give_linked_devices_comes_first() -> None:
+    nodes = [
+        replace(node((None,) * 4), name="a"),
+        replace(node(PAIRS, taken=(1, 3, 5, 7)), name="b"),
+        replace(node(PAIRS, taken=(0, 1, 2, 3)), name="c", active_jobs=3),
+    ]
+
+    def given_to(count: int) -> str:
+        line = [QueuedJob(job_id="j", priority=5, since=0, request=gpus(count))]
+        return plan(line, nodes).placements[0].node
+
+    assert [given_to(count) for count in (1, 2, 3)] == ["a", "c", "a"]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[NodeCapacity]:
+    """Nodes in pairs, in fours, or partly linked, differently full."""
+    layouts = st.sampled_from([(0, 0, 1, 1), (0, 0, 0, 0), (None, 0, 0, None), (None, None, None, None)])
+    taken = st.sets(st.integers(0, 3), max_size=3)
+    count = draw(st.integers(1, 6))
+    return [replace(node(draw(layouts), draw(taken)), name=f"n{number}") for number in range(count)]
+
+
+@given(clusters(), st.lists(st.integers(1, 3), min_size=1, max_size=6))
+def test_every_job_gets_the_node_that_scores_highest(cluster: list[NodeCapacity], line: list[int]) -> None:
+    nodes, choices = {each.name: each for each in cluster}, Choices(cluster, DEFAULT_WEIGHTS)
+    for number, count in enumerate(line):
+        request = gpus(count)
+        able = [each for each in nodes.values() if choose_devices(request, each) is not None]
+        found = choices.place(QueuedJob(job_id=str(number), priority=5, since=number, request=request))
+        if not able:
+            assert isinstance(found, str)
+            continue
+        best = min(able, key=lambda each: (-score_node(request, each), each.name))
+        assert not isinstance(found, str)
+        assert (found.node, found.devices) == (best.name, choose_devices(request, best))
+        indices = [device.index for device in found.devices]
+        nodes[best.name] = best.with_job(indices, found.share, request.quantities)
+        choices.change(nodes[best.name])
