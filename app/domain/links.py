@@ -6,12 +6,12 @@ from app.domain.resources import Device, NodeCapacity
 
 
 def together(node: NodeCapacity, free: Sequence[Device], count: int) -> tuple[Device, ...]:
-    """So many of the free devices, in their order; of devices without links the first ones.
+    """So many of the free devices, in their order; where all are in one group, or none is in any, the first ones.
 
     Best fit: of the groups that have enough free, the one that has least, and none that nobody uses is broken where
     another will do; a device without links is a group by itself. When no group has enough, the largest go first.
     """
-    if all(device.link_group is None for device in free):
+    if len(free) == count or len({device.link_group for device in free}) == 1:
         return tuple(free[:count])
     used = {device.link_group for device in node.devices if device.index not in node.free}
     groups: dict[int, list[Device]] = {}
