@@ -12,6 +12,7 @@ from app.domain.choices import Choices
 from app.domain.line import QueuedJob
 from app.domain.placement import choose_devices
 from app.domain.planning import plan
+from app.domain.preempting import Running
 from app.domain.resources import Device, NodeCapacity, Request
 from app.domain.scoring import DEFAULT_WEIGHTS, score_node
 
@@ -69,6 +70,31 @@ def test_jobs_one_after_the_other_leave_groups_whole() -> None:
     placements = plan(line, [node((0, 0, 0, 0, 1, 1, 2, 2))]).placements
 
     assert [[device.index for device in each.devices] for each in placements] == [[4], [6, 7], [5], [0, 1, 2, 3]]
+
+
+def test_a_gang_gets_linked_devices_of_each_node() -> None:
+    nodes = [replace(node(PAIRS, taken=(0,)), name="a"), replace(node(PAIRS, taken=(1, 2)), name="b")]
+    gang = QueuedJob(job_id="j", priority=5, since=0, request=replace(gpus(2), node_count=2))
+
+    (placement,) = plan([gang], nodes).placements
+
+    given_ = {part.node: [device.index for device in part.devices] for part in placement.parts}
+    assert given_ == {"a": [2, 3], "b": [4, 5]}
+
+
+def test_what_is_kept_is_the_group_that_the_job_will_get_and_nobody_else_takes_it() -> None:
+    going = Running(
+        job_id="r", project="p", node="n", priority=5, kind="cuda", devices=frozenset({3, 4}), is_going=True
+    )
+    line = [
+        QueuedJob(job_id="four", priority=9, since=0, request=gpus(4), project="p", awaits=("n",)),
+        QueuedJob(job_id="two", priority=5, since=1, request=gpus(2), project="p"),
+        QueuedJob(job_id="one", priority=1, since=2, request=gpus(1), project="p"),
+    ]
+
+    made = plan(line, [node((None, 0, 0, 0, 0), taken=(3, 4))], running=[going])
+
+    assert [(each.job_id, [device.index for device in each.devices]) for each in made.placements] == [("one", [0])]
 
 
 @st.composite
