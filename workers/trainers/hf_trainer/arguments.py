@@ -1,8 +1,6 @@
-"""From a job's document to trl's configuration: every value that is set, and why."""
+"""From a job's document to the part of trl's configuration that all methods have: every value that is set, and why."""
 
 from typing import Any
-
-from trl.trainer.sft_config import SFTConfig
 
 from app.domain.checkpoints import best_rule
 from app.domain.hyperparameters import InvalidHyperparameter, check_data
@@ -11,26 +9,19 @@ from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
-from workers.trainers.hf_trainer.collating import max_seq_length
 from workers.trainers.hf_trainer.pretrained import precision
 from workers.trainers.hf_trainer.schedules import PLATEAU, learning_rate_factor
 
 DEFAULT_SAVE_STEPS = 500
 
 
-def sft_config(context: RunContext, plan: BatchPlan, *, validates: bool, packing: bool) -> SFTConfig:
-    """The configuration for records that are tokenized already. Raises InvalidConfig."""
-    return SFTConfig(
+def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[str, Any]:
+    """What the configuration of every method is made with. Raises InvalidConfig."""
+    return {
         **_optimization(context, plan),
         **_cadence(context, validates=validates),
         **_surroundings(context),
-        max_length=max_seq_length(context.spec) if packing else None,
-        packing=packing,
-        # Which tokens are learned is in the records' labels.
-        assistant_only_loss=False,
-        completion_only_loss=False,
-        dataset_kwargs=None if packing else {"skip_prepare_dataset": True},
-    )
+    }
 
 
 def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""trl's trainer with what a job needs of it besides: exact orders, perplexity, a way back to a checkpoint's weights."""
+"""What a job needs of any trl trainer besides: exact orders, perplexity, a way back to a checkpoint's weights."""
 
 import json
 import math
@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from transformers import TrainerState, set_seed
-from trl.trainer.sft_trainer import SFTTrainer
+from transformers import Trainer, TrainerState, set_seed
 
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
@@ -22,8 +21,8 @@ from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, s
 _STATE_FILE = "trainer_state.json"
 
 
-class TrlTrainer(SFTTrainer):
-    """One training of records that are tokenized already."""
+class TrlTrainer(Trainer):
+    """The first base of a class whose second is the trl trainer of a method; records come tokenized already."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class TrlTrainer(SFTTrainer):
         saving: Saving,
         *,
         filled_up_to: int = 1,
-        perplexity: bool,
+        perplexity: bool = False,
         resumed: Manifest | None = None,
         taken_over: Manifest | None = None,
         **arguments: Any,
@@ -80,7 +79,7 @@ class TrlTrainer(SFTTrainer):
         # out, and others after a resume.
         self.accelerator.gather_for_metrics = self.accelerator.gather
         try:
-            return super().compute_loss(*args, **kwargs)  # type: ignore[no-untyped-call]
+            return super().compute_loss(*args, **kwargs)
         finally:
             del self.accelerator.gather_for_metrics
 
