@@ -43,10 +43,10 @@ def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
     # What did not fit into the memory when learning would not when measuring.
     measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
     return {
-        **{name: values[name] for name in copied},
+        **{name: values[name] for name in copied if name in values},
         "learning_rate": values["learning_rate"] * learning_rate_factor(context.spec),
         "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
-        "neftune_noise_alpha": values["neftune_noise_alpha"] or None,
+        "neftune_noise_alpha": values.get("neftune_noise_alpha") or None,
         "activation_checkpointing": values["gradient_checkpointing"],
         "per_device_train_batch_size": plan.batch_size,
         "per_device_eval_batch_size": min(measured) if plan.is_halved else measured[0],

@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import Trainer, TrainerState, set_seed
 
+from app.domain.measures import evaluated
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
@@ -66,7 +67,8 @@ class TrlTrainer(Trainer):
         """The metrics of the test split, named test_…"""
         found = self.evaluate(dataset, metric_key_prefix="test")
         # trl calls what it adds eval_… in any case.
-        return {f"test_{name.partition('_')[2]}": float(value) for name, value in found.items() if _is_measure(name)}
+        named = {name.partition("_")[2]: float(value) for name, value in found.items()}
+        return {f"test_{name}": named[name] for name in evaluated(self._spec.training_type) if name in named}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for prefix in ("eval", "test") if self._perplexity else ():
@@ -157,11 +159,6 @@ class TrlTrainer(Trainer):
     def _epoch_to_come(self) -> int:
         # A checkpoint at the end of an epoch stands before the next one.
         return int((self.state.epoch or 0) + 1e-9)
-
-
-def _is_measure(name: str) -> bool:
-    """Neither speed nor counts, which say nothing about the model."""
-    return name.endswith(("_loss", "_perplexity", "_mean_token_accuracy", "_entropy"))
 
 
 def _perplexity(loss: float) -> float:
