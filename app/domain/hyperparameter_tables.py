@@ -261,7 +261,10 @@ _PREFERENCES = (
         only_with=("loss_type", _WITH_SMOOTHING),
     ),
     Hyperparameter(
-        "disable_dropout", "bool", True, "Without the model's own dropout, in which the reference model has no part"
+        "disable_dropout",
+        "bool",
+        True,
+        "Without the model's own dropout, which would only blur the comparison with the reference model",
     ),
     _GROUPED,
 )

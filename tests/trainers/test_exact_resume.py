@@ -25,7 +25,10 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "dpo_lora": (
         "DPO",
         {"use_lora": "true", "lora_dropout": "0.1", "disable_dropout": "false", "modules_to_save": "embed_tokens"},
-        {"output_config": {"checkpoint": {"save_steps": 100}, "merge_lora": True}},
+        {
+            "output_config": {"checkpoint": {"save_steps": 100}, "merge_lora": True},
+            "adjustments": {"batch_halvings": 1},
+        },
     ),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),

@@ -140,6 +140,14 @@ def test_preferences_are_measured_and_both_answers_are_in_the_batch(inspect, ass
     assert 0 < found["batch"]["learned_share"] < 1
 
 
+def test_pairs_of_the_same_answer_are_warned_of(inspect, tmp_path):
+    pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+
+    found = inspect(lines(tmp_path / "pairs.jsonl", [pair, {**pair, "rejected": "b"}]), kind="DPO")
+
+    assert any("1 of the first 2 records" in warning and "same tokens" in warning for warning in found["warnings"])
+
+
 def test_examples_are_no_preferences(inspect, assets):
     kind, message = only_error(inspect(assets / "train.jsonl", kind="DPO"))
 

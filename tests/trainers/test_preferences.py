@@ -48,6 +48,7 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
             "all": plan("all", {"load_best_model_at_end": "true"}, **three, output_config=best),
             "adapter": plan("adapter", {"use_lora": "true"}),
             "merged": plan("merged", {"use_lora": "true"}, output_config={"export_format": "merged"}),
+            "recomputed": plan("recomputed", {"use_lora": "true", "gradient_checkpointing": "true"}),
             "dropping": plan("dropping", {"disable_dropout": "false"}),
             "streamed": plan("streamed", **streaming),
             "left": plan("left", **left),
@@ -125,6 +126,13 @@ def test_side_of_the_padding_changes_nothing(outcomes):
     right, left = outcomes["adapter"], outcomes["left"]
     assert left.error is None
     assert left.series("logps/chosen")[1] == pytest.approx(right.series("logps/chosen")[1], rel=1e-4)
+
+
+@pytest.mark.long
+def test_recomputed_activations_change_nothing(outcomes):
+    recomputed, adapter = (outcomes[name].series("loss") for name in ("recomputed", "adapter"))
+
+    assert recomputed == pytest.approx(adapter, rel=1e-4)
 
 
 @pytest.mark.long

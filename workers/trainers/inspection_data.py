@@ -42,6 +42,7 @@ class _Read:
     conversational: bool = False
     whole: int = 0  # records that were not cut
     ended: int = 0  # of these, where an end of sequence is learned
+    ties: int = 0  # pairs whose answers are the same
     lengths: Lengths = field(default_factory=Lengths)
     batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
 
@@ -82,6 +83,8 @@ class _Reader:
         found.lengths.add(encoded.full_length, truncated=encoded.truncated, dropped=not encoded.learns)
         found.whole += not encoded.truncated
         found.ended += not encoded.truncated and any(self._eos in each.labels for each in encoded.sequences)
+        first, *others = encoded.sequences
+        found.ties += first in others
         if encoded.learns and len(found.batch) < self._batch_size:
             found.batch.append(encoded.sequences)
 
@@ -187,6 +190,11 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
             yield (
                 f"{document['dropped']} of the first {each.count} records of {_name(each.source)} have no token to "
                 "learn and are passed over"
+            )
+        if each.ties:
+            yield (
+                f"{each.ties} of the first {each.count} records of {_name(each.source)} have the same tokens as chosen "
+                "and rejected: nothing is learned from them"
             )
         if each.whole and not each.ended and _adds_end(spec):
             yield (
