@@ -6,7 +6,7 @@ The keys of ``TABLES`` are also the one truth about which (framework, training t
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names
+from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names, said
 from app.domain.hyperparameter_tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "describe",
     "names",
     "parse",
+    "said",
     "supported",
 ]
 
@@ -110,8 +111,8 @@ def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> 
         if values[other] not in allowed:
             raise InvalidHyperparameter(
                 item.name,
-                f"{item.name} says nothing with {other} {values[other]}; leave it out, or set {other} to "
-                f"{' or '.join(map(str, allowed))}",
+                f"{item.name} says nothing with {other} {said(values[other])}; leave it out, or set {other} to "
+                f"{' or '.join(map(said, allowed))}",
             )
 
 

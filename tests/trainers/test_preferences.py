@@ -170,18 +170,18 @@ def test_pairs_are_grouped_by_the_longer_sequence():
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("given", "name", "message"),
     [
-        ({"lora_r": "8"}, "lora_r"),
-        ({"label_smoothing": "0.1"}, "label_smoothing"),
-        ({"loss_type": "exo_pair"}, "label_smoothing"),
-        ({"beta": "0"}, "beta"),
-        ({"loss_type": "kto"}, "loss_type"),
-        ({"packing": "true"}, "packing"),
+        ({"lora_r": "8"}, "lora_r", "says nothing with use_lora false; leave it out, or set use_lora to true"),
+        ({"label_smoothing": "0.1"}, "label_smoothing", "says nothing with loss_type sigmoid"),
+        ({"loss_type": "exo_pair"}, "label_smoothing", "must be above 0"),
+        ({"beta": "0"}, "beta", "is not a number"),
+        ({"loss_type": "kto"}, "loss_type", "is not one of sigmoid"),
+        ({"packing": "true"}, "packing", "unknown to HF_TRAINER DPO"),
     ],
 )
-def test_hyperparameter_that_says_nothing_is_refused(given, name):
-    with pytest.raises(InvalidHyperparameter) as refused:
+def test_hyperparameter_that_says_nothing_is_refused(given, name, message):
+    with pytest.raises(InvalidHyperparameter, match=message) as refused:
         parse("HF_TRAINER", "DPO", given)
 
     assert refused.value.name == name
