@@ -133,6 +133,14 @@ def test_training_ends_when_evaluations_no_longer_improve(example: Ended) -> Non
     assert example.job["current_step"] < MORE_STEPS["lora-merged"]
 
 
+@shows("dpo")
+def test_what_is_preferred_gets_ahead_and_the_margin_says_which_checkpoint_is_best(example: Ended) -> None:
+    assert example.series["rewards/margins"][0] == 0.0
+    assert example.series["eval_rewards/accuracies"][-1] > 0.9
+    best = max(example.checkpoints, key=lambda each: each["metrics"]["eval_rewards/margins"])
+    assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
+
+
 @shows("continued-pretrain")
 def test_pretraining_fills_its_blocks_and_validates(example: Ended) -> None:
     assert example.report["tokens"] == STEPS * 8 * 256
