@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.domain.launching import MPI
 from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
+from workers.mpi import MPIRUN
 from workers.node_config import NodeConfig
 from workers.nvlink import grouped, links_of
 
@@ -40,6 +42,11 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
     """Declared devices if there are any, else the GPUs found, else CPU slots; and the machine around them."""
     devices = _declared(config) or find_gpus() or cpu_slots()
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
+
+
+def found_capabilities() -> tuple[str, ...]:
+    """What jobs need of a node's software, beside what its configuration says."""
+    return (MPI,) if shutil.which(MPIRUN) else ()
 
 
 def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:

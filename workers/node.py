@@ -23,7 +23,7 @@ from config.settings import Settings, SettingsError
 from workers.attempt_keeper import AttemptKeeper
 from workers.background import Background
 from workers.fetching.holdings import Holdings
-from workers.inventory import take_inventory
+from workers.inventory import found_capabilities, take_inventory
 from workers.library import FETCHED
 from workers.node_config import NodeConfig, read_node_config
 from workers.processes import place
@@ -134,7 +134,7 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
         version=_version(),
         boot_id=place(),
         labels=config.labels,
-        capabilities=config.capabilities,
+        capabilities=tuple(sorted({*config.capabilities, *found_capabilities()})),
         limits=config.jobs,
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
+from app.domain.launching import launcher
 from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.domain.resources import WHOLE, Device, gpu_of
@@ -181,6 +182,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "gpu_memory_fraction": work.device_share / WHOLE,
         "world_size": work.world_size,
         "threads_per_rank": work.threads_per_rank,
+        "launcher": launcher(work.spec),
         "gpu_memory_percent": work.limits.default_gpu_memory_percent,
         "resume_checkpoint": str(start.path) if start.path is not None else "",
         "resume_step": start.step,

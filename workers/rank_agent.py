@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard._channel import LineDecoder, Message, encode
-from workers import gang
+from workers import gang, mpi
 from workers.processes import adopt_orphans, descendants, die_with_parent, kill
 
 # The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
@@ -62,6 +62,8 @@ class RankAgent:
         self._control = control
         self._decoder = LineDecoder()
         self._ranks: dict[int, int] = {}  # pid → rank, the living ones
+        self._ended: set[int] = set()
+        self._mpirun: mpi.Mpirun | None = None  # as long as it runs
         self._exit_code = 0
         self._kill_at: float | None = None
 
@@ -71,9 +73,15 @@ class RankAgent:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(wakeup, selectors.EVENT_READ)
             self._start_ranks(self._environment_from_supervisor())
-            while self._ranks:
+            if self._mpirun is not None:
+                selector.register(self._mpirun.reports, selectors.EVENT_READ)
+            while self._ranks or self._mpirun is not None:
                 for key, _ in selector.select(self._seconds_until_kill()):
-                    self._take_signals(wakeup) if key.fileobj is wakeup else self._take_commands()
+                    if key.fileobj is wakeup:
+                        self._take_signals(wakeup)
+                    elif key.fileobj is self._control:
+                        self._take_commands()
+                self._hear_mpi_ranks()
                 self._collect_exits()
                 if self._seconds_until_kill() == 0:
                     kill(descendants(os.getpid()))
@@ -92,20 +100,28 @@ class RankAgent:
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
         place = gang.meeting_point(self._spec) or (LOOPBACK, free_port())
-        for local_rank in range(gang.local_ranks(self._spec)):
-            environment = rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
-            pid = self._spawn(local_rank, environment)
+        environments = [
+            rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
+            for local_rank in range(gang.local_ranks(self._spec))
+        ]
+        command, directory = rank_command(self._spec, self._spec_path), Path(self._spec["run_dir"]) / "work"
+        if self._spec.get("launcher") == mpi.MPI:
+            parent = os.getpid()
+            self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
+            return  # the ranks open their logs by our descriptors
+        for local_rank, environment in enumerate(environments):
+            pid = self._spawn(command, directory, local_rank, environment)
             self._ranks[pid] = gang.first_rank(self._spec) + local_rank
         for fd in self._log_fds:
             os.close(fd)
 
-    def _spawn(self, local_rank: int, environment: Mapping[str, str]) -> int:
+    def _spawn(self, command: list[str], directory: Path, local_rank: int, environment: Mapping[str, str]) -> int:
         parent = os.getpid()
         log = self._log_fds[local_rank]
         process = subprocess.Popen(
-            rank_command(self._spec, self._spec_path),
+            command,
             env=environment,
-            cwd=Path(self._spec["run_dir"]) / "work",
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -138,16 +154,43 @@ class RankAgent:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _collect_exits(self) -> None:
-        while self._ranks:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while self._ranks or self._mpirun is not None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:  # mpirun's ranks may be collected by their own parent, which then is killed
+                self._ranks.clear()
+                return
             if pid == 0:
                 return
+            code = os.waitstatus_to_exitcode(status)
             rank = self._ranks.pop(pid, None)
             if rank is not None:
-                self._rank_ended(rank, status)
+                self._rank_ended(rank, code, time.monotonic())
+            elif self._mpirun is not None and pid == self._mpirun.pid:
+                self._hear_mpi_ranks()
+                self._mpirun_ended(code)
 
-    def _rank_ended(self, rank: int, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
+    def _hear_mpi_ranks(self) -> None:
+        for message in self._mpirun.heard() if self._mpirun is not None else ():
+            if message["type"] == "rank_started":
+                self._ranks[message["pid"]] = message["rank"]
+            else:
+                self._ranks = {pid: rank for pid, rank in self._ranks.items() if rank != message["rank"]}
+                self._rank_ended(message["rank"], message["code"], message["at"])
+
+    def _mpirun_ended(self, code: int) -> None:
+        """It is the last, unless it is what has failed: of ranks that it has not started, or that died with it."""
+        self._mpirun = None
+        for rank in range(gang.local_ranks(self._spec)):
+            if rank not in self._ended and code != 0:
+                self._rank_ended(rank, code, time.monotonic())
+        # Such as of a rank that ended well, but without MPI_Finalize.
+        self._exit_code = self._exit_code or (128 - code if code < 0 else code)
+
+    def _rank_ended(self, rank: int, code: int, at: float) -> None:
+        if rank in self._ended:  # of ranks of mpirun's it may be known by two ways
+            return
+        self._ended.add(rank)
         killed_by = signal_name(-code) if code < 0 else None
         self._send(
             {
@@ -155,7 +198,7 @@ class RankAgent:
                 "rank": rank,
                 "exit_code": 128 - code if code < 0 else code,
                 "signal": killed_by,
-                "at": time.monotonic(),
+                "at": at,
             }
         )
         if code != 0 and self._kill_at is None:

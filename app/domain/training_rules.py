@@ -14,6 +14,7 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
+from app.domain.launching import LAUNCHERS, MPI, OPTION, launcher
 
 BACKENDS = ("nccl", "gloo")
 
@@ -85,6 +86,18 @@ def ranks_match_devices(document: Document) -> None:
 
 def _devices(nodes: int) -> str:
     return "gpu_count" if nodes == 1 else "node_count × gpu_count"
+
+
+def launcher_is_known(document: Document) -> None:
+    said, field = launcher(document), f"training_config.framework.config.{OPTION}"
+    if said and said not in LAUNCHERS:
+        raise BadSpec(
+            f"{said!r:.80} is no launcher; say {MPI} for a script that calls MPI, or leave it out: then one process is "
+            "started for each device, with the variables of torchrun",
+            field=field,
+        )
+    if said == MPI and (document["resource_config"].get("node_count") or 1) > 1:
+        raise BadSpec(f"{MPI} starts the ranks of one node; make resource_config.node_count 1", field=field)
 
 
 def hyperparameters_are_known(document: Document) -> None:
@@ -187,6 +200,7 @@ RULES = (
     trainer_exists,
     script_belongs_to_custom,
     ranks_match_devices,
+    launcher_is_known,
     hyperparameters_are_known,
     environment_leaves_the_platform_alone,
     credentials_are_in_the_environment,

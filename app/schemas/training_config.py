@@ -55,7 +55,9 @@ class FrameworkSchema(DocumentSchema):
     config = ScriptOptions(
         keys=_PARAMETER,
         rule="must be the name of an option",
-        **says("CUSTOM: metric.NAME, a pattern of lines that tell a metric, and options that the script reads itself"),
+        **says(
+            "CUSTOM: launcher (mpi), metric.NAME, a pattern of lines that tell a metric, and the script's own options"
+        ),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))
     custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))

@@ -21,7 +21,12 @@ SECONDS = 900.0
 STEPS = 24
 MORE_STEPS = {"resume-best": 48, "lora-merged": 40}
 OFTEN = {"lora-merged": 8}
-AS_THEY_ARE = ("custom", "custom-plain", "validation-split")  # one shows no steps of ours, the other its epochs
+AS_THEY_ARE = (
+    "custom",
+    "custom-plain",
+    "custom-mpi",
+    "validation-split",
+)  # one shows no steps of ours, the other its epochs
 NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
 # Whose results a test looks at besides those of the one it names.
 LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}
@@ -256,6 +261,12 @@ def test_metrics_are_found_in_what_a_script_prints(example: Ended) -> None:
     assert metrics["loss"] < 0.05
     assert metrics["slope"] == pytest.approx(3, abs=0.1)
     assert json.loads(content(example, "line.json"))["slope"] == pytest.approx(metrics["slope"], abs=1e-3)
+
+
+@shows("custom-mpi")
+def test_processes_that_mpirun_started_learn_together(example: Ended) -> None:
+    assert example.job["latest_metrics"]["loss"] < 0.05
+    assert json.loads(content(example, "line.json"))["slope"] == pytest.approx(3, abs=0.1)
 
 
 def record_count(path: Path) -> int:

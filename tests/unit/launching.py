@@ -23,7 +23,7 @@ def write_script(directory, text, name="train.py"):
 
 
 def make_plan(
-    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None
+    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None, launcher=""
 ) -> LaunchPlan:
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
@@ -40,6 +40,7 @@ def make_plan(
         "device_indices": list(range(world_size)),
         "world_size": world_size,
         "threads_per_rank": 1,
+        "launcher": launcher,
     }
     if gang is not None:
         spec["gang"] = gang

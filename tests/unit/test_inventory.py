@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.domain.resources import gpu_of
-from workers.inventory import cpu_slots, find_gpus, take_inventory, usable_cores
+from workers.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
 from workers.node_config import NodeConfig, NodeConfigError, read_node_config
 
 FULL = """
@@ -59,6 +59,15 @@ def test_labels_capabilities_and_limits_are_read(tmp_path):
 
 def test_interval_of_the_heartbeat_is_in_milliseconds(tmp_path):
     assert config(tmp_path, "[jobs]\nheartbeat_interval_ms = 5000").limits.heartbeat_seconds == 5.0
+
+
+@pytest.mark.parametrize(("installed", "offers"), [(True, ("mpi",)), (False, ())])
+def test_node_offers_mpi_where_mpirun_is_found(tmp_path, monkeypatch, installed, offers):
+    if installed:
+        (tmp_path / "mpirun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert found_capabilities() == offers
 
 
 def test_no_file_means_all_is_detected():

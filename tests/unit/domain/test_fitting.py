@@ -49,6 +49,11 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
         (cuda(1, ram_min_mb=64_000), "resource_config.ram_min_mb", "fit is 1000"),
         (cuda(1, storage_min_mb=64_000), "resource_config.storage_min_mb", "fit is 1000"),
         (cuda(1, required_capabilities=frozenset({"fp8"})), "scheduling_config.required_capabilities", "offered: bf16"),
+        (
+            cuda(1, required_capabilities=frozenset({"mpi"})),
+            "scheduling_config.required_capabilities",
+            "Open MPI there",
+        ),
         (asking(3, calls_for={"rack-1"}), "resource_config.node_affinity", "that could hold this job are b (rack-2)"),
         (
             asking(1, calls_for={"rack-1", "b"}),

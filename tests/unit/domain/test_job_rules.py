@@ -16,6 +16,7 @@ VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
 LORA = ("training_config.training_type", "LORA")
 PRETRAIN = ("training_config.training_type", "CONTINUED_PRETRAIN")
+_SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path", "/srv/x"))
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
@@ -43,6 +44,9 @@ REFUSED: list[tuple[Any, ...]] = [
     (("training_config.training_type", "RLHF"),),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
+    (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "slurm"}), f"{_FRAMEWORK}.config.launcher"),
+    (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), ("resource_config.node_count", 2),
+     f"{_FRAMEWORK}.config.launcher"),
     ((f"{_FRAMEWORK}.distributed", {"world_size": 3}), f"{_FRAMEWORK}.distributed.world_size"),
     ((f"{_FRAMEWORK}.distributed", {"world_size": 1}), ("resource_config.node_count", 2),
      f"{_FRAMEWORK}.distributed.world_size"),

@@ -203,6 +203,16 @@ def test_auto_means_cuda_where_there_is_any() -> None:
     assert request_of(spec, has_gpus=False).device_kind == "cpu"
 
 
+def test_script_that_mpirun_starts_needs_a_node_that_has_it() -> None:
+    spec = {
+        "training_config": {"framework": {"type": "CUSTOM", "config": {"launcher": "mpi"}}},
+        "resource_config": {"gpu_count": 2},
+        "scheduling_config": {"required_capabilities": ["bf16"]},
+    }
+
+    assert request_of(spec, has_gpus=False).required_capabilities == {"bf16", "mpi"}
+
+
 def test_a_named_size_is_a_minimum_of_memory() -> None:
     spec = {"resource_config": {"gpu_count": 2, "gpu_type": "A100-80GB", "gpu_memory_min_mb": 1000}}
 
