@@ -155,7 +155,8 @@ def _weightier(first: _End, later: _End) -> _End:
     The ranks of a node that breaks may take seconds to end, in which those on others have noticed, and ended.
     """
     by_weight = _weight(later.outcome) - _weight(first.outcome)
-    if by_weight == 0 and abs(later.since - first.since) < _CLOSE_SECONDS:
+    both_failed = first.outcome.kind == later.outcome.kind == "failed"
+    if by_weight == 0 and both_failed and abs(later.since - first.since) < _CLOSE_SECONDS:
         by_weight = (later.outcome.cause in _FROM_OUTSIDE) - (first.outcome.cause in _FROM_OUTSIDE)
     return later if by_weight > 0 or (by_weight == 0 and later.since < first.since) else first
 
