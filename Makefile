@@ -59,7 +59,7 @@ check: $(STAMP)  ## format, lint, types, import direction, sizes, generated docs
 docs: $(STAMP)  ## write the generated parts of docs/ anew
 	@.venv/bin/python -m scripts.generated_docs
 
-bench: $(STAMP)  ## measure what docs/benchmarks promises; make bench ONLY=footprint
+bench: $(STAMP)  ## measure what docs/benchmarks promises; make bench ONLY=planning,dispatch
 	@$(RUN)/python -m benchmarks $(ONLY)
 
 up: $(STAMP)  ## everything on this machine, in the foreground

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: every benchmark, or those that are named."""
+"""`python -m benchmarks [NAME,…]`: every benchmark, or those that are named."""
 
 import importlib
 import sys
@@ -20,7 +20,8 @@ BENCHMARKS = {
 }
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    names = [name for argument in arguments for name in argument.split(",") if name]
     unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}")

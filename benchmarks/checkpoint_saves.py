@@ -88,8 +88,8 @@ class TimedTrainer(SupervisedTrainer):
 
     clock = Clock()
 
-    def _build(self, splits: Splits, tokenizer: Any) -> TrlTrainer:
-        trainer = super()._build(splits, tokenizer)
+    def build(self, splits: Splits, tokenizer: Any) -> TrlTrainer:
+        trainer = super().build(splits, tokenizer)
         trainer.add_callback(self.clock)
         return trainer
 

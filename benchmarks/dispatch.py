@@ -6,11 +6,13 @@ A real coordinator, a real broker, and one process that plays the nodes: registe
 queues and claiming what they are told of, but training nothing. The jobs wait in a paused queue; the time runs from its
 opening to the last claim. By turns with it the same broker and the same kind of worker take as many messages for a task
 that does nothing, sent one after the other by one process. Grows by the jobs: as many as ``--jobs``, twice and four
-times. One JSON line on standard output, a table on standard error.
+times. Beside the rates stands the processor time of each process for one job, which hardly depends on who else is on
+the machine. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from app.services.opening import open_database
 from benchmarks import servers
 from benchmarks.machine import description
 from benchmarks.played_nodes import NOTHING, NOTHING_QUEUE
+from benchmarks.processor_time import seconds_by_child
 from config.queues import COORDINATOR, worker_command
 from config.settings import Settings, load_settings
 from tests.factories import make_document, make_job
@@ -43,6 +46,8 @@ PER_SECOND, RATIO = 200.0, 0.3
 GROWTH = (1, 2, 4)
 SLOTS_FOR_ALL = 1.1
 SECONDS = 300.0
+# Whose processor time is shown; ``plain`` is that of all who send, keep and take a plain task.
+PARTS = ("coordinator", "nodes", "broker", "database", "plain")
 
 
 def main(arguments: list[str]) -> None:
@@ -70,32 +75,56 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
         settings = prepare(load_settings(_environment(folder, url, broker.url)))
         db = open_database(settings.database)
         stack.callback(db.close)
-        stack.enter_context(_process(_playing(0, 0), settings, until="ready"))
+        plain = stack.enter_context(_process(_playing(0, 0), settings, until="ready"))
         slots = int(given.jobs * GROWTH[-1] * SLOTS_FOR_ALL / given.nodes)
-        stack.enter_context(_process(_playing(given.nodes, slots), settings, until="ready"))
-        stack.enter_context(_process(worker_command(COORDINATOR), settings))
-        with broker.client() as client:
-            return [
-                by_turns(db, settings, given.rounds, given.jobs * factor, lambda: int(client.llen(NOTHING_QUEUE)))
-                for factor in GROWTH
-            ]
+        nodes = stack.enter_context(_process(_playing(given.nodes, slots), settings, until="ready"))
+        coordinator = stack.enter_context(_process(worker_command(COORDINATOR), settings))
+        parts = {broker.pid: "broker", plain: "plain", nodes: "nodes", coordinator: "coordinator"}
+        client = stack.enter_context(broker.client())
+
+        def serve(jobs: int) -> float:
+            return served(settings, jobs, lambda: int(client.llen(NOTHING_QUEUE)))
+
+        line_up(db, given.nodes)
+        dispatched(db, given.nodes)  # until the coordinator is up; what is measured is what goes on
+        return [by_turns(db, serve, given.rounds, given.jobs * factor, parts) for factor in GROWTH]
 
 
-def by_turns(db: Database, settings: Settings, rounds: int, jobs: int, left: Any) -> dict[str, Any]:
-    ours, plain = [], []
+def by_turns(
+    db: Database, serve: Callable[[int], float], rounds: int, jobs: int, parts: Mapping[int, str]
+) -> dict[str, Any]:
+    ours, plain, spent = [], [], []
     for _ in range(rounds):
-        ours.append(jobs / dispatched(db, jobs))
-        plain.append(jobs / served(settings, jobs, left))
+        line_up(db, jobs)
+        with _spending(parts, jobs) as of_ours:
+            ours.append(jobs / dispatched(db, jobs))
+        with _spending(parts, jobs) as of_plain:
+            plain.append(jobs / serve(jobs))
+        of_ours["plain"] = of_plain["plain"] + of_plain["broker"] + of_plain["benchmark"]
+        spent.append(of_ours)
     return {
         "jobs": jobs,
         "per_second": round(statistics.median(ours)),
         "plain_per_second": round(statistics.median(plain)),
         "ratio": round(statistics.median(a / b for a, b in zip(ours, plain, strict=True)), 2),
+        "cpu_ms": {part: round(statistics.median(each[part] for each in spent), 2) for part in PARTS},
     }
 
 
-def dispatched(db: Database, jobs: int) -> float:
-    """Seconds from the opening of the queue to the last claim."""
+@contextmanager
+def _spending(parts: Mapping[int, str], jobs: int) -> Iterator[dict[str, float]]:
+    """Filled at the end: milliseconds for each job by part; ``database`` is what none of the others has started."""
+    spent: dict[str, float] = {}
+    before, own = seconds_by_child(os.getpid()), time.process_time()
+    yield spent
+    after = seconds_by_child(os.getpid())
+    spent |= dict.fromkeys(PARTS, 0.0) | {"benchmark": (time.process_time() - own) * 1000 / jobs}
+    for child, seconds in after.items():
+        spent[parts.get(child, "database")] += (seconds - before[child]) * 1000 / jobs
+
+
+def line_up(db: Database, jobs: int) -> None:
+    """So many queued jobs, and nothing else."""
     with db.write() as session:
         session.execute(update(Queue).values(is_paused=True))
         for table_ in (Reservation, Lease, Attempt, JobEvent, Job):
@@ -103,6 +132,10 @@ def dispatched(db: Database, jobs: int) -> float:
         document = make_document(resource_config={"gpu_count": 1, "device_type": "cpu"})
         for _ in range(jobs):
             make_job(session, state=JobState.QUEUED, document=document)
+
+
+def dispatched(db: Database, jobs: int) -> float:
+    """Seconds from the opening of the queue to the last claim."""
     with db.write() as session:
         session.execute(update(Queue).values(is_paused=False))
     began = time.monotonic()
@@ -116,10 +149,10 @@ def dispatched(db: Database, jobs: int) -> float:
 def served(settings: Settings, messages: int, left: Any) -> float:
     """Seconds until as many messages of plain tasks are sent and taken."""
     publish = connect_broker(settings)
-    publish(Message(NOTHING, ("", 0), NOTHING_QUEUE))  # connects
+    publish(Message(NOTHING, (("", 0),), NOTHING_QUEUE))  # connects
     began = time.monotonic()
     for number in range(messages):
-        publish(Message(NOTHING, ("", number), NOTHING_QUEUE))
+        publish(Message(NOTHING, (("", number),), NOTHING_QUEUE))
     while left():
         time.sleep(0.005)
     return time.monotonic() - began
@@ -144,7 +177,8 @@ def _environment(folder: Path, database_url: str, broker_url: str) -> dict[str, 
 
 
 @contextmanager
-def _process(command: list[str], settings: Settings, *, until: str = "") -> Iterator[None]:
+def _process(command: list[str], settings: Settings, *, until: str = "") -> Iterator[int]:
+    """Its id."""
     folder = settings.data.dir.parent
     environment = {
         **servers.plain_environment(), **_environment(folder, settings.database.url, settings.broker.url),
@@ -156,18 +190,22 @@ def _process(command: list[str], settings: Settings, *, until: str = "") -> Iter
     try:
         if until and process.stdout is not None and process.stdout.readline().strip() != until:
             sys.exit("a process of the benchmark did not start")
-        yield
+        yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = ["| database | jobs | claimed per second | plain tasks per second | ratio |", "|---|---|---|---|---|"]
+    parts = " | ".join(f"{part}, ms" for part in PARTS)
+    lines = [f"| database | jobs | claimed per second | plain tasks per second | ratio | {parts} |"]
+    lines.append("|---" * (5 + len(PARTS)) + "|")
     for kind, sizes in report["databases"].items():
         lines += [
-            f"| {kind} | {f['jobs']} | {f['per_second']} | {f['plain_per_second']} | {f['ratio']} |" for f in sizes
-        ]
+            f"| {kind} | {f['jobs']} | {f['per_second']} | {f['plain_per_second']} | {f['ratio']} | "
+            + " | ".join(str(f["cpu_ms"][part]) for part in PARTS) + " |"
+            for f in sizes
+        ]  # fmt: skip
     smallest = [sizes[0] for sizes in report["databases"].values()]
     is_kept = all(f["per_second"] >= PER_SECOND and f["ratio"] >= RATIO for f in smallest)
     said = "kept" if is_kept else "NOT KEPT"

@@ -17,14 +17,15 @@ from kombu.messaging import Consumer
 
 from app.domain.resources import Device
 from app.domain.routing import dispatch_queue
-from app.services import dispatch, leases, nodes
+from app.services import dispatch, nodes
 from app.services.nodes import NodeReport
 from config.queues import POOL_THREADS, consume_only
 from config.settings import load_settings
 from tasks.celery_app import Runtime, build_app, run_worker
 from tasks.loops import Loop
+from workers import spawning
+from workers.processes import place
 
-BOOT = "played"
 NOTHING, NOTHING_QUEUE = "benchmark.nothing", "benchmark"
 MOST_CONNECTIONS = 50  # of a worker; each channel that waits has one
 
@@ -35,17 +36,18 @@ def main(count: int, slots: int) -> int:
     runtime: Runtime = celery.runtime
     names = [f"played-{number:03}" for number in range(count)]
 
-    def run(self: Any, job_id: str, attempt: int) -> None:
+    def run(self: Any, *attempts: tuple[str, int]) -> None:
         node = self.request.delivery_info["routing_key"].partition(".")[2]
-        leases.claim(runtime.database, job_id=job_id, attempt=attempt, node=node, boot_id=BOOT)
+        spawning.start_attempts(settings, runtime.database, [(job, number) for job, number in attempts], node=node)
 
-    def nothing(_job_id: str, _attempt: int) -> None:
+    def nothing(*_: tuple[str, int]) -> None:
         pass
 
     def beat() -> None:
         for name in names:
             nodes.heartbeat(runtime.database, name)
 
+    spawning.spawn_supervisor = lambda *_: 0  # all that a node worker does, up to here
     celery.task(run, name=dispatch.RUN, bind=True, send_events=False)
     celery.task(nothing, name=NOTHING, send_events=False)
     for name in names:
@@ -81,7 +83,7 @@ def _consume(consumer: Any, names: list[str]) -> None:
 def _report(name: str, slots: int) -> NodeReport:
     return NodeReport(
         name=name, devices=tuple(Device(index=i, type="cpu") for i in range(slots)), cpu_cores=slots, ram_mb=64_000,
-        storage_mb=1_000_000, sandbox="bubblewrap", version="benchmark", boot_id=BOOT,
+        storage_mb=1_000_000, sandbox="bubblewrap", version="benchmark", boot_id=place(),
     )  # fmt: skip
 
 

@@ -32,6 +32,9 @@ class ScoreSettings:
         "points of a node for taking a part of a device that is shared already, the more the fuller it gets",
         rules.finite,
     )
+    linked: float = setting(
+        100.0, "points of a node for giving a job of several devices such as NVLink connects", rules.finite
+    )
     same_switch: float = setting(
         200.0,
         "points of the nodes of one job for sharing a label switch=…, by the part that does; half of it for rack=…",

@@ -26,6 +26,7 @@ FILES = {
     "validation": "validation.jsonl",
     "chat": "chat.jsonl",
     "text": "text.jsonl",
+    "preferences": "preferences.jsonl",
     "csv": "functions.csv",
     "parquet": "functions.parquet",
     "arrow": "train.arrow",
@@ -60,6 +61,12 @@ class Documented:
         return {"prompt": self.prompt, "completion": self.completion}
 
     @property
+    def preference(self) -> Row:
+        """The sentence is preferred to its words in reverse order."""
+        rejected = " ".join(reversed(self.sentence.split()))
+        return {"prompt": self.prompt, "chosen": self.completion, "rejected": f'{rejected}"""'}
+
+    @property
     def turns(self) -> list[tuple[str, str]]:
         return [("user", f"What does this function do?\n{self.signature}"), ("assistant", self.sentence)]
 
@@ -76,6 +83,7 @@ def write(directory: Path, functions: Sequence[Documented], classes: Sequence[Do
     places["train"].write_bytes(_json_lines(pairs))
     places["validation"].write_bytes(_json_lines([each.pair for each in functions[:VALIDATION_RECORDS]]))
     places["text"].write_bytes(_json_lines([{"text": each.prompt + each.completion} for each in train]))
+    places["preferences"].write_bytes(_json_lines([each.preference for each in train]))
     places["chat"].write_bytes(_json_lines(conversations))
     places["sharegpt"].write_bytes(_json_lines([_sharegpt(each) for each in train]))
     places["dialogues"].write_bytes(_json_lines([_dialogue(each) for each in train]))

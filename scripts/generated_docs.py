@@ -169,13 +169,16 @@ def _meaning(item: Hyperparameter) -> str:
     choices = next(each.choices for table in hyperparameters.TABLES.values() for each in table if each.name == other)
     others = [choice for choice in choices if choice not in values]
     is_shorter = 0 < len(others) < len(values)
-    said = f"not with {other} {', '.join(others)}" if is_shorter else f"only with {other} {', '.join(map(str, values))}"
+    said = (
+        f"not with {other} {', '.join(others)}"
+        if is_shorter
+        else f"only with {other} {', '.join(map(hyperparameters.said, values))}"
+    )
     return f"{item.meaning}; {said}"
 
 
 def _default(item: Hyperparameter) -> str:
-    text = str(item.default).lower() if isinstance(item.default, bool) else f"{item.default}"
-    return _code(text)
+    return _code(hyperparameters.said(item.default))
 
 
 def _code(value: str) -> str:

@@ -127,8 +127,11 @@ class Coordination:
             self._go_on()
 
     def _ring(self, dispatched: list[Dispatched]) -> None:
+        told: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for d in dispatched:
-            self._runtime.dispatcher.ring_run(d.job_id, d.attempt, d.node, d.device_type, d.priority)
+            told.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))
+        for (node, device_type, priority), attempts in told.items():
+            self._runtime.dispatcher.ring_run(attempts, node, device_type, priority)
 
     def _reap(self) -> None:
         now = time.monotonic()

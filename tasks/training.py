@@ -1,4 +1,4 @@
-"""The task that a node takes up an attempt by."""
+"""The task that a node takes up attempts by."""
 
 from typing import Any
 
@@ -6,11 +6,13 @@ from celery import shared_task
 
 from app.services import dispatch
 from config.queues import node_name
-from workers.supervisor import start_attempt
+from workers.supervisor import start_attempts
 
 
 @shared_task(bind=True, name=dispatch.RUN, send_events=False)  # Flower shows jobs, not wake-ups
-def run(self: Any, job_id: str, attempt: int) -> None:
-    """Claim the attempt and start its supervisor; from there on its lease keeps it alive, not this message."""
+def run(self: Any, *attempts: tuple[str, int]) -> None:
+    """Claim each attempt and start its supervisor; from there on its lease keeps it alive, not this message."""
     runtime = self.app.runtime
-    start_attempt(runtime.settings, runtime.database, job_id, attempt, node=node_name(runtime.settings))
+    # JSON knows no tuples.
+    pairs = [(job_id, attempt) for job_id, attempt in attempts]
+    start_attempts(runtime.settings, runtime.database, pairs, node=node_name(runtime.settings))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from app.extensions import Database, make_engine
@@ -15,6 +16,10 @@ from tests import guards
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 
 # A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.factories import make_attempt, make_document, make_job, make_node
 from workers import processes
-from workers.spawning import reap_supervisors, start_attempt
+from workers.spawning import reap_supervisors, start_attempts
 
 Row = TypeVar("Row", bound=Base)
 
@@ -80,7 +80,10 @@ class World:
         with self.db.write() as session:
             make_node(session, NODE, devices=4)
 
-    def submit(self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None, **columns: Any) -> str:
+    def submit(
+        self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None,
+        framework_config: Mapping[str, str] | None = None, **columns: Any,
+    ) -> str:  # fmt: skip
         """A CUSTOM job that is dispatched to this node; returns its id."""
         path = self.directory / "mine" / f"script-{time.monotonic_ns()}" / "train.py"
         path.parent.mkdir()
@@ -88,7 +91,11 @@ class World:
         asked = make_document(
             training_config={
                 "base_model": {"model_id": "none"},
-                "framework": {"type": "CUSTOM", "custom_script_path": str(path)},
+                "framework": {
+                    "type": "CUSTOM",
+                    "custom_script_path": str(path),
+                    "config": dict(framework_config or {}),
+                },
                 "hyperparameters": {"speed": "fast"},
             },
             data_config={"sources": [{"path": str(self.directory / "mine/data.jsonl")}]},
@@ -111,7 +118,7 @@ class World:
     def start(self, script: str, *, ranks: int = 1, **options: Any) -> str:
         """Submit, dispatch and start; returns the job's id."""
         job_id = self.submit(script, ranks=ranks, **options)
-        assert start_attempt(self.settings, self.db, job_id, self.dispatch(job_id, ranks=ranks), node=NODE)
+        assert start_attempts(self.settings, self.db, [(job_id, self.dispatch(job_id, ranks=ranks))], node=NODE)
         return job_id
 
     def wish(self, job_id: str, requested: str | None = None, **columns: Any) -> None:
@@ -224,7 +231,7 @@ def try_again(world: World, job_id: str, *, ranks: int = 1, seconds: float = 20.
     """What planner and node do after a retry; returns the job at the end of its second attempt."""
     with world.db.write() as session:
         session.get_one(Job, job_id).status = JobState.QUEUED
-    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id, ranks=ranks), node=NODE)
+    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id, ranks=ranks))], node=NODE)
     return world.wait_for_end(job_id, seconds)
 
 

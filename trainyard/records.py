@@ -225,6 +225,7 @@ class Device(TypedDict):
     type: str
     memory_mb: int
     simulated: bool
+    link_group: int | None
     in_use: bool
     share_in_use: float
 

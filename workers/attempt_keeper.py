@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 
-from app.domain.errors import TrainyardError
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.services import leases, scheduling, stuck_devices
@@ -16,7 +15,7 @@ from workers import left_behind, processes
 from workers.processes import ProcessIdentity
 from workers.roll import read_roll
 from workers.run_directory import RunDirectory, run_directories, run_directory
-from workers.spawning import is_starting, reap_supervisors, start_attempt
+from workers.spawning import is_starting, reap_supervisors, start_attempts
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +101,7 @@ class AttemptKeeper:
 
     def _take_up(self) -> None:
         """Start what was dispatched to this node, whether its message arrived or not."""
-        for job_id, attempt in scheduling.dispatched_to(self._db, self._node):
-            try:
-                start_attempt(self._settings, self._db, job_id, attempt, node=self._node)
-            except TrainyardError as error:
-                log.warning("attempt %s of job %s not taken up: %s", attempt, job_id, error)
+        start_attempts(self._settings, self._db, scheduling.dispatched_to(self._db, self._node), node=self._node)
 
     def _pass_nudges_on(self, live: list[LiveLease]) -> None:
         with self._lock:

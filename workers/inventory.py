@@ -10,6 +10,7 @@ from typing import Any
 
 from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from workers.node_config import NodeConfig
+from workers.nvlink import grouped, links_of
 
 try:
     import pynvml
@@ -55,6 +56,8 @@ def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, .
     try:
         gpus = [gpu for index in range(nvml.nvmlDeviceGetCount()) if (gpu := _gpu(nvml, index)) is not None]
         slices = {gpu.device.index: found for gpu in gpus if (found := _slices(nvml, gpu)) is not None}
+        whole = [gpu.device.index for gpu in gpus if gpu.device.index not in slices]
+        links = {index: links_of(nvml, index) for index in whole}
     except nvml.NVMLError:
         log.warning("the NVIDIA driver does not say what GPUs there are", exc_info=True)
         return ()
@@ -63,9 +66,9 @@ def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, .
     listed = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
     every = [part for gpu in gpus for part in slices.get(gpu.device.index, [gpu])]
     if listed is None:
-        return tuple(each.device for each in every)
+        return grouped([each.device for each in every], links)
     ours = visible_indices(listed, [*gpus, *(part for parts in slices.values() for part in parts)])
-    return tuple(each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours)
+    return grouped([each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours], links)
 
 
 def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
@@ -101,7 +104,9 @@ def _declared(config: NodeConfig) -> tuple[Device, ...]:
         kind, memory_mb = normalise_gpu_type(declared.type)
         if declared.mig_profile:
             kind = slice_of(kind, declared.mig_profile)
-        devices.append(Device(index=index, type=kind, memory_mb=declared.memory_mb or memory_mb, simulated=True))
+        memory_mb = declared.memory_mb or memory_mb
+        link_group = declared.link_group
+        devices.append(Device(index=index, type=kind, memory_mb=memory_mb, simulated=True, link_group=link_group))
     return tuple(devices)
 
 

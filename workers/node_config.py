@@ -11,7 +11,7 @@ from app.domain.resources import MIG_PROFILE
 from config.settings import SettingsError
 
 KNOWN = {"labels", "capabilities", "jobs", "devices"}
-KNOWN_DEVICE = {"type", "memory_mb", "count", "mig_profile"}
+KNOWN_DEVICE = ("type", "memory_mb", "count", "mig_profile", "link_group")
 
 
 class NodeConfigError(SettingsError):
@@ -29,6 +29,7 @@ class DeclaredDevices:
     memory_mb: int = 0
     count: int = 1
     mig_profile: str = ""
+    link_group: int | None = None  # with whatever else is declared to be of the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,7 @@ def _devices(document: dict[str, Any], problems: list[str]) -> tuple[DeclaredDev
 def _declared(number: int, item: dict[str, Any], problems: list[str]) -> DeclaredDevices:
     where = f"devices[{number}]"
     problems += [
-        f"{where}.{name}: unknown; known: type, memory_mb, count, mig_profile"
-        for name in sorted(item.keys() - KNOWN_DEVICE)
+        f"{where}.{name}: unknown; known: {', '.join(KNOWN_DEVICE)}" for name in sorted(item.keys() - {*KNOWN_DEVICE})
     ]
     kind, memory_mb, count = item.get("type"), item.get("memory_mb", 0), item.get("count", 1)
     if not isinstance(kind, str) or not kind:
@@ -110,7 +110,20 @@ def _declared(number: int, item: dict[str, Any], problems: list[str]) -> Declare
     if profile and not (isinstance(profile, str) and MIG_PROFILE.fullmatch(profile)):
         problems.append(f'{where}.mig_profile: must be a MIG profile, such as "1g.10gb"')
         profile = ""
-    return DeclaredDevices(type=kind, memory_mb=memory_mb, count=count, mig_profile=profile)
+    group = _link_group(where, item, problems)
+    return DeclaredDevices(type=kind, memory_mb=memory_mb, count=count, mig_profile=profile, link_group=group)
+
+
+def _link_group(where: str, item: dict[str, Any], problems: list[str]) -> int | None:
+    group: int | None = item.get("link_group")
+    if group is None:
+        return None
+    if not _is_whole(group, 0, 4095):
+        problems.append(f"{where}.link_group: must be a whole number from 0 to 4095")
+        return None
+    if item.get("mig_profile"):
+        problems.append(f"{where}.link_group: slices of a GPU have none; leave it out, or mig_profile")
+    return group
 
 
 def _is_whole(value: object, least: int, most: int) -> bool:

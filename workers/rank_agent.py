@@ -221,6 +221,7 @@ def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:
         "TRAINYARD_ATTEMPT": str(spec["attempt"]),
         **({"TRAINYARD_NODE": spec["node"]} if spec.get("node") else {}),
         "TRAINYARD_RUN_DIR": spec["run_dir"],
+        "TRAINYARD_OUTPUT_DIR": str(Path(spec["run_dir"]) / "output"),
         "TRAINYARD_SPEC": str(spec_path),
         "TRAINYARD_CHANNEL": spec["channel"],
     }

@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from config.redaction import Redaction
@@ -11,6 +11,7 @@ from workers.log_store import LogStore
 from workers.main_loop import MainLoop
 
 READ_BYTES = 1 << 18
+Heed = Callable[[list[str]], None]
 LAST_LINES = 50  # of a rank, shown as the stack of an error that it did not explain
 
 
@@ -25,9 +26,13 @@ class RankLogs:
         self._first_rank = 0
         self._numbering = LogNumbering(0)
         self._last_lines: dict[int, deque[str]] = {}
+        self._heed: Heed | None = None
 
-    def read_from(self, fds: Sequence[int], redaction: Redaction, *, node_rank: int = 0, nodes: int = 1) -> None:
-        """Listen at the pipes of this node's ranks, in their order."""
+    def read_from(
+        self, fds: Sequence[int], redaction: Redaction, *, node_rank: int = 0, nodes: int = 1, heed: Heed | None = None
+    ) -> None:
+        """Listen at the pipes of this node's ranks, in their order; ``heed`` gets the first one's lines."""
+        self._heed = heed
         self._fds, self._open, self._first_rank = list(fds), set(fds), node_rank * len(fds)
         self._numbering = LogNumbering(len(fds), redaction=redaction, node_rank=node_rank, nodes=nodes)
         for rank, fd in enumerate(fds):
@@ -63,5 +68,8 @@ class RankLogs:
 
     def _keep(self, rank: int, data: bytes = b"", *, flush: bool = False) -> None:
         lines = self._numbering.flush(rank) if flush else self._numbering.feed(rank, data)
-        self._last_lines[rank].extend(line.text for line in lines)
+        texts = [line.text for line in lines]
+        self._last_lines[rank].extend(texts)
         self._store.add(lines)
+        if rank == 0 and self._heed is not None:
+            self._heed(texts)

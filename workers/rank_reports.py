@@ -81,6 +81,13 @@ class RankReports:
         elif isinstance(report, messages.Remark):
             self._remark(report)
 
+    def overhear(self, report: messages.Progress | messages.MetricPoint) -> None:
+        """Pass on what a script's lines tell. No sign of life: it has promised nobody to go on printing them."""
+        if isinstance(report, messages.Progress):
+            self._progress(report, time.monotonic())
+        else:
+            self._metrics(report)
+
     def _progress(self, report: messages.Progress, now: float) -> None:
         self.enter(self._phase or JobState.TRAINING)
         self.last_step = report.step

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from app.domain.job_state import JobState
 from trainyard._channel import LineDecoder, Message
@@ -17,9 +18,10 @@ from workers.memory_kills import LOOK_SECONDS, RecentKills
 from workers.outcomes import Sightings
 from workers.preparing import Prepared
 from workers.rank_agent import TEARDOWN_SECONDS
-from workers.rank_logs import READ_BYTES, RankLogs
+from workers.rank_logs import READ_BYTES, Heed, RankLogs
 from workers.rank_reports import RankReports
 from workers.run_directory import RunDirectory
+from workers.script_metrics import ScriptMetrics
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +85,26 @@ class Ranks:
         self._loop.call_after(LOOK_SECONDS, self._look_for_memory_kills)
         self._loop.watch(launched.control, self._hear_agent)
         self._logs.read_from(
-            launched.log_fds, prepared.redaction, node_rank=gang.node_rank(plan.spec), nodes=gang.nodes(plan.spec)
-        )
+            launched.log_fds, prepared.redaction, node_rank=gang.node_rank(plan.spec), nodes=gang.nodes(plan.spec),
+            heed=self._overhearing(plan.spec, prepared.start.step),
+        )  # fmt: skip
         if self._seen.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
+
+    def _overhearing(self, spec: Mapping[str, Any], start_step: int) -> Heed | None:
+        """What takes the metrics of the first rank's lines; None when the job has no patterns for them."""
+        if not self._seen.custom or self._first_rank > 0:
+            return None
+        config = spec["training_config"]["framework"].get("config") or {}
+        printed = ScriptMetrics(config, start_step)
+        if not printed.wants_lines:
+            return None
+
+        def heed(lines: list[str]) -> None:
+            for report in printed.read(lines):
+                self.reports.overhear(report)
+
+        return heed
 
     @property
     def root_pid(self) -> int:

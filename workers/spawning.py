@@ -1,24 +1,33 @@
-"""Starts the supervisor of an attempt as a process of its own session, which outlives the node worker."""
+"""Starts the supervisors of attempts as processes of their own sessions, which outlive the node worker."""
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, NoReturn
 
 import sqlalchemy
 
+from app.domain.errors import TrainyardError
 from app.extensions import Database
 from app.services import leases
+from app.services.leases import Claim
 from config.settings import Settings, variable_name
 from workers.left_behind import settle
 from workers.processes import hold_back, place
+
+log = logging.getLogger(__name__)
+
+# Claims that share a transaction. Should this process be killed before it has started their supervisors, each of
+# them counts as a lost one.
+TOGETHER = 10
 
 # Handed from here so that they are reaped; a supervisor whose node worker died is reaped by init.
 _spawned: list[subprocess.Popen[bytes]] = []
@@ -26,23 +35,52 @@ _starting: list[tuple[str, int]] = []  # twice when message and poll meet
 _lock = threading.Lock()
 
 
-def start_attempt(settings: Settings, db: Database, job_id: str, attempt: int, *, node: str) -> bool:
-    """Claim a dispatched attempt and start its supervisor; False when it was not (or no longer) ours to claim.
+def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str) -> int:
+    """Claim dispatched attempts (job, number) and start their supervisors; returns how many.
 
-    Safe to call twice for the same attempt, also at the same time: the claim is one conditional UPDATE.
+    The others were not (or no longer) ours to claim. Safe to call twice for the same attempt, also at the same time:
+    the claim is a conditional UPDATE. What fails for one is logged, and keeps no other from its start.
     """
     reap_supervisors()
     with _lock:
-        _starting.append((job_id, attempt))
+        _starting.extend(attempts)
     try:
-        settle(settings, db, job_id, attempt, node=node)
-        if leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place()) is None:
-            return False
-        spawn_supervisor(settings, job_id, attempt)
-        return True
+        return sum(
+            _start_together(settings, db, attempts[start : start + TOGETHER], node)
+            for start in range(0, len(attempts), TOGETHER)
+        )
     finally:
         with _lock:
-            _starting.remove((job_id, attempt))
+            for each in attempts:
+                _starting.remove(each)
+
+
+def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], node: str) -> int:
+    for job_id, attempt in attempts:
+        settle(settings, db, job_id, attempt, node=node)
+    claims: list[Claim] = []
+    others = attempts
+    if len(attempts) > 1:
+        claims, others = leases.claim_together(db, attempts, node=node, boot_id=place())
+    started = sum(_spawned_supervisor(settings, claim.job_id, claim.attempt) for claim in claims)
+    for job_id, attempt in others:
+        try:
+            claim = leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place())
+        except TrainyardError as error:
+            log.warning("attempt %s of job %s not taken up: %s", attempt, job_id, error)
+            continue
+        if claim is not None:
+            started += _spawned_supervisor(settings, job_id, attempt)
+    return started
+
+
+def _spawned_supervisor(settings: Settings, job_id: str, attempt: int) -> bool:
+    try:
+        spawn_supervisor(settings, job_id, attempt)
+    except OSError:  # no memory, no descriptors: the keeper finds the attempt without a supervisor, and gives it back
+        log.exception("the supervisor of attempt %s of job %s could not be started", attempt, job_id)
+        return False
+    return True
 
 
 def is_starting(job_id: str, attempt: int) -> bool:

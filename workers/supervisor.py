@@ -1,6 +1,6 @@
 """One attempt from claim to outcome: holds the lease, prepares, runs the ranks, relays, obeys wishes, concludes.
 
-Started as ``python -m workers.supervisor --job JOB --attempt N``; ``start_attempt`` does that.
+Started as ``python -m workers.supervisor --job JOB --attempt N``; ``start_attempts`` does that.
 """
 
 from workers import lean_start  # noqa: F401, I001  before all that imports SQLAlchemy
@@ -49,11 +49,11 @@ from workers.renewal import Renewal
 from workers.reports import Note
 from workers.roll import RollCall, held_here
 from workers.run_directory import remove_earlier, run_directory
-from workers.spawning import become_supervisor, start_attempt
+from workers.spawning import become_supervisor, start_attempts
 from workers.step_watch import StepWatch
 from workers.usage import UsageWatch
 
-__all__ = ["Supervisor", "main", "start_attempt"]
+__all__ = ["Supervisor", "main", "start_attempts"]
 
 log = logging.getLogger(__name__)
 

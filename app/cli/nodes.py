@@ -59,8 +59,9 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
         return
     print_fields({key: value for key, value in item.items() if key != "devices"})
     click.echo()
-    rows = picked(item["devices"], ("index", "type", "memory_mb", "simulated", "share_in_use", "out_of_service_reason"))
-    print_table(("device", "type", "memory in MB", "simulated", "in use", "out of service"), rows, empty="no devices")
+    names = ("index", "type", "memory_mb", "simulated", "link_group", "share_in_use", "out_of_service_reason")
+    heads = ("device", "type", "memory in MB", "simulated", "link group", "in use", "out of service")
+    print_table(heads, picked(item["devices"], names), empty="no devices")
 
 
 @nodes.command()

@@ -11,6 +11,7 @@ from app.domain.masking import unsigned
 # A source that more nodes hold is found by kinds of nodes, one that fewer hold by looking at each of them.
 FEW_HOLDERS = 64
 _TENTHS = 10
+_HUB = "hf://"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,12 @@ def source_keys(spec: Mapping[str, Any]) -> Sequence[str]:
 def source_key(kind: str, location: str, part: str | None = None) -> str:
     """The name by which nodes and planner know a source; ``part`` is a model's revision, or the split of data.
 
-    A digest: those who may look at nodes need not learn where another project's data lies.
+    A digest: those who may look at nodes need not learn where another project's data lies. A model of the hub is the
+    same under its id and under its URI.
     """
+    if kind == "model" and location.startswith(_HUB):
+        location, _, revision = location.removeprefix(_HUB).partition("@")
+        part = revision or part
     return hashlib.sha256(f"{kind}\n{unsigned(location)}\n{part or ''}".encode()).hexdigest()[:32]
 
 

@@ -5,7 +5,6 @@ is scored, once for each kind. Among the nodes of a kind the one comes first tha
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -13,7 +12,7 @@ from itertools import chain, islice
 from app.domain.cached_sources import NOWHERE, Cached
 from app.domain.kept import KeptDevices
 from app.domain.line import QueuedJob, asked_by
-from app.domain.node_classes import Given, NodeClasses
+from app.domain.node_classes import Given, NodeClasses, amount_free
 from app.domain.placement import NAMED, choose_devices, not_given, open_devices, why_waiting
 from app.domain.placements import Option, Placement
 from app.domain.preempting import Room
@@ -205,7 +204,7 @@ class Choices:
         hardware = self._classes.hardware(node.name)
         is_full = node.max_jobs is not None and node.active_jobs >= node.max_jobs
         is_counted = not node.parts and self._classes.is_uniform(hardware)
-        key = hardware, is_full, len(node.free) if is_counted else _amount_free(node)
+        key = hardware, is_full, len(node.free) if is_counted else amount_free(node)
         if (kind := self._kinds.get(key)) is None:
             sample = replace(
                 node, labels=frozenset(), held=NOTHING, active_jobs=0, max_jobs=None, reputation=UNKNOWN
@@ -385,11 +384,3 @@ class Choices:
             others = self._classes.holding(job.request, job.avoids)
             self._avoided[key] = could if could and next(others, None) is not None else frozenset()
         return self._avoided[key]
-
-
-def _amount_free(node: NodeCapacity) -> object:
-    """How much of how many of its devices is free, whichever they are."""
-    named = {device.index: (device.type, device.memory_mb) for device in node.devices}
-    free = Counter(named[index] for index in node.free)
-    parts = Counter((named[index], part) for index, part in node.parts.items())
-    return frozenset(free.items()), frozenset(parts.items())

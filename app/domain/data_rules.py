@@ -11,10 +11,12 @@ from app.domain.filters import BadFilter, check_filter
 from app.domain.job_document import Document, is_custom, is_trained_on, sources, trainer
 from app.domain.locations import kind_of
 from app.domain.preprocessing import (
+    TEXTS,
     BadPreprocessing,
     check_field_mapping,
     check_tokenizer_config,
     mapped_columns,
+    records_of,
 )
 from app.domain.splits import VALIDATION, BadSplit, parse_split
 
@@ -161,13 +163,13 @@ def preprocessing_has_a_meaning(document: Document) -> None:
     preprocess = document["data_config"].get("preprocess") or {}
     if is_custom(document):
         return
-    text_only = trainer(document)[1] == "CONTINUED_PRETRAIN"
+    records = records_of(trainer(document)[1])
     try:
         check_tokenizer_config(preprocess.get("tokenizer_config") or {})
-        check_field_mapping(preprocess.get("field_mapping") or {}, text_only=text_only)
+        check_field_mapping(preprocess.get("field_mapping") or {}, records=records)
     except BadPreprocessing as error:
         raise BadSpec(str(error), field=f"data_config.preprocess.{error.part}") from error
-    if text_only and preprocess.get("chat_template"):
+    if records == TEXTS and preprocess.get("chat_template"):
         raise BadSpec(
             "CONTINUED_PRETRAIN trains on text, which has no chat; leave chat_template out, or use SFT",
             field="data_config.preprocess.chat_template",

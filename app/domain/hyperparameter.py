@@ -107,6 +107,11 @@ class InvalidHyperparameter(ValueError):
         self.message = message
 
 
+def said(value: Value) -> str:
+    """As a person writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def names(value: Value) -> tuple[str, ...]:
     """The names of a parsed value of the kind "names"."""
     return tuple(name for name in str(value).split(",") if name)

@@ -3,6 +3,8 @@
 Names are those of transformers and peft where these have one.
 """
 
+from dataclasses import replace
+
 from app.domain.hyperparameter import Hyperparameter
 
 _WITH_WARMUP = (
@@ -159,6 +161,9 @@ _OPTIMIZER = (
     Hyperparameter("adam_beta2", "float", 0.999, "Decay of AdamW's mean of squared gradients", 0.0, 0.999999),
     Hyperparameter("adam_epsilon", "float", 1e-8, "AdamW's term against division by zero", 0.0, 1.0),
     Hyperparameter("max_grad_norm", "float", 1.0, "Gradients are clipped to this norm; 0 = never", 0.0),
+)
+
+_REGULARIZATION = (
     Hyperparameter("label_smoothing_factor", "float", 0.0, "Share of the target spread over all tokens", 0.0, 0.999),
     Hyperparameter("neftune_noise_alpha", "float", 0.0, "Noise on embeddings (NEFTune); 0 = none", 0.0, 1000.0),
 )
@@ -172,8 +177,10 @@ _COURSE = (
     ),
 )
 
+_GROUPED = Hyperparameter("group_by_length", "bool", False, "Batches of records of about one length: less padding")
+
 _BATCHES = (
-    Hyperparameter("group_by_length", "bool", False, "Batches of records of about one length: less padding"),
+    _GROUPED,
     Hyperparameter("packing", "bool", False, "Put several short records into one sequence"),
 )
 
@@ -200,21 +207,106 @@ _ADAPTER = (
     Hyperparameter("modules_to_save", "names", "", "Modules that are trained whole, such as embed_tokens,lm_head"),
 )
 
+_QUANTIZATION = (
+    Hyperparameter(
+        "bnb_4bit_quant_type",
+        "choice",
+        "nf4",
+        "What the base model's weights are rounded to: nf4 (16 levels for normally distributed weights) or fp4",
+        choices=("nf4", "fp4"),
+    ),
+    Hyperparameter(
+        "bnb_4bit_use_double_quant", "bool", True, "Quantize the scales, too: 0.4 bits less for each parameter"
+    ),
+)
+
+# Of trl's, those that need neither scores nor another model; with or without a probability that a pair is the wrong way
+# round.
+_WITH_SMOOTHING = ("exo_pair", "robust", "aot", "aot_unpaired")
+_PREFERENCE_LOSSES = (
+    *(
+        "sigmoid",
+        "sigmoid_norm",
+        "hinge",
+        "ipo",
+        "nca_pair",
+        "bco_pair",
+        "sppo_hard",
+        "apo_zero",
+        "apo_down",
+        "discopop",
+    ),
+    *_WITH_SMOOTHING,
+)
+
+_PREFERENCES = (
+    Hyperparameter(
+        "beta",
+        "float",
+        0.1,
+        "How much it costs to move away from the reference model; higher = stays closer",
+        0.001,
+        100.0,
+    ),
+    Hyperparameter(
+        "loss_type", "choice", "sigmoid", "How a pair is scored: sigmoid is DPO", choices=_PREFERENCE_LOSSES
+    ),
+    Hyperparameter(
+        "label_smoothing",
+        "float",
+        0.0,
+        "The probability that chosen and rejected of a record are the wrong way round",
+        0.0,
+        0.499,
+        only_with=("loss_type", _WITH_SMOOTHING),
+    ),
+    Hyperparameter(
+        "disable_dropout",
+        "bool",
+        True,
+        "Without the model's own dropout, which would only blur the comparison with the reference model",
+    ),
+    _GROUPED,
+)
+
+
+def _only_with_lora(item: Hyperparameter) -> Hyperparameter:
+    # What an adapter drops out the reference model has not, so by default nothing is.
+    default = 0.0 if item.name == "lora_dropout" else item.default
+    return replace(item, default=default, only_with=(USE_LORA, (True,)))
+
+
+# A method that trains all weights or, if it is asked to, an adapter beside them.
+USE_LORA = "use_lora"
+_CHOSEN_ADAPTER = (
+    Hyperparameter(USE_LORA, "bool", False, "Train an adapter beside the weights instead of all weights"),
+    *map(_only_with_lora, _ADAPTER),
+)
+
 
 def _learning_rate(default: float) -> Hyperparameter:
     return Hyperparameter("learning_rate", "float", default, "Peak learning rate", 0.0, 10.0)
 
 
-# What an optimizer remembers of each weight, and which weights an adapter has and how they count.
-FIXED_ON_RESUME = ("optim", *(item.name for item in _ADAPTER if item.name != "lora_dropout"))
+# What an optimizer remembers of each weight, which weights an adapter has and how they count, and beside which ones.
+FIXED_ON_RESUME = (
+    "optim",
+    USE_LORA,
+    *(item.name for item in (*_ADAPTER, *_QUANTIZATION) if item.name != "lora_dropout"),
+)
 
 _COMMON = (*_LENGTH, *_SCHEDULE, *_OPTIMIZER, *_COURSE)
-_FULL = (_learning_rate(2e-5), *_COMMON, *_SUPERVISED)
+_FULL = (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION, *_SUPERVISED)
 
 TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("HF_TRAINER", "SFT"): _FULL,
     ("HF_TRAINER", "FULL_FINETUNE"): _FULL,
     # An adapter starts at nothing and bears a rate ten times as high.
-    ("HF_TRAINER", "LORA"): (_learning_rate(2e-4), *_COMMON, *_SUPERVISED, *_ADAPTER),
-    ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON),
+    ("HF_TRAINER", "LORA"): (_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER),
+    ("HF_TRAINER", "QLORA"): (
+        *(_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED),
+        *(*_ADAPTER, *_QUANTIZATION),
+    ),
+    ("HF_TRAINER", "DPO"): (_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER),
+    ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION),
 }

@@ -6,13 +6,14 @@ The keys of ``TABLES`` are also the one truth about which (framework, training t
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names
-from app.domain.hyperparameter_tables import FIXED_ON_RESUME, PLATEAU, TABLES
+from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names, said
+from app.domain.hyperparameter_tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
 
 __all__ = [
     "CUSTOM",
     "LARGEST_WHOLE",
     "TABLES",
+    "USE_LORA",
     "Hyperparameter",
     "InvalidHyperparameter",
     "Value",
@@ -20,6 +21,7 @@ __all__ = [
     "describe",
     "names",
     "parse",
+    "said",
     "supported",
 ]
 
@@ -109,8 +111,8 @@ def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> 
         if values[other] not in allowed:
             raise InvalidHyperparameter(
                 item.name,
-                f"{item.name} says nothing with {other} {values[other]}; leave it out, or set {other} to "
-                f"{' or '.join(map(str, allowed))}",
+                f"{item.name} says nothing with {other} {said(values[other])}; leave it out, or set {other} to "
+                f"{' or '.join(map(said, allowed))}",
             )
 
 
@@ -127,6 +129,10 @@ def _check_together(values: Mapping[str, Value]) -> None:
     if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
         raise InvalidHyperparameter(
             "lr_end", f"lr_end {values['lr_end']} must be below learning_rate {values['learning_rate']}"
+        )
+    if values.get("loss_type") == "exo_pair" and not values["label_smoothing"]:
+        raise InvalidHyperparameter(
+            "label_smoothing", "label_smoothing must be above 0 with loss_type exo_pair; 0.001 is what its authors use"
         )
     if values.get("packing") and values.get("group_by_length"):
         raise InvalidHyperparameter(

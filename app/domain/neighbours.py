@@ -1,6 +1,6 @@
 """What runs, while a plan is made: where room for a waiting job can be made, and where it comes by itself. Pure."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -19,6 +19,8 @@ MAX_LOOKS = 50_000
 # Nodes that are looked at for one job once there is a way: those where the least loss is to be expected come first.
 _ENOUGH = 32
 
+_Soonest = tuple[float, int, str]  # (seconds, jobs, node)
+
 
 class Neighbours:
     """The running jobs by node: what one waiting job counts on is there for no other."""
@@ -34,7 +36,8 @@ class Neighbours:
         # kind → (loss, node, project, priority) of each that may be asked to go, the least loss first
         self._asked: dict[str, list[tuple[float, str, str, int]]] = {}
         self._ends: dict[str, _Ends] = {}
-        self._soonest_of: dict[int, list[tuple[float, int, str]]] = {}
+        self._soonest_of: dict[int, list[_Soonest]] = {}
+        self._soonest_at: dict[int, dict[str, _Soonest]] = {}  # the same by node, to be found in the list
         self._looks = looks
         for each in sorted(running, key=lambda each: each.job_id):
             self._on.setdefault(each.node, []).append(each)
@@ -112,17 +115,18 @@ class Neighbours:
         found = self._ends_on(node.name).room(job, node) if node.name in self._on else None
         return found[1] if found is not None else None
 
-    def soonest(self, devices: int, few: frozenset[str] | None = None) -> list[tuple[float, int, str]]:
+    def soonest(self, devices: int, few: frozenset[str] | None = None) -> list[_Soonest]:
         """No earlier than (seconds, jobs) a node has so many devices free; only of ``few`` where a job calls for these.
 
         Found once: nodes only become fuller, but for those where somebody is asked to go.
         """
         if devices not in self._soonest_of:
-            self._soonest_of[devices] = sorted(self._soonest_on(self._nodes, devices))
+            found = self._soonest_of[devices] = sorted(self._soonest_on(self._nodes, devices))
+            self._soonest_at[devices] = {each[2]: each for each in found}
         known = self._soonest_of[devices]
         return known if few is None else [each for each in known if each[2] in few]
 
-    def _soonest_on(self, names: Iterable[str], devices: int) -> Iterator[tuple[float, int, str]]:
+    def _soonest_on(self, names: Iterable[str], devices: int) -> Iterator[_Soonest]:
         for name in names:
             node = self._nodes.get(name)  # a job may run on nodes that take no others now, too
             if node is not None and name in self._on:
@@ -157,8 +161,12 @@ class Neighbours:
                     self._count_going(each)
                     self._ends.pop(name, None)
         for devices, known in self._soonest_of.items():
-            others = [each for each in known if each[2] not in left]
-            self._soonest_of[devices] = sorted([*others, *self._soonest_on(left, devices)])
+            at = self._soonest_at[devices]
+            for before in [at.pop(name) for name in left if name in at]:
+                del known[bisect_left(known, before)]
+            for now in self._soonest_on(left, devices):
+                at[now[2]] = now
+                insort(known, now)
 
     def _claim(self, job: QueuedJob, ledger: Ledger) -> Claim:
         kind, excess = job.request.device_kind, ledger.excess(job)

@@ -5,12 +5,13 @@ same labels. Amounts are compared with each node's own.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
 from app.domain.placement import LABEL_FILTERS, could_fit
-from app.domain.resources import NOTHING, NodeCapacity, Request
+from app.domain.resources import NOTHING, Device, NodeCapacity, Request
 
 # Of all: so many nodes are looked at one by one.
 FEW = 0.05
@@ -117,14 +118,14 @@ class NodeClasses:
         return self._where(request).few
 
     def is_uniform(self, hardware: int) -> bool:
-        """Whether all devices of such a node are of one type and size."""
+        """Whether all devices of such a node are of one type, size and link group."""
         return self._uniform[hardware]
 
     def fits_hardware(self, request: Request, hardware: int) -> bool:
         return hardware in self._where(request).hardware
 
     def _classed(self, node: NodeCapacity) -> tuple[int, int]:
-        devices = tuple(sorted((d.type, d.memory_mb, d.is_cpu) for d in node.devices))
+        devices = tuple(sorted((d.type, d.memory_mb, _group_of(d)) for d in node.devices))
         key = devices, node.capabilities, node.accepts_training
         hardware = self._hardware.setdefault(key, len(self._hardware))
         if hardware == len(self._samples):
@@ -169,6 +170,23 @@ class NodeClasses:
             found = [name for name in found if name not in called]
             found += [name for name, is_wanted in called.items() if is_wanted]
         return frozenset(found) if len(found) <= at_most else None
+
+
+def amount_free(node: NodeCapacity) -> object:
+    """How much of how many of its devices is free, whichever they are, and how many of one link group."""
+    named = {device.index: (device.type, device.memory_mb) for device in node.devices}
+    free = Counter(named[index] for index in node.free)
+    parts = Counter((named[index], part) for index, part in node.parts.items())
+    linked: dict[int, list[object]] = {}
+    for device in node.devices:
+        if device.link_group is not None and device.index in node.free:
+            linked.setdefault(device.link_group, []).append(named[device.index])
+    groups = Counter(frozenset(Counter(group).items()) for group in linked.values())
+    return frozenset(free.items()), frozenset(parts.items()), frozenset(groups.items())
+
+
+def _group_of(device: Device) -> int:
+    return -1 if device.link_group is None else device.link_group
 
 
 def _is_called_for(request: Request, node: NodeCapacity) -> bool:

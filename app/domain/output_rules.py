@@ -2,15 +2,15 @@
 
 import re
 
+from app.domain import hyperparameters, measures
 from app.domain.errors import BadSpec
-from app.domain.job_document import Document, evaluates, is_custom, trainer
+from app.domain.job_document import Document, evaluates, is_custom, trainer, typed_hyperparameters
+from app.domain.measures import EVAL_PREFIX
 
 EXPORT_FORMATS = ("safetensors", "merged", "adapter")
+_WHOLE = EXPORT_FORMATS[:1]
 LORA_TYPES = ("LORA", "QLORA")
-# What a built-in trainer measures and what can tell one checkpoint from another.
-TRAINING_METRICS = ("loss", "mean_token_accuracy", "entropy")
-EVAL_PREFIX = "eval_"
-PRETRAINING_METRICS = ("eval_perplexity",)
+_ADAPTERS = f"adapters, which {' and '.join(LORA_TYPES)} train, and other types with {hyperparameters.USE_LORA}"
 DEFAULT_SAVE_STEPS = 500
 DEFAULT_SAVE_TOTAL_LIMIT = 3
 
@@ -22,13 +22,25 @@ _BEST = "output_config.checkpoint.metric_for_best_model"
 
 def export_formats(framework: str, training_type: str) -> tuple[str, ...]:
     """What ``export_format`` may say; the first is the default, which for an adapter's training is the adapter."""
+    table = hyperparameters.TABLES.get((framework, training_type), ())
     merges = framework != "CUSTOM" and training_type in LORA_TYPES
-    return EXPORT_FORMATS if merges else EXPORT_FORMATS[:1]
+    return EXPORT_FORMATS if merges or any(item.name == hyperparameters.USE_LORA for item in table) else _WHOLE
+
+
+def trains_adapter(document: Document) -> bool:
+    """Whether what is trained are not the model's own weights. Raises InvalidHyperparameter."""
+    if is_custom(document):
+        return False
+    return trainer(document)[1] in LORA_TYPES or bool(typed_hyperparameters(document).get(hyperparameters.USE_LORA))
 
 
 def export_is_possible(document: Document) -> None:
     output, field = document["output_config"], "output_config.export_format"
-    form, merge, possible = output.get("export_format"), output.get("merge_lora"), export_formats(*trainer(document))
+    form, merge, possible = (
+        output.get("export_format"),
+        output.get("merge_lora"),
+        EXPORT_FORMATS if trains_adapter(document) else _WHOLE,
+    )
     if form and form not in EXPORT_FORMATS:
         raise BadSpec(f"unknown export_format {form!r}; known: {', '.join(EXPORT_FORMATS)}", field=field)
     if is_custom(document) and (merge or (form and form not in possible)):
@@ -39,13 +51,12 @@ def export_is_possible(document: Document) -> None:
         )
     if form and form not in possible:
         raise BadSpec(
-            f"export_format {form} is for adapters, which {' and '.join(LORA_TYPES)} train; say safetensors, or "
-            "leave it out",
+            f"export_format {form} is for {_ADAPTERS}; say safetensors, or leave it out",
             field=field,
         )
     if merge and len(possible) == 1:
         raise BadSpec(
-            f"merge_lora is for adapters, which {' and '.join(LORA_TYPES)} train; leave it out",
+            f"merge_lora is for {_ADAPTERS}; leave it out",
             field="output_config.merge_lora",
         )
     if merge and form == "adapter":
@@ -86,9 +97,10 @@ def _is_repository(name: str) -> bool:
 
 def best_metrics(training_type: str) -> tuple[str, ...]:
     """What ``metric_for_best_model`` may say with a built-in trainer."""
-    evaluated = tuple(EVAL_PREFIX + name for name in TRAINING_METRICS)
-    more = PRETRAINING_METRICS if training_type == "CONTINUED_PRETRAIN" else ()
-    return evaluated + more + TRAINING_METRICS
+    return (
+        *(EVAL_PREFIX + name for name in measures.evaluated(training_type)),
+        *measures.trained(training_type),
+    )
 
 
 def best_checkpoint_has_a_metric(document: Document) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from app.domain.links import together
 from app.domain.resources import WHOLE, Device, NodeCapacity, Request
 
 # A100-80GB reports 81 920 MB, an H100-80GB 81 559: a named size is met within this share.
@@ -175,7 +176,8 @@ def examine(request: Request, node: NodeCapacity) -> list[Finding]:
 def choose_devices(request: Request, node: NodeCapacity) -> tuple[Device, ...] | None:
     """The free devices of the node that the job would get, lowest index first; None when too little is free.
 
-    A part is taken of a device that is shared already, of that where it leaves least: whole devices stay whole.
+    A part is taken of a device that is shared already, of that where it leaves least: whole devices stay whole. Whole
+    devices are those of one link group, if there is such a group.
     """
     if _has_room_for_a_job(request, node) or _short_amounts(request, node):
         return None
@@ -183,8 +185,15 @@ def choose_devices(request: Request, node: NodeCapacity) -> tuple[Device, ...] |
     if len(free) < request.device_count:
         return None
     if request.takes_part:
-        free.sort(key=lambda d: (d.index in node.free, left_after(request, node, d), d.index))
-    return tuple(free[: request.device_count])
+        free = _where_least_is_left(request, node, free)
+    return together(node, free, request.device_count)
+
+
+def _where_least_is_left(request: Request, node: NodeCapacity, free: Sequence[Device]) -> list[Device]:
+    """Of devices that nobody uses only if there are no others."""
+    ranks = [(device.index in node.free, left_after(request, node, device)) for device in free]
+    best = min(ranks)
+    return [device for device, rank in zip(free, ranks, strict=True) if rank == best]
 
 
 def left_after(request: Request, node: NodeCapacity, device: Device) -> int:

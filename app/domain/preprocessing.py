@@ -9,8 +9,15 @@ LONGEST_TOKEN = 255
 MOST_TOKENS = 1000
 LONGEST_SEQUENCE = 2**24
 
-TEXT_COLUMNS = ("text",)
-CHAT_COLUMNS = ("messages", "prompt", "completion")
+# What records are for, and the columns that they may have.
+EXAMPLES, TEXTS, PREFERENCES = "examples", "texts", "preferences"
+COLUMNS = {
+    EXAMPLES: ("messages", "prompt", "completion", "text"),
+    TEXTS: ("text",),
+    PREFERENCES: ("prompt", "chosen", "rejected"),
+}
+_ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
+_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES}
 MESSAGE_KEYS = ("messages.role", "messages.content")
 ROLE_PREFIX = "roles."
 ROLES = ("system", "user", "assistant", "tool")
@@ -35,9 +42,15 @@ def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
             raise BadPreprocessing(part, f"{name} must be {expected}")
 
 
-def check_field_mapping(mapping: Mapping[str, str], *, text_only: bool) -> None:
-    """Raise BadPreprocessing for a target that no record has; ``text_only`` records have no messages."""
-    known = TEXT_COLUMNS if text_only else (*CHAT_COLUMNS, *TEXT_COLUMNS, *MESSAGE_KEYS)
+def records_of(training_type: str) -> str:
+    """What kind of records a built-in trainer learns from."""
+    return _RECORDS.get(training_type, EXAMPLES)
+
+
+def check_field_mapping(mapping: Mapping[str, str], *, records: str) -> None:
+    """Raise BadPreprocessing for a target that no record of this kind has."""
+    text_only = records == TEXTS  # which have no messages
+    known = COLUMNS[records] if text_only else (*COLUMNS[records], *MESSAGE_KEYS)
     for target, value in mapping.items():
         part = f"field_mapping.{target}"
         if not text_only and target.startswith(ROLE_PREFIX) and len(target) > len(ROLE_PREFIX):
@@ -52,11 +65,11 @@ def check_field_mapping(mapping: Mapping[str, str], *, text_only: bool) -> None:
 
 def mapped_columns(mapping: Mapping[str, str]) -> dict[str, str]:
     """Only the entries that name a column of the data, not a key within a message or a role."""
-    return {target: column for target, column in mapping.items() if target in (*CHAT_COLUMNS, *TEXT_COLUMNS)}
+    return {target: column for target, column in mapping.items() if target in _ALL_COLUMNS}
 
 
 def known_targets() -> str:
-    names = ", ".join((*CHAT_COLUMNS, *TEXT_COLUMNS, *MESSAGE_KEYS))
+    names = ", ".join((*_ALL_COLUMNS, *MESSAGE_KEYS))
     return f"{names}, {ROLE_PREFIX}<name of a role in the data> (which becomes {', '.join(ROLES)})"
 
 

@@ -30,6 +30,7 @@ class Device:
     memory_mb: int = 0
     simulated: bool = False
     uuid: str = ""  # of a MIG slice, which has no other name that CUDA knows
+    link_group: int | None = None  # the same for devices of its node that NVLink connects; None: with none, or unknown
 
     @property
     def is_cpu(self) -> bool:

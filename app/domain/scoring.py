@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from app.domain.cached_sources import NOWHERE, Cached
+from app.domain.links import are_linked
 from app.domain.placement import choose_devices, left_after, open_devices, share_on, usable_devices
 from app.domain.resources import WHOLE, GpuType, NodeCapacity, Request
 
@@ -81,6 +82,11 @@ def _shares(request: Request, node: NodeCapacity) -> float:
     return 1.0 - left_after(request, node, chosen[0]) / (2 * WHOLE)
 
 
+def _linked(request: Request, node: NodeCapacity) -> float:
+    chosen = choose_devices(request, node) if request.device_count > 1 else None
+    return float(chosen is not None and are_linked(chosen))
+
+
 def _stands_alone(_: Request, __: NodeCapacity) -> float:
     """What several nodes share says nothing of one of them; ``closeness`` says it of a set."""
     return 0.0
@@ -112,6 +118,9 @@ SCORES: Mapping[str, Score] = MappingProxyType(
         "active_jobs": Score(weight=-10.0, meaning="jobs that run on the node", of=_active_jobs, of_node_alone=True),
         "shares": Score(
             weight=500.0, meaning="a part of a device is taken of one that is shared already, 0 to 1", of=_shares
+        ),
+        "linked": Score(
+            weight=100.0, meaning="would give a job of several devices such as NVLink connects", of=_linked
         ),
         SAME_SWITCH: Score(
             weight=200.0,

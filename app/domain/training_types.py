@@ -8,6 +8,8 @@ from app.domain.output_rules import export_formats
 
 CHAT = '{"messages": [{"role", "content"}, …]}'
 PAIR = '{"prompt", "completion"}'
+PREFERENCE = '{"prompt", "chosen", "rejected"}'
+CHAT_PREFERENCE = '{"chosen": [{"role", "content"}, …], "rejected": [{"role", "content"}, …]}'
 TEXT = '{"text"}'
 
 # Training type → (what it does, shapes of its records).
@@ -15,6 +17,11 @@ _BUILT_IN: dict[str, tuple[str, tuple[str, ...]]] = {
     "SFT": ("Supervised fine-tuning of all weights: the model learns to answer as in the examples", (CHAT, PAIR, TEXT)),
     "FULL_FINETUNE": ("The same as SFT under the name that other systems use", (CHAT, PAIR, TEXT)),
     "LORA": ("Supervised fine-tuning of a small adapter; the base model stays as it is", (CHAT, PAIR, TEXT)),
+    "QLORA": ("The same as LORA, with the base model in 4 bits: a quarter of the memory for it", (CHAT, PAIR, TEXT)),
+    "DPO": (
+        "Direct preference optimization of all weights or an adapter: of two answers one becomes likelier",
+        (PREFERENCE, CHAT_PREFERENCE),
+    ),
     "CONTINUED_PRETRAIN": ("Pretraining goes on: text joined by EOS and cut into blocks of max_seq_length", (TEXT,)),
 }
 _SCRIPT = "A script of your own, on the platform's devices, checkpoints and metrics"

@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from types import MappingProxyType
 
 from app.domain.line import QueuedJob
@@ -196,19 +195,20 @@ def in_turn(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[QueuedJob]:
     lines: dict[tuple[str, str], dict[str, _Line]] = {}  # (kind, project) → queue → line
     for job in jobs:
         queues = lines.setdefault((job.request.device_kind, job.project), {})
-        queues.setdefault(ledger.group(job), []).append(job)
+        queues.setdefault(ledger.group(job), []).append((job.place, job))
     for queues in lines.values():
         for line in queues.values():
-            line.sort(key=attrgetter("place"), reverse=True)
+            line.sort(reverse=True)
     for wanted in ("cuda", "cpu"):
         yield from _of_one_kind(
             [list(queues.values()) for (kind, _), queues in lines.items() if kind == wanted], ledger
         )
 
 
-_Line = list[QueuedJob]  # the first one last
-# (rank of the project, place of its next job, the line that this job leads, the project's other lines). Places end with
-# the job's id, so no two are alike, and nothing behind them is ever compared.
+# With their places, the first one last. Places end with the job's id: no two are alike, and nothing behind them is ever
+# compared.
+_Line = list[tuple[tuple[float, str], QueuedJob]]
+# (rank of the project, place of its next job, the line that this job leads, the project's other lines).
 _Turn = tuple[tuple[int, float], tuple[float, str], _Line, list[_Line]]
 
 
@@ -230,20 +230,21 @@ def _one_after_the_other(turn: _Turn, following: _Turn | None, ledger: Ledger) -
     rank, _, line, others = turn
     until = None if following is None or rank < following[0] else following[1]
     changes = ledger.changes
-    yield line.pop()
+    yield line.pop()[1]
     if others:
         return  # the next one is perhaps that of another line
-    while line and ledger.changes == changes and (until is None or line[-1].place < until):
-        yield line.pop()
+    while line and ledger.changes == changes and (until is None or line[-1][0] < until):
+        yield line.pop()[1]
 
 
 def _turn(lines: list[_Line], ledger: Ledger) -> _Turn:
     """The job that a project would start next. Of projects that stand alike the one whose job is first in line."""
     line, *others = lines
     if others:
-        line = min(lines, key=lambda each: (ledger.queue_rank(each[-1]), each[-1].place))
+        line = min(lines, key=lambda each: (ledger.queue_rank(each[-1][1]), each[-1][0]))
         others = [each for each in lines if each is not line]
-    return ledger.rank(line[-1]), line[-1].place, line, others
+    place, first = line[-1]
+    return ledger.rank(first), place, line, others
 
 
 _NEW = Standing()

@@ -82,6 +82,7 @@ class Device(Base):
     memory_mb: Mapped[int] = mapped_column(default=0)
     simulated: Mapped[bool] = mapped_column(default=False)
     uuid: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))  # of a MIG slice
+    link_group: Mapped[int | None]
 
 
 class CachedSource(Base):

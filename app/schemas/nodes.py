@@ -19,6 +19,11 @@ class DeviceSchema(Schema):
     type = fields.String(attribute="device.type")
     memory_mb = fields.Integer(attribute="device.memory_mb")
     simulated = fields.Boolean(attribute="device.simulated")
+    link_group = fields.Integer(
+        attribute="device.link_group",
+        allow_none=True,
+        **says("the same number for devices of the node that NVLink connects; null: with none, or unknown"),
+    )
     in_use = fields.Boolean(**says("an attempt holds it, or a part of it"))
     share_in_use = fields.Float(**says("how much of it attempts hold, 0 to 1"))
     out_of_service_reason = fields.String(**says("why nobody is given it; empty while it is in service"))

@@ -1,11 +1,10 @@
 """What becomes of the result, and how it is checkpointed on the way."""
 
+from app.domain import measures
 from app.domain.output_rules import (
     DEFAULT_SAVE_STEPS,
     DEFAULT_SAVE_TOTAL_LIMIT,
     EXPORT_FORMATS,
-    PRETRAINING_METRICS,
-    TRAINING_METRICS,
 )
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
@@ -23,8 +22,8 @@ class CheckpointConfigSchema(DocumentSchema):
     metric_for_best_model = Text(
         longest=128,
         **says(
-            f"What the best checkpoint is known by: {', '.join(TRAINING_METRICS)}, each also with eval_ before it, "
-            f"CONTINUED_PRETRAIN: also {', '.join(PRETRAINING_METRICS)} (custom scripts: any metric they report)",
+            f"What the best checkpoint is known by: {', '.join(measures.COMMON)}, each also with eval_ before it; "
+            f"{measures.described()} (custom scripts: any metric they report)",
             default="eval_loss",
         ),
     )
@@ -61,8 +60,9 @@ class OutputConfigSchema(DocumentSchema):
     export_format = Text(
         longest=64,
         **says(
-            f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, whose default is the adapter",
+            f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, QLORA and use_lora, "
+            "whose default is the adapter",
             default=EXPORT_FORMATS[0],
         ),
     )
-    merge_lora = Flag(**says("LORA: export the base model with the adapter merged in", default=False))
+    merge_lora = Flag(**says("LORA, QLORA, use_lora: export the base model with the adapter merged in", default=False))

@@ -8,6 +8,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.domain.names import WORD, WORD_RULE
+from app.script_patterns import InvalidPattern, metric_patterns
 
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
 LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
@@ -102,6 +103,18 @@ class TextMap(fields.Dict):
         super().__init__(
             keys=Matching(keys, rule), values=Text(longest=longest), validate=validate.Length(max=most), **kwargs
         )
+
+
+class ScriptOptions(TextMap):
+    """Options of a script, and by ``metric.NAME`` patterns of the lines that tell its metrics."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        found = super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
+        try:
+            metric_patterns(found)
+        except InvalidPattern as error:
+            raise ValidationError({error.name: [str(error)]}) from error
+        return found
 
 
 class FreeObject(fields.Dict):

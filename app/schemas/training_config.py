@@ -5,7 +5,18 @@ import re
 from app.domain.divergence import ACTIONS, STOP, OnDivergence
 from app.domain.model_rules import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import (
+    Choice,
+    Flag,
+    FreeObject,
+    Number,
+    ScriptOptions,
+    Section,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
 
 TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "FULL_FINETUNE")
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
@@ -41,8 +52,10 @@ class DistributedSchema(DocumentSchema):
 
 class FrameworkSchema(DocumentSchema):
     type = Choice(FRAMEWORKS, required=True, **says("HF_TRAINER, or CUSTOM for a script of one's own; others not yet"))
-    config = TextMap(
-        keys=_PARAMETER, rule="must be the name of an option", **says("Not supported yet; custom scripts may read it")
+    config = ScriptOptions(
+        keys=_PARAMETER,
+        rule="must be the name of an option",
+        **says("CUSTOM: metric.NAME, a pattern of lines that tell a metric, and options that the script reads itself"),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))
     custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from config.settings import Settings
 ADMIT = "trainyard.admit"
 RUN = "trainyard.run"
 NUDGE = "nudge"
+GATHERED = frozenset({ADMIT, RUN})  # their messages take any number of arguments
 
 WAITING_LIMIT = 1000
 # What could not be sent for this long is no news any more: those it was meant for have looked by themselves.
@@ -74,9 +75,9 @@ class Dispatcher:
         """A job was submitted to the queue."""
         self._ring(Message(ADMIT, (job_id,), admission_queue(queue), broker_priority(priority)))
 
-    def ring_run(self, job_id: str, attempt: int, node: str, device_type: str, priority: int) -> None:
-        """An attempt waits for the node to take it up."""
-        self._ring(Message(RUN, (job_id, attempt), dispatch_queue(device_type, node), broker_priority(priority)))
+    def ring_run(self, attempts: Sequence[tuple[str, int]], node: str, device_type: str, priority: int) -> None:
+        """Attempts (job, number) wait for the node to take them up."""
+        self._ring(Message(RUN, tuple(attempts), dispatch_queue(device_type, node), broker_priority(priority)))
 
     def nudge(self, job_id: str, node: str) -> None:
         """Somebody changed what they want of a job that the node runs."""
@@ -113,7 +114,7 @@ class Dispatcher:
         while (waiting := self._next()) is not None:
             if time.monotonic() - waiting.rung_at > STALE_SECONDS:
                 continue
-            message = self._together(waiting.message) if waiting.message.name == ADMIT else waiting.message
+            message = self._together(waiting.message) if waiting.message.name in GATHERED else waiting.message
             # A connection that the broker dropped shows only when it is used: the second try has a new one.
             if not self._sent(message) and not self._sent(message):
                 self._closed.wait(REST_AFTER_FAILURE_SECONDS)
@@ -142,12 +143,15 @@ class Dispatcher:
             return self._waiting.popleft()
 
     def _together(self, message: Message) -> Message:
-        """The message with the jobs of those behind it that go the same way."""
+        """The message with what those behind it tell that go the same way."""
+        arguments = message.arguments
         with self._condition:
-            alike = [waiting for waiting in self._waiting if waiting.message.way == message.way][: MOST_TOGETHER - 1]
-            for waiting in alike:
+            for waiting in [waiting for waiting in self._waiting if waiting.message.way == message.way]:
+                if len(arguments) + len(waiting.message.arguments) > MOST_TOGETHER:
+                    break
                 self._waiting.remove(waiting)
-        return replace(message, arguments=sum((waiting.message.arguments for waiting in alike), message.arguments))
+                arguments += waiting.message.arguments
+        return replace(message, arguments=arguments)
 
 
 def connect_broker(settings: Settings) -> Publish:

@@ -1,21 +1,27 @@
 """Leases: claimed by one conditional UPDATE, renewed by raising a counter, taken away when it stands still."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import BindParameter, Row, Table, bindparam, select, update
-from sqlalchemy.orm import load_only
+from sqlalchemy import BindParameter, Row, Table, bindparam, select, tuple_, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session, load_only
 
-from app.domain.errors import LeaseLost, NotFound
+from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob
 from app.domain.job_state import JobState
 from app.domain.outcomes import OutcomeKind, Preemption
 from app.domain.retry import Backoff
-from app.extensions import Database
+from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease
 from app.models.base import utc_now
 from app.services import lifecycle, stuck_devices
 from app.services.endings import Outcome
+from app.services.lifecycle import Step
 from app.services.parts import end_part
+
+log = logging.getLogger(__name__)
 
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
 # What a wish makes of an attempt that it is about to start.
@@ -49,6 +55,32 @@ _START = (
     .where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
     .values(started_at=bindparam("now"))
 )
+# The same for several, in the order of their keys, as everywhere.
+_MANY: BindParameter[Sequence[tuple[str, int]]] = bindparam("many", expanding=True)
+_LOCK_MANY = (
+    select(Job)
+    .where(Job.id.in_(bindparam("jobs", expanding=True)))
+    .order_by(Job.id)
+    .options(load_only(*lifecycle.MOVED_BY, Job.requested))
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
+_WAITING = (
+    select(
+        Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Attempt.started_at, Attempt.ending,
+        stuck_devices.given_to(Lease.job_id, Lease.attempt).label("has_stuck_device"),
+    )
+    .join(Attempt, (Attempt.job_id == Lease.job_id) & (Attempt.number == Lease.attempt))
+    .where(
+        tuple_(Lease.job_id, Lease.attempt).in_(_MANY), Lease.node == bindparam("of_node"), Lease.counter == 0,
+        Lease.released_at.is_(None),
+    )
+)  # fmt: skip
+_TAKE_MANY = (
+    update(cast(Table, Lease.__table__))
+    .where(Lease.id.in_(bindparam("leases", expanding=True)), Lease.counter == 0, Lease.released_at.is_(None))
+    .values(counter=1, claimed_at=bindparam("now"), renewed_at=bindparam("now"), boot_id=bindparam("new_boot"))
+)
 _ON_PREEMPTION = Job.spec["scheduling_config", "on_preemption"].as_string()
 
 
@@ -75,8 +107,7 @@ class Wishes:
     part_ended: str = ""  # on which other node of the attempt, so that this one is to end too
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveLease:
+class LiveLease(NamedTuple):
     """A lease as reaper and node worker see it; ``counter`` 0 means nobody claimed it yet."""
 
     lease_id: str
@@ -89,6 +120,12 @@ class LiveLease:
     supervisor_pid: int | None
     supervisor_started: int | None
     boot_id: str | None
+
+
+_SEEN = (
+    Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Lease.node, Lease.part, Lease.counter, Lease.supervisor_pid,
+    Lease.supervisor_started, Lease.boot_id,
+)  # fmt: skip
 
 
 def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -> Claim | None:
@@ -119,6 +156,54 @@ def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -
             )  # fmt: skip
             connection.execute(_START, {**which, "now": now})
         return Claim(job_id=job_id, attempt=attempt, fence=taken.fence, lease_id=taken.id, node=node)
+
+
+def claim_together(
+    db: Database, attempts: Sequence[tuple[str, int]], *, node: str, boot_id: str
+) -> tuple[list[Claim], list[tuple[str, int]]]:
+    """Claim in one transaction those of several dispatched attempts that can simply start; and which need a `claim`.
+
+    These are the ones that somebody wants to stop, whose job is gone and the like, or all of them when one was changed
+    by somebody else at this moment: what is wrong with one keeps no other from its start.
+    """
+    try:
+        with db.write() as session:
+            return _claim_together(session, attempts, node, boot_id)
+    except OperationalError as error:
+        if not is_deadlock(error):
+            raise
+        log.warning("claims were thrown out by a deadlock, and are done one by one: %s", error)
+    except Conflict as error:
+        log.info("claims are done one by one: %s", error)
+    return [], list(attempts)
+
+
+def _claim_together(
+    session: Session, attempts: Sequence[tuple[str, int]], node: str, boot_id: str
+) -> tuple[list[Claim], list[tuple[str, int]]]:
+    jobs = {job.id: job for job in session.scalars(_LOCK_MANY, {"jobs": sorted({job_id for job_id, _ in attempts})})}
+    connection, now = session.connection(), utc_now()
+    # After the locks, as in `claim`; what does not wait for this node any more needs nothing more.
+    waiting = connection.execute(_WAITING, {"many": list(attempts), "of_node": node}).all()
+    plain = sorted(
+        (row for row in waiting if _stopped(jobs[row.job_id], row) is None and jobs[row.job_id].fence == row.fence),
+        key=lambda row: (row.job_id, row.attempt),
+    )
+    others = {(row.job_id, row.attempt) for row in waiting} - {(row.job_id, row.attempt) for row in plain}
+    others |= {(job_id, attempt) for job_id, attempt in attempts if job_id not in jobs}
+    if plain:
+        taken = connection.execute(_TAKE_MANY, {"leases": [row.id for row in plain], "now": now, "new_boot": boot_id})
+        if taken.rowcount != len(plain):
+            raise StaleJob("one of several leases was taken by somebody else since it was read; look again")
+    first = [row for row in plain if row.started_at is None]  # of several nodes
+    if first:
+        steps = [Step(job=jobs[row.job_id], message=f"attempt {row.attempt} on {node}", changes={}) for row in first]
+        lifecycle.transition_all(session, steps, JobState.PREPARING, actor=f"node@{node}")
+        connection.execute(_START, [{"of_job": row.job_id, "of_attempt": row.attempt, "now": now} for row in first])
+    claims = [
+        Claim(job_id=row.job_id, attempt=row.attempt, fence=row.fence, lease_id=row.id, node=node) for row in plain
+    ]
+    return claims, sorted(others)
 
 
 def _stopped(job: Job, seen: Row[Any]) -> Outcome | None:
@@ -175,18 +260,11 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
 
 def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
     """All live leases, or those of one node."""
-    query = select(Lease).where(Lease.released_at.is_(None))
+    query = select(*_SEEN).where(Lease.released_at.is_(None))
     if node is not None:
         query = query.where(Lease.node == node)
     with db.read() as session:
-        return [
-            LiveLease(
-                lease_id=row.id, job_id=row.job_id, attempt=row.attempt, fence=row.fence, node=row.node,
-                part=row.part, counter=row.counter, supervisor_pid=row.supervisor_pid,
-                supervisor_started=row.supervisor_started, boot_id=row.boot_id,
-            )
-            for row in session.scalars(query.order_by(Lease.id))
-        ]  # fmt: skip
+        return [LiveLease._make(row) for row in session.execute(query.order_by(Lease.id))]
 
 
 def take_away(

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, CursorResult, Table, Update, and_, bindparam, update
+from sqlalchemy import ColumnElement, Connection, CursorResult, Table, Update, and_, bindparam, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -82,8 +82,8 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
 def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, actor: str) -> None:
     """The same for jobs that the caller has locked and read in this transaction, in a few statements for all of them.
 
-    They come from one state and change the same columns. Raises StaleJob when one of them is not as it was read; others
-    may have been written then, so the transaction must not be committed.
+    Raises StaleJob when one of them is not as it was read; others may have been written then, so the transaction must
+    not be committed.
     """
     now, moved, events = utc_now(), [], []
     for step in steps:
@@ -94,12 +94,7 @@ def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, act
         events.append(_event(job, to, now, seq=seq, actor=actor, reason="", message=step.message, data={}))
         moved.append((job, values))
     session.flush()
-    result: CursorResult[Any] = session.connection().execute(
-        _move_many(tuple(moved[0][1])),
-        [{**_parameters(job, values), "read_event_seq": job.event_seq} for job, values in moved],
-    )
-    if result.rowcount != len(steps):
-        raise StaleJob("one of several jobs was changed by somebody else since it was read; look again")
+    _write_all(session.connection(), moved)
     for job, values in moved:
         for name, value in values.items():
             set_committed_value(job, name, value)
@@ -108,6 +103,18 @@ def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, act
     for (job, _), event in zip(moved, events, strict=True):
         if job.project in told:
             enqueue(session, job, event)
+
+
+def _write_all(connection: Connection, moved: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
+    """One statement for those that change the same columns; a job that starts for the first time changes one more."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for job, values in moved:
+        row = {**_parameters(job, values), "read_event_seq": job.event_seq}
+        alike.setdefault(tuple(values), []).append(row)
+    for names, rows in alike.items():
+        result: CursorResult[Any] = connection.execute(_move_many(names), rows)
+        if result.rowcount != len(rows):
+            raise StaleJob("one of several jobs was changed by somebody else since it was read; look again")
 
 
 def hand_over(session: Session, job: Job, **changes: Any) -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, select, update
-from sqlalchemy.orm import load_only
+from sqlalchemy import Row, Table, bindparam, select, update
 
 from app.domain.job_state import RUNNING, TERMINAL
 from app.extensions import Database
@@ -17,7 +16,7 @@ BATCH = 200
 # After the result backend lost everything, jobs that ended longer ago than this are not shown there again.
 REMEMBER_ENDED_DAYS = 7
 _MESSAGE_CHARACTERS = 500
-_SHOWN = load_only(
+_SHOWN = (
     Job.id, Job.status, Job.training_type, Job.name, Job.version, Job.mirrored_version, Job.attempt, Job.node_names,
     Job.project, Job.queue, Job.progress, Job.current_step, Job.total_steps, Job.current_epoch, Job.requested,
     Job.latest_metrics, Job.error_type, Job.error_message,
@@ -45,16 +44,16 @@ class JobImage:
 
 def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
     """Jobs of which a version is not mirrored yet, oldest first."""
-    query = select(Job).options(_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
+    query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
-        return [_image(job) for job in session.scalars(query)]
+        return [_image(row) for row in session.execute(query)]
 
 
 def running(db: Database) -> list[JobImage]:
     """Every job whose progress moves without a new version."""
-    query = select(Job).options(_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
+    query = select(*_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
     with db.read() as session:
-        return [_image(job) for job in session.scalars(query)]
+        return [_image(row) for row in session.execute(query)]
 
 
 def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
@@ -83,7 +82,7 @@ def forget_mirrored(db: Database) -> None:
             return
 
 
-def _image(job: Job) -> JobImage:
+def _image(job: Row[Any]) -> JobImage:
     return JobImage(
         job_id=job.id, state=job.status, label=f"{job.training_type}:{job.name}", version=job.version,
         is_first=job.mirrored_version == 0, attempt=job.attempt, node=job.node_names[0] if job.node_names else "",

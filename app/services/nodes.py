@@ -252,7 +252,14 @@ def _at_work(session: Session, names: Collection[str] | None) -> dict[str, _Work
 
 def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _Work, reputation: float) -> NodeCapacity:
     devices = tuple(
-        Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated, uuid=d.uuid)
+        Device(
+            index=d.index,
+            type=d.type,
+            memory_mb=d.memory_mb,
+            simulated=d.simulated,
+            uuid=d.uuid,
+            link_group=d.link_group,
+        )
         for d in node.devices
     )
     limits = limits_of(node.limits)
@@ -274,7 +281,7 @@ def _sync_devices(session: Session, report: NodeReport) -> None:
             row = DeviceRow(node=report.name, index=device.index)
             session.add(row)
         row.type, row.memory_mb, row.simulated = device.type, device.memory_mb, device.simulated
-        row.uuid = device.uuid
+        row.uuid, row.link_group = device.uuid, device.link_group
     # A device that is gone but still held keeps its row until its attempt has ended; the next start removes it.
     held = select(Reservation.device_index).where(Reservation.node == report.name)
     busy = set(session.scalars(held))

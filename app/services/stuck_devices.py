@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, exists, join, select, update
+from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, join, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -161,7 +161,7 @@ def on(session: Session, nodes: Collection[str]) -> set[tuple[str, int]]:
     return {(row.node, row.device_index) for row in session.execute(query)}
 
 
-def given_to(job_id: ColumnElement[str], attempt: ColumnElement[int]) -> ColumnElement[bool]:
+def given_to(job_id: SQLColumnExpression[str], attempt: SQLColumnExpression[int]) -> ColumnElement[bool]:
     """Whether one of the devices that are reserved for the attempt is out of service, as part of a question."""
     same = (StuckDevice.node == Reservation.node) & (StuckDevice.device_index == Reservation.device_index)
     mine = (Reservation.job_id == job_id) & (Reservation.attempt == attempt)

@@ -21,7 +21,7 @@ SECONDS = 900.0
 STEPS = 24
 MORE_STEPS = {"resume-best": 48, "lora-merged": 40}
 OFTEN = {"lora-merged": 8}
-AS_THEY_ARE = ("custom", "validation-split")  # one shows no steps of ours, the other its epochs
+AS_THEY_ARE = ("custom", "custom-plain", "validation-split")  # one shows no steps of ours, the other its epochs
 NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
 # Whose results a test looks at besides those of the one it names.
 LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}
@@ -133,6 +133,14 @@ def test_training_ends_when_evaluations_no_longer_improve(example: Ended) -> Non
     assert example.job["current_step"] < MORE_STEPS["lora-merged"]
 
 
+@shows("dpo")
+def test_what_is_preferred_gets_ahead_and_the_margin_says_which_checkpoint_is_best(example: Ended) -> None:
+    assert example.series["rewards/margins"][0] == 0.0
+    assert example.series["eval_rewards/accuracies"][-1] > 0.9
+    best = max(example.checkpoints, key=lambda each: each["metrics"]["eval_rewards/margins"])
+    assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
+
+
 @shows("continued-pretrain")
 def test_pretraining_fills_its_blocks_and_validates(example: Ended) -> None:
     assert example.report["tokens"] == STEPS * 8 * 256
@@ -238,6 +246,16 @@ def test_the_hub_has_the_adapter(example: Ended, places: Places) -> None:
 @shows("custom")
 def test_the_script_leaves_its_model(example: Ended) -> None:
     assert "bigram.json" in example.artifacts
+
+
+@shows("custom-plain")
+def test_metrics_are_found_in_what_a_script_prints(example: Ended) -> None:
+    metrics = example.job["latest_metrics"]
+
+    assert (example.job["current_step"], example.job["total_steps"]) == (200, 200)
+    assert metrics["loss"] < 0.05
+    assert metrics["slope"] == pytest.approx(3, abs=0.1)
+    assert json.loads(content(example, "line.json"))["slope"] == pytest.approx(metrics["slope"], abs=1e-3)
 
 
 def record_count(path: Path) -> int:

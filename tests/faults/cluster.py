@@ -279,7 +279,7 @@ class Cluster(System):
     def ring_run(self, job_id: str, attempt: int, *, node: str) -> None:
         """The wake-up that tells a node of an attempt, whether there is one or not."""
         dispatcher = Dispatcher(load_settings(self.environment))
-        dispatcher.ring_run(job_id, attempt, node, "cpu", 5)
+        dispatcher.ring_run([(job_id, attempt)], node, "cpu", 5)
         dispatcher.close()
 
     def wait_for_another_attempt(self, job_id: str, *, seconds: float) -> None:

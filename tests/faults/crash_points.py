@@ -29,7 +29,7 @@ POINTS = (
     Point("m4-before-doorbell", "m4", "app.services.dispatch:Dispatcher._sent", "before"),
     Point("m4-admitted", "m4", "app.services.admission:admit_waiting", "after"),
     Point("m5-placed", "m5", "app.services.placing:place", "after"),
-    Point("m6-doorbell-taken", "m6", "workers.spawning:start_attempt", "before"),
+    Point("m6-doorbell-taken", "m6", "workers.spawning:start_attempts", "before"),
     Point("m7-before-claim", "m7", "app.services.leases:claim", "before"),
     Point("m8-claimed", "m8", "app.services.leases:claim", "after"),
     Point("m8-spawned", "m8", "workers.spawning:spawn_supervisor", "after"),

@@ -20,7 +20,7 @@ from workers.fetching.holdings import Holdings
 from workers.fetching.items import FetchedFile, Item
 from workers.node import Node
 from workers.resolving import DataWish, ModelWish, find_data, find_model
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 MODEL = {"config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64}
 MODEL_BYTES = sum(map(len, MODEL.values()))
@@ -153,7 +153,7 @@ def training(world: World, model: str) -> str:
 def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tmp_path):
     hub.add("org/tiny", MODEL)
     first = training(world, "org/tiny")
-    assert start_attempt(world.settings, world.db, first, world.dispatch(first), node=NODE)
+    assert start_attempts(world.settings, world.db, [(first, world.dispatch(first))], node=NODE)
     assert world.wait_for_end(first).state is JobState.COMPLETED, world.describe(first)
     node = started(world, NODE, world.data_dir)
     started(world, "another", tmp_path / "another")

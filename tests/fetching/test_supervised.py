@@ -11,7 +11,7 @@ from app.models import Job
 from app.security.secrets import SecretBox
 from tests.fetching.web_server import file, status
 from tests.supervising import NODE, World
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 LINES = b'{"text": "hello"}\n'
 READS = """
@@ -38,7 +38,7 @@ def run(world, *paths, secrets):
         job = session.get_one(Job, job_id)
         job.spec = {**job.spec, "data_config": {"sources": [{"path": path} for path in paths]}}
         job.sealed_secrets = SecretBox(world.settings.security.secret_key).seal(secrets)
-    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
     return world.wait_for_end(job_id)
 
 

@@ -22,6 +22,7 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "float32": ("SFT", {}, in_precision("float32")),
     "float16": ("FULL_FINETUNE", {"gradient_checkpointing": "true"}, in_precision("float16")),
     "lora": ("LORA", {"lora_dropout": "0.1"}, in_precision("bfloat16")),
+    "qlora": ("QLORA", {"lora_dropout": "0.1"}, in_precision("bfloat16")),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "cosine"}, {}),
 }

@@ -56,7 +56,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("labels", {f"k{i}": "v" for i in range(64)}, 201),
     ("project_id", "x", 422),
     ("training_config.training_type", "sft", 422),
-    ("training_config.training_type", "DPO", 400),
+    ("training_config.training_type", "RLHF", 400),
     ("training_config.framework.type", "MEGATRON", 400),
     ("training_config.framework.type", "CUSTOM", 400),
     ("training_config.framework.custom_script_path", "/srv/train.py", 400),
@@ -65,6 +65,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("training_config.framework.distributed", {"backend": "mpi"}, 400),
     ("training_config.framework.config", {"a": "b"}, 400),
     ("training_config.framework.config", {}, 201),
+    ("training_config.framework.config", {"metric.loss": "loss=("}, 422),
     ("training_config.base_model.model_id", "", 400),
     ("training_config.base_model.model_id", "org/model-8b", 201),
     ("training_config.base_model.model_id", "/etc", 400),
@@ -199,6 +200,10 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("output_config.hub_token", "hf x", 400),
     ("output_config.hub_token", "***", 400),
     ("output_config.merge_lora", True, 400),
+    *(("training_config", {"training_type": "DPO", "base_model": {"model_id": "org/model-8b"},
+                           "framework": {"type": "HF_TRAINER"}, "hyperparameters": values}, status)
+      for values, status in (
+        ({}, 201), ({"use_lora": "true", "lora_r": "8"}, 201), ({"lora_r": "8"}, 400), ({"beta": "-1"}, 400))),
     ("output_config.export_format", "merged", 400),
     *(("output_config.output_path", path, 400) for path in (
         "../../etc", "/etc", "https://example.org/x", "hf://org/model", "ipfs://x", "s3://bucket", "s3://bucket/*",

@@ -1,5 +1,6 @@
 """Nodes over HTTP: drained, enabled, and the cluster at a glance."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,6 +104,25 @@ def test_a_lost_node_is_not_enabled_but_may_be_drained(api: Api) -> None:
     assert error["code"] == "INVALID_STATE"
     assert "ready again by itself once its worker reports" in error["message"]
     assert api.data(api.post("/v1/nodes/gpu-1/drain"))["status"] == "draining"
+
+
+def test_links_of_a_node_are_those_it_told_last_and_a_job_gets_linked_devices(api: Api) -> None:
+    def told(*groups: int | None) -> list[int | None]:
+        devices = tuple(Device(index=index, type="h200", link_group=group) for index, group in enumerate(groups))
+        nodes.register(api.db, replace(report(), devices=devices))
+        return [device["link_group"] for device in api.get("/v1/nodes/gpu-1")["devices"]]
+
+    assert told(0, 0, None, None) == [0, 0, None, None]
+    assert told(None, 0, None, 0) == [None, 0, None, 0]
+    with api.db.write() as session:
+        two = make_document(resource_config={"gpu_count": 2, "device_type": "cuda"})
+        job_id = make_job(session, document=two).id
+    fit = api.get(f"/v1/nodes/gpu-1/why/{job_id}")
+    assert [each["points"] for each in fit["scores"] if each["name"] == "linked"] == [100.0]
+
+    scheduling.plan_once(api.db)
+
+    assert [device["in_use"] for device in api.get("/v1/nodes/gpu-1")["devices"]] == [False, True, False, True]
 
 
 def test_devices_held_by_what_can_not_be_ended_are_shown_and_put_back_by_hand(api: Api) -> None:

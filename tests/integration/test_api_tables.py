@@ -17,6 +17,11 @@ def test_every_training_there_is_stands_in_the_table(sqlite_api: Api) -> None:
     assert lora["export_formats"] == ["safetensors", "merged", "adapter"]
     assert by_pair["HF_TRAINER", "SFT"]["export_formats"] == ["safetensors"]
     assert by_pair["HF_TRAINER", "CONTINUED_PRETRAIN"]["record_shapes"] == ['{"text"}']
+    dpo = by_pair["HF_TRAINER", "DPO"]
+    assert dpo["record_shapes"][0] == '{"prompt", "chosen", "rejected"}'
+    assert dpo["export_formats"] == lora["export_formats"]
+    alpha = next(row for row in dpo["hyperparameters"] if row["name"] == "lora_alpha")
+    assert alpha["only_with"] == {"use_lora": [True]}
     assert (script["any_hyperparameter"], script["hyperparameters"]) == (True, [])
     assert not lora["any_hyperparameter"]
     rank = next(row for row in lora["hyperparameters"] if row["name"] == "lora_r")

@@ -1,5 +1,6 @@
 """The coordinator as a process: woken by messages, working without them, and only one of many planning."""
 
+import json
 import os
 import signal
 import time
@@ -183,6 +184,19 @@ def test_state_is_readable_under_the_jobs_id_and_comes_back_after_flushall(
         client.flushall()
 
     wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=15, what="shown again")
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # by Celery's own way
+def test_what_is_stored_is_what_celery_itself_would_store(running: CeleryWorld, redis_server: RedisServer) -> None:
+    job_id = running.submit()
+    wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=5, what="shown")
+    backend = running.celery.backend
+    backend.store_result("task-1", running.shown(job_id).result, "QUEUED")
+
+    with redis_server.client() as client:
+        ours, theirs = (str(backend.get_key_for_task(each), "ascii") for each in (job_id, "task-1"))
+        assert json.loads(client.get(ours) or "") == json.loads(client.get(theirs) or "") | {"task_id": job_id}
+        assert abs(client.ttl(ours) - client.ttl(theirs)) < 60
 
 
 def test_progress_of_a_running_job_is_shown(running: CeleryWorld) -> None:

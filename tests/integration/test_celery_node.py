@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.job_state import JobState
+from app.domain.resources import WHOLE
 from app.models import Attempt, Job, Node
 from config.queues import NODE
 from tests.celery_processes import CeleryWorld
@@ -41,11 +42,11 @@ def node(world: CeleryWorld) -> Node | None:
         return session.get(Node, NAME)
 
 
-def dispatch(world: CeleryWorld) -> str:
+def dispatch(world: CeleryWorld, *, share: int = WHOLE) -> str:
     """A job that is placed on the node. Its data does not exist, so the attempt ends soon."""
     with world.db.write() as session:
         job = make_job(session)
-        make_attempt(session, job, session.get_one(Node, NAME), claimed=False)
+        make_attempt(session, job, session.get_one(Node, NAME), share=share, claimed=False)
         return job.id
 
 
@@ -65,11 +66,25 @@ def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWo
     job_id = dispatch(world)
 
     for _ in range(3):
-        world.dispatcher.ring_run(job_id, 1, NAME, "cpu", 5)
+        world.dispatcher.ring_run([(job_id, 1)], NAME, "cpu", 5)
 
     wait_for(lambda: started_attempt(world, job_id), seconds=5, what="started")
     job = wait_until_over(world, job_id)
     assert (job.error_type, job.attempt) == ("MODEL_NOT_FOUND", 1)
+
+
+def test_one_message_starts_all_that_it_names_but_what_was_cancelled(make_world: MakeWorld, redis_url: str) -> None:
+    world = make_world(redis_url, rarely_polling=True)
+    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the node answers")
+    first, cancelled, last = (dispatch(world, share=25) for _ in range(3))
+    with world.db.write() as session:
+        session.get_one(Job, cancelled).requested = "cancel"
+
+    world.dispatcher.ring_run([(first, 1), (cancelled, 1), ("job-gone", 1), (last, 1)], NAME, "cpu", 5)
+
+    for job_id in (first, last):
+        assert wait_until_over(world, job_id).error_type == "MODEL_NOT_FOUND"
+    assert world.is_in(cancelled, JobState.CANCELLED)
 
 
 def test_without_a_broker_the_node_looks_by_itself(make_world: MakeWorld) -> None:

@@ -37,6 +37,17 @@ def test_a_queue_is_paused_resumed_and_limited(db: Database) -> None:
     ]
 
 
+def test_a_nodes_devices_are_shown_with_their_links(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "gpu-1", devices=2, device_type="h200").devices[1].link_group = 7
+
+    *_, head, first, second = run("nodes", "show", "gpu-1").stdout.splitlines()
+
+    assert "link group" in head
+    assert first.split() == ["0", "h200", "0", "False", "0"]
+    assert second.split() == ["1", "h200", "0", "False", "7", "0"]
+
+
 def test_making_a_queue_again_leaves_it_as_it_is(db: Database) -> None:
     told("queues", "create", "night")
     told("queues", "pause", "night")

@@ -1,10 +1,9 @@
-"""Seat, reaper, mirror and revocations on both databases, with time passed in."""
+"""Seat, reaper and revocations on both databases, with time passed in."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,10 @@ from app.domain.job_state import JobState
 from app.extensions import Database
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
-from app.services import housekeeping, lifecycle, mirrors, revocations, scheduling
+from app.services import housekeeping, revocations, scheduling
 from app.services.reaping import Reaper
 from app.services.seats import PlannerSeat, is_provably_dead, own_identity
 from config.settings import load_settings
-from tasks.mirror import Mirror
 from tests.factories import make_attempt, make_job, make_node
 
 SETTINGS = load_settings({})  # TTL 15 s, nodes lost after 20 s, heartbeats every 5 s
@@ -189,160 +187,6 @@ def test_silent_node_is_lost_and_a_new_heartbeat_brings_it_back(database: Databa
     look(reaper, seconds=range(8, 10))
     with database.read() as session:
         assert session.get_one(Node, "box").state == "lost"
-
-
-# ---- what is shown outside
-
-
-class FakeCelery:
-    """The parts of a Celery application that the mirror uses, with everything sent kept in lists."""
-
-    class Runtime:
-        def __init__(self, database: Database) -> None:
-            self.database = database
-
-    class Backend:
-        def __init__(self) -> None:
-            self.keys: dict[str, str] = {}
-            self.stored: list[tuple[str, str]] = []
-            self.client = self
-            self.broken = False
-
-        def store_result(self, job_id: str, details: dict[str, Any], shown: str) -> None:
-            if self.broken:
-                raise ConnectionError("gone")
-            assert details["state"] == shown
-            self.stored.append((job_id, shown))
-
-        def set(self, key: str, value: str, *, nx: bool) -> bool:
-            if self.broken:
-                raise ConnectionError("gone")
-            assert nx
-            if key in self.keys:
-                return False
-            self.keys[key] = value
-            return True
-
-    class Sender:
-        def __init__(self) -> None:
-            self.hostname, self.connection = "", self
-            self.gathered: list[tuple[str, str, dict[str, Any]]] = []
-            self.sent: list[tuple[str, str, dict[str, Any]]] = []
-
-        def send(self, kind: str, **fields: Any) -> None:
-            self.gathered.append((kind, self.hostname, fields))
-
-        def flush(self) -> None:
-            self.sent, self.gathered = [*self.sent, *self.gathered], []
-
-        def close(self) -> None: ...
-
-        def release(self) -> None: ...
-
-    def __init__(self, database: Database) -> None:
-        self.runtime = self.Runtime(database)
-        self.backend = self.Backend()
-        self.sender = self.Sender()
-        self.events = self
-
-    def connection_for_write(self) -> None: ...
-
-    def Dispatcher(self, _connection: None, **_options: Any) -> "FakeCelery.Sender":  # noqa: N802
-        return self.sender
-
-    def kinds(self) -> list[str]:
-        return [kind for kind, _, _ in self.sender.sent]
-
-
-@pytest.fixture
-def celery(database: Database) -> FakeCelery:
-    return FakeCelery(database)
-
-
-def test_change_is_shown_once_in_both_places(database: Database, celery: FakeCelery) -> None:
-    with database.write() as session:
-        job_id = make_job(session, name="first").id
-    mirror = Mirror(celery)
-
-    mirror.show_changes(0.0)
-    mirror.show_changes(1.0)
-
-    assert celery.backend.stored == [(job_id, "QUEUED")]
-    assert celery.kinds() == ["task-received", "task-queued"]
-    _, hostname, fields = celery.sender.sent[-1]
-    assert hostname == "coordinator@queue"
-    assert (fields["uuid"], fields["name"]) == (job_id, "SFT:first")
-
-
-def test_start_of_each_attempt_is_told_under_its_node(database: Database, celery: FakeCelery) -> None:
-    job_id, mirror = held_job(database), Mirror(celery)
-
-    mirror.show_changes(0.0)
-    mirror.show_changes(29.0)
-    mirror.show_changes(31.0)
-
-    assert celery.kinds() == ["task-received", "task-started", "task-preparing", "task-preparing"]
-    assert celery.sender.sent[-1][1] == "node@box"
-    with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
-        lifecycle.transition(session, job, JobState.FAILED, actor="test", error_type="TRAINER_ERROR", error_message="x")
-    mirror.show_changes(32.0)
-    assert celery.kinds()[-1] == "task-failed"
-    assert celery.sender.sent[-1][2]["exception"] == "TRAINER_ERROR: x"
-
-
-def test_progress_is_shown_every_two_seconds_when_it_moved(database: Database, celery: FakeCelery) -> None:
-    job_id, mirror = held_job(database), Mirror(celery)
-    mirror.show_changes(10.0)
-    mirror.show_changes(13.0)
-    assert len(celery.backend.stored) == 1
-
-    with database.write() as session:
-        session.get_one(Job, job_id).current_step = 7
-    mirror.show_changes(14.0)
-    assert len(celery.backend.stored) == 1
-
-    mirror.show_changes(15.5)
-    assert len(celery.backend.stored) == 2
-
-
-def test_what_could_not_be_shown_stays_due(database: Database, celery: FakeCelery) -> None:
-    with database.write() as session:
-        job_id = make_job(session).id
-    mirror = Mirror(celery)
-    celery.backend.broken = True
-
-    with pytest.raises(ConnectionError):
-        mirror.show_changes(0.0)
-    celery.backend.broken = False
-    mirror.show_changes(1.0)
-
-    assert celery.backend.stored == [(job_id, "QUEUED")]
-
-
-def test_backend_that_lost_everything_is_told_everything_again(database: Database, celery: FakeCelery) -> None:
-    with database.write() as session:
-        job_id = make_job(session).id
-    mirror = Mirror(celery)
-    mirror.show_changes(0.0)
-
-    celery.backend.keys.clear()
-    mirror.show_changes(6.0)
-
-    assert celery.backend.stored == [(job_id, "QUEUED")] * 2
-
-
-def test_change_during_mirroring_stays_due(database: Database) -> None:
-    with database.write() as session:
-        job_id = make_job(session).id
-    (image,) = mirrors.changed(database)
-    with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
-        lifecycle.transition(session, job, JobState.PAUSED, actor="test")
-
-    mirrors.mark_mirrored(database, [image])
-
-    assert [due.state for due in mirrors.changed(database)] == ["PAUSED"]
 
 
 # ---- the rest

@@ -15,7 +15,7 @@ from config.settings import Settings
 from tests.factories import make_node
 from tests.supervising import NODE, World, rows
 from workers.attempt_keeper import AttemptKeeper
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 OTHER = "other"
 MEETS = """
@@ -82,7 +82,7 @@ def begin(world: World, job_id: str, on: Sequence[str] = (NODE, OTHER)) -> None:
 
 
 def take_up(world: World, job_id: str, attempt: int, node: str) -> None:
-    assert start_attempt(settings_of(world, node), world.db, job_id, attempt, node=node)
+    assert start_attempts(settings_of(world, node), world.db, [(job_id, attempt)], node=node)
 
 
 def settings_of(world: World, node: str) -> Settings:

@@ -20,7 +20,7 @@ from app.extensions import Database, make_engine
 from app.models import ApiKey, Job, Project, Queue
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import attempts, keys, lifecycle, node_verbs, placing, projects
+from app.services import attempts, keys, leases, lifecycle, node_verbs, placing, projects
 from app.services.attempts import Outcome
 from app.services.leases import NO_RETRY
 from tests.apps import SECRET_KEY, Api
@@ -222,6 +222,41 @@ def test_a_job_is_deleted_while_others_lock_its_children_in_the_order_of_their_k
         assert deleted.result(SECONDS) == 204
     with api.db.read() as session:
         assert [session.get_one(Job, job_id).parent_job_id for job_id in ids] == [None, None]
+
+
+def dispatched(api: Api) -> list[tuple[str, int]]:
+    """Two attempts that wait for n1, in the order of their jobs' ids."""
+    with api.db.write() as session:
+        node = make_node(session, "n1", devices=2)
+        jobs = [make_job(session) for _ in range(2)]
+        for index, job in enumerate(jobs):
+            make_attempt(session, job, node, device_indices=(index,), claimed=False)
+        return sorted((job.id, 1) for job in jobs)
+
+
+def test_claims_of_several_lock_their_jobs_in_the_order_of_their_keys(api: Api) -> None:
+    first, second = dispatched(api)
+
+    with Waiting(api.db) as calls:
+        with api.db.write() as session:
+            lifecycle.load_for_change(session, first[0])
+            claimed = calls.start(lambda: leases.claim_together(api.db, [second, first], node="n1", boot_id="b"))
+            lifecycle.load_for_change(session, second[0])
+
+        claims, others = claimed.result(SECONDS)
+    assert ([(each.job_id, each.attempt) for each in claims], others) == ([first, second], [])
+
+
+def test_claims_of_several_that_a_deadlock_throws_out_are_left_to_claims_of_their_own(api: Api) -> None:
+    first, second = dispatched(api)
+
+    with Waiting(api.db) as calls:
+        with api.db.write() as session:
+            lifecycle.load_for_change(session, second[0])
+            claimed = calls.start(lambda: leases.claim_together(api.db, [first, second], node="n1", boot_id="b"))
+            lifecycle.load_for_change(session, first[0])  # the wrong way round: who waited first is thrown out
+
+        assert claimed.result(SECONDS) == ([], [first, second])
 
 
 def test_placing_that_a_deadlock_throws_out_is_done_again(api: Api) -> None:

@@ -135,7 +135,7 @@ def test_scores_say_which_of_the_nodes_it_is_given(api: Api) -> None:
     assert given == {
         "device": (1.0, 100.0, 100.0), "memory": (1.0, 50.0, 50.0), "reputation": (1.0, 30.0, 30.0),
         "active_jobs": (1.0, -10.0, -10.0), "shares": (0.0, 500.0, 0.0), "pack": (1.0, 0.0, 0.0),
-        "same_switch": (0.0, 200.0, 0.0), "cached": (0.0, 50.0, 0.0),
+        "same_switch": (0.0, 200.0, 0.0), "linked": (0.0, 100.0, 0.0), "cached": (0.0, 50.0, 0.0),
     }  # fmt: skip
     assert (first["score"], second["score"]) == (170.0, 180.0)
     assert (api.get("/v1/nodes/gpu-1")["active_jobs"], api.get("/v1/nodes/gpu-2")["active_jobs"]) == (1, 0)

@@ -140,6 +140,27 @@ def test_many_ask_as_little_of_the_database_as_one(database: Database) -> None:
     assert len(for_many) <= len(for_one)
 
 
+def test_after_the_first_ones_each_node_gets_its_own_at_once(database: Database) -> None:
+    names = [f"n{number}" for number in range(5)]
+    for name in names:
+        make_node(database, name, devices=30)
+    job_ids = queued(database, 150)
+    placements = [
+        Placement(job_id=job_id, node=names[index % 5], devices=(Device(index=index // 5, type=CPU),))
+        for index, job_id in enumerate(job_ids)
+    ]
+    announced: list[list[placing.Dispatched]] = []
+
+    dispatched = placing.place_all(database, placements, "planner", announced.append)
+
+    assert [each.job_id for each in announced[0]] == job_ids[: placing.TOGETHER]  # whose turn it was
+    assert [len({each.node for each in together}) for together in announced[1:]] == [3, 3]
+    assert sorted(each.job_id for each in dispatched) == sorted(job_ids)
+    for name in names:
+        of_node = [each.job_id for each in dispatched if each.node == name]
+        assert of_node == [each.job_id for each in placements if each.node == name]
+
+
 def test_a_claim_reads_no_document(database: Database) -> None:
     make_node(database)
     (job_id,) = queued(database, 1)

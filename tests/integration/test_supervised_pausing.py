@@ -9,7 +9,7 @@ from app.domain.job_state import JobState
 from app.models import Checkpoint, Reservation
 from app.services import controls
 from tests.supervising import NODE, SLEEPS, World, rows, training
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:
@@ -22,7 +22,7 @@ def resume(world: World, job_id: str, checkpoint_id: str = "") -> None:
     """Back into the queue, and on the node again."""
     with world.db.write() as session:
         controls.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
-    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
 
 
 def steps_said(world: World, job_id: str) -> list[int]:

@@ -59,3 +59,30 @@ raise SystemExit(1)
     assert 64 < memory.value < 1024
     assert job.latest_metrics == {"cpu_percent": -1.0, "memory_mb": memory.value}
     assert curve(world.storage.local_path(f"jobs/{job_id}/tensorboard"), "memory_mb") == [7]
+
+
+PRINTS = """
+import time
+for step in range(1, 6):
+    print(f"step {step}/5 loss={1 / step:.3f}", flush=True)
+    time.sleep(0.05)
+print("accuracy: 0.75", flush=True)
+"""
+
+
+def test_metrics_that_a_script_prints_are_found_by_patterns(any_world):
+    patterns = {
+        "metric.step": r"step (\d+)/", "metric.total_steps": r"step \d+/(\d+)", "metric.loss": r"loss=([\d.]+)",
+        "metric.accuracy": r"accuracy: ([\d.]+)",
+    }  # fmt: skip
+    job_id = any_world.start(PRINTS, ranks=2, framework_config=patterns)
+
+    job = any_world.wait_for_end(job_id)
+
+    assert job.state is JobState.COMPLETED, any_world.describe(job_id)
+    found = {(row.name, row.step): row.value for row in rows(any_world, Metric) if row.name in ("loss", "accuracy")}
+    assert found == {("loss", step): round(1 / step, 3) for step in range(1, 6)} | {("accuracy", 5): 0.75}
+    assert (job.current_step, job.total_steps) == (5, 5)
+    assert job.report is not None
+    assert job.report["final_metrics"]["accuracy"] == 0.75
+    assert curve(any_world.storage.local_path(f"jobs/{job_id}/tensorboard"), "loss") == [1, 2, 3, 4, 5]

@@ -16,7 +16,7 @@ from tests.secrets.canaries import Canaries
 from tests.supervising import NODE, World, rows
 from workers.log_lines import CUT_MARK, MAX_LINE_BYTES
 from workers.messages import MAX_SAID
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 TELLS = """
 import base64, json, os, sys, time, urllib.parse
@@ -74,7 +74,7 @@ def run(world: World, script: str, secret: str, *, max_retries: int = 0) -> Job:
     box = SecretBox(world.settings.security.secret_key)
     with world.db.write() as session:
         session.get_one(Job, job_id).sealed_secrets = box.seal({"training_config.environment.CANARY": secret})
-    assert start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
     return world.wait_for_end(job_id)
 
 

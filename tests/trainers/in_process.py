@@ -15,7 +15,11 @@ from tests.trainers.supervision import ROOT, free_port, wait_for_all
 
 # Files and the splits of them.
 _PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))
-_DATA = {"CONTINUED_PRETRAIN": (("text.jsonl", "text.jsonl"), ("train[:60]", "validation[60:72]"))}
+_PARTS = ("train[:60]", "validation[60:72]")
+_DATA = {
+    "CONTINUED_PRETRAIN": (("text.jsonl", "text.jsonl"), _PARTS),
+    "DPO": (("preferences.jsonl", "preferences.jsonl"), _PARTS),
+}
 
 
 @dataclass

@@ -89,13 +89,13 @@ def saved_by_transformers(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _before_each_pass(look: Callable[[Any, Inputs], None]) -> Iterator[None]:
-    from workers.trainers.hf_trainer.trl_trainer import TrlTrainer  # noqa: PLC0415
+    from transformers import Trainer  # noqa: PLC0415
 
     def training_step(original: Any, trainer: Any, model: Any, inputs: Inputs, *rest: Any) -> Any:
         look(trainer, inputs)
         return original(trainer, model, inputs, *rest)
 
-    with _around(TrlTrainer, "training_step", training_step):
+    with _around(Trainer, "training_step", training_step):
         yield
 
 

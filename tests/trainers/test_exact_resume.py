@@ -20,12 +20,22 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"},
         {"training_config": {"base_model": {"dtype": "bfloat16"}, "evaluation": {"strategy": "epoch"}}},
     ),
+    "qlora": ("QLORA", {"lora_dropout": "0.1", "modules_to_save": "lm_head"}, {}),
+    "dpo": ("DPO", {"disable_dropout": "false", "group_by_length": "true", "load_best_model_at_end": "true"}, {}),
+    "dpo_lora": (
+        "DPO",
+        {"use_lora": "true", "lora_dropout": "0.1", "disable_dropout": "false", "modules_to_save": "embed_tokens"},
+        {
+            "output_config": {"checkpoint": {"save_steps": 100}, "merge_lora": True},
+            "adjustments": {"batch_halvings": 1},
+        },
+    ),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),
     "streamed": ("SFT", {"load_best_model_at_end": "true"}, {"data_config": {"streaming": True, "shuffle_buffer": 16}}),
     "halved": ("LORA", {"lr_scheduler_type": "cosine"}, {"adjustments": {"batch_halvings": 1}}),
 }
-SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
+SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "eval_loss")
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])

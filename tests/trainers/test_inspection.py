@@ -12,7 +12,7 @@ import torch
 from app.domain import hyperparameters
 from workers.run_context import RunSpec
 from workers.trainers import inspection
-from workers.trainers.data.tokenizing import Encoded
+from workers.trainers.data.encoded import Encoded
 from workers.trainers.failures import DataInvalid
 from workers.trainers.hf_trainer.collating import collator
 from workers.trainers.hf_trainer.tokenizer import load_tokenizer
@@ -129,6 +129,30 @@ def test_blocks_are_counted_for_pretraining(inspect, tmp_path):
     found = inspect(text, kind="CONTINUED_PRETRAIN", batch_size=8)
 
     assert any("blocks of 64 tokens to train on, fewer than the 8" in warning for warning in found["warnings"])
+
+
+def test_preferences_are_measured_and_both_answers_are_in_the_batch(inspect, assets):
+    found = inspect(assets / "preferences.jsonl", kind="DPO", batch_size=4, rows=20)
+
+    assert (found["errors"], found["warnings"]) == ([], [])
+    assert found["sources"][0]["columns"] == ["chosen", "prompt", "rejected"]
+    assert found["batch"]["shape"][0] == 8
+    assert 0 < found["batch"]["learned_share"] < 1
+
+
+def test_pairs_of_the_same_answer_are_warned_of(inspect, tmp_path):
+    pair = {"prompt": "a", "chosen": "b", "rejected": "c"}
+
+    found = inspect(lines(tmp_path / "pairs.jsonl", [pair, {**pair, "rejected": "b"}]), kind="DPO")
+
+    assert any("1 of the first 2 records" in warning and "same tokens" in warning for warning in found["warnings"])
+
+
+def test_examples_are_no_preferences(inspect, assets):
+    kind, message = only_error(inspect(assets / "train.jsonl", kind="DPO"))
+
+    assert kind == "DATA_INVALID"
+    assert "train.jsonl line 1 has no column chosen, rejected" in message
 
 
 def test_a_template_that_marks_nothing_is_warned_of(inspect, assets):

@@ -13,7 +13,7 @@ from app.services import artifacts
 from tests.factories import make_document, make_job
 from tests.supervising import NODE, World, environment, rows, try_again
 from tests.unkillable import unkillable
-from workers.spawning import start_attempt
+from workers.spawning import start_attempts
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def start_sft(world, *, max_steps, save_steps):
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
-    start_attempt(world.settings, world.db, job_id, world.dispatch(job_id, ranks=2), node=NODE)
+    start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id, ranks=2))], node=NODE)
     return job_id
 
 
@@ -124,7 +124,7 @@ def test_broken_record_fails_with_its_row(world):
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
-    start_attempt(world.settings, world.db, job_id, world.dispatch(job_id), node=NODE)
+    start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
 
     job = world.wait_for_end(job_id, 60)
 

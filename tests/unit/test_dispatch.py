@@ -61,14 +61,14 @@ def dispatcher(broker: Broker) -> Iterator[Dispatcher]:
 
 def test_each_ring_becomes_its_message(dispatcher: Dispatcher, broker: Broker) -> None:
     dispatcher.ring_admit("job-1", "default", 10)
-    dispatcher.ring_run("job-1", 2, "box", "h200", 0)
-    dispatcher.ring_run("job-2", 1, "box", "cpu", 5)
+    dispatcher.ring_run([("job-1", 2)], "box", "h200", 0)
+    dispatcher.ring_run([("job-2", 1), ("job-3", 4)], "box", "cpu", 5)
     dispatcher.nudge("job-1", "box")
 
     assert broker.wait_for(4) == [
         Message("trainyard.admit", ("job-1",), "jobs.default", 0),
-        Message("trainyard.run", ("job-1", 2), "gpu.h200.box", 9),
-        Message("trainyard.run", ("job-2", 1), "cpu.box", 5),
+        Message("trainyard.run", (("job-1", 2),), "gpu.h200.box", 9),
+        Message("trainyard.run", (("job-2", 1), ("job-3", 4)), "cpu.box", 5),
         Message("nudge", ("job-1",), node="box"),
     ]
 
@@ -111,6 +111,25 @@ def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatc
     together = tuple(f"job-{number}" for number in range(1, dispatch.MOST_TOGETHER + 1))
     rest = (f"job-{dispatch.MOST_TOGETHER + 1}",)
     assert told == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
+
+
+def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
+    dispatcher: Dispatcher, broker: Broker
+) -> None:
+    broker.may_answer.clear()
+    dispatcher.nudge("job-0", "box")  # keeps the thread busy
+    dispatcher.ring_run([("job-1", 1), ("job-2", 1)], "box", "cpu", 5)
+    dispatcher.ring_run([("job-3", 1)], "other", "cpu", 5)
+    dispatcher.ring_run([("job-4", 3)], "box", "cpu", 5)
+    many = [(f"job-{number}", 1) for number in range(5, 5 + dispatch.MOST_TOGETHER - 2)]
+    dispatcher.ring_run(many, "box", "cpu", 5)
+    broker.may_answer.set()
+
+    assert [(message.queue, message.arguments) for message in broker.wait_for(4)[1:]] == [
+        ("cpu.box", (("job-1", 1), ("job-2", 1), ("job-4", 3))),
+        ("cpu.other", (("job-3", 1),)),
+        ("cpu.box", tuple(many)),
+    ]
 
 
 def test_first_of_many_submissions_is_told_of_at_once(

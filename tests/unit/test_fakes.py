@@ -22,7 +22,7 @@ def test_ringing_never_fails_and_returns_nothing(make):
 
     rung = [
         dispatcher.ring_admit("job-1", "default", 5),
-        dispatcher.ring_run("job-1", 1, "n1", "cpu", 5),
+        dispatcher.ring_run([("job-1", 1)], "n1", "cpu", 5),
         dispatcher.nudge("job-1", "n1"),
     ]
     dispatcher.close()

@@ -84,6 +84,8 @@ def test_no_file_means_all_is_detected():
         ("[[devices]]\ntype = 'a'\nmemory = 1", "devices[0].memory: unknown"),
         ("[[devices]]\ntype = 'a'\nmig_profile = '9g.10gb'", "devices[0].mig_profile: must be a MIG profile"),
         ("[[devices]]\ntype = 'a'\nmig_profile = 1", "devices[0].mig_profile: must be a MIG profile"),
+        ("[[devices]]\ntype = 'a'\nlink_group = -1", "devices[0].link_group: must be a whole number from 0 to 4095"),
+        ("[[devices]]\ntype = 'a'\nlink_group = 0\nmig_profile = '1g.10gb'", "link_group: slices of a GPU have none"),
         ("not toml", "node.toml"),
     ],
 )
@@ -113,16 +115,26 @@ class FakeDriver:
     """As much of pynvml as an inventory asks; ``broken`` names a function and a GPU for which it fails.
 
     ``split``: GPU → the profiles of its slices, None where one could still be made. The handle of a slice is a pair.
+    ``links``: GPU → where each of its links goes: to this GPU or kind of other device, None where it is not active.
     """
 
     class NVMLError(Exception):
         pass
 
-    NVML_DEVICE_MIG_ENABLE = 1
+    class NVMLError_InvalidArgument(NVMLError):  # noqa: N801
+        pass
 
-    def __init__(self, broken=("", -1), split=None):
+    class NVMLError_NotSupported(NVMLError):  # noqa: N801
+        pass
+
+    NVML_DEVICE_MIG_ENABLE = NVML_FEATURE_ENABLED = 1
+    NVML_NVLINK_MAX_LINKS = 6
+    NVML_NVLINK_DEVICE_TYPE_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH = 0, 2
+
+    def __init__(self, broken=("", -1), split=None, links=None):
         self.broken = broken
         self.split = split or {}
+        self.links = links or {}
         self.open = False
 
     def nvmlDeviceGetMigMode(self, index):  # noqa: N802
@@ -137,6 +149,26 @@ class FakeDriver:
         if self.split[index][number] is None:
             raise self.NVMLError("Not Found")
         return (index, number)
+
+    def nvmlDeviceGetNvLinkState(self, index, link):  # noqa: N802
+        if not self.links:
+            raise self.NVMLError_NotSupported
+        if link >= len(self.links[index]):
+            raise self.NVMLError_InvalidArgument
+        return self._answer("state of links", index, int(self.links[index][link] is not None))
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, index, link):  # noqa: N802
+        kinds = {"switch": self.NVML_NVLINK_DEVICE_TYPE_SWITCH, "npu": 1}
+        return self._answer("remote type", index, kinds.get(self.links[index][link], self.NVML_NVLINK_DEVICE_TYPE_GPU))
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, index, link):  # noqa: N802
+        return self._answer("remote address", index, self._address(self.links[index][link]))
+
+    def nvmlDeviceGetPciInfo(self, index):  # noqa: N802
+        return self._answer("address", index, self._address(index))
+
+    def _address(self, index):
+        return SimpleNamespace(domain=0, bus=7 + index, device=0)
 
     def nvmlInit(self):  # noqa: N802 – the library's names
         self.open = True
@@ -245,6 +277,60 @@ def test_broken_slice_is_left_out(what):
 def test_slice_whose_name_has_no_profile_is_left_out():
     # Compute instances that share a slice.
     assert [d.index for d in find_gpus(FakeDriver(split={1: ["1c.3g.71gb", "3g.71gb"]}), None)] == [0, 2001, 2]
+
+
+CHAIN = {0: [1, 1], 1: [0, 0, 2, None], 2: [1]}
+SWITCHED = {0: ["switch"] * 6, 1: [None] * 6, 2: ["switch"] * 6}
+
+
+@pytest.mark.parametrize(
+    ("links", "groups"),
+    [
+        (None, [None, None, None]),
+        ({0: [], 1: [2], 2: [1]}, [None, 0, 0]),
+        (CHAIN, [0, 0, 0]),
+        (SWITCHED, [0, None, 0]),
+        ({0: ["switch"], 1: [None], 2: [None]}, [None, None, None]),
+        ({0: ["npu"], 1: ["npu"], 2: []}, [None, None, None]),
+    ],
+)
+def test_gpus_that_nvlink_connects_are_a_group(links, groups):
+    assert [gpu.link_group for gpu in find_gpus(FakeDriver(links=links), "0,1,2")] == groups
+
+
+@pytest.mark.parametrize("what", ["state of links", "remote type", "remote address", "address"])
+def test_gpu_that_does_not_tell_its_links_is_offered_without(what):
+    assert [gpu.link_group for gpu in find_gpus(FakeDriver((what, 0), links=CHAIN), "0,1,2")] == [None, 0, 0]
+
+
+def test_gpus_are_not_connected_by_one_that_is_not_ours():
+    assert [gpu.link_group for gpu in find_gpus(FakeDriver(links=CHAIN), "0,2")] == [None, None]
+
+
+def test_slices_are_in_no_group():
+    driver = FakeDriver(split={1: ["1g.18gb"]}, links={gpu: ["switch"] for gpu in range(3)})
+
+    assert [(d.index, d.link_group) for d in find_gpus(driver, "0,1,2")] == [(0, 0), (2000, None), (2, 0)]
+
+
+def test_fake_driver_asks_as_the_library_does():
+    pynvml = pytest.importorskip("pynvml")
+    names = [name for name in vars(FakeDriver) if name.startswith(("nvml", "NVML"))]
+
+    assert [name for name in names if not hasattr(pynvml, name)] == []
+
+
+def test_declared_groups_are_those_of_all_their_devices(tmp_path):
+    text = """
+        [[devices]]
+        type = "a100"
+        count = 2
+        link_group = 3
+        [[devices]]
+        type = "a100"
+    """
+
+    assert [d.link_group for d in take_inventory(config(tmp_path, text), tmp_path).devices] == [3, 3, None]
 
 
 def test_declared_slices_are_simulated(tmp_path):

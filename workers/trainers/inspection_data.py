@@ -10,12 +10,14 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from app.domain import data_defaults
+from app.domain.preprocessing import EXAMPLES, records_of
 from workers.run_context import RunSpec
+from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import Located, records
 from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
 from workers.trainers.data.statistics import Lengths, merged
-from workers.trainers.data.tokenizing import NOT_LEARNED, Encoded, Tokenizing
+from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.tokenizer import base_model
 
@@ -40,8 +42,9 @@ class _Read:
     conversational: bool = False
     whole: int = 0  # records that were not cut
     ended: int = 0  # of these, where an end of sequence is learned
+    ties: int = 0  # pairs whose answers are the same
     lengths: Lengths = field(default_factory=Lengths)
-    batch: list[Encoded] = field(default_factory=list)
+    batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
 
 
 class _Reader:
@@ -79,9 +82,11 @@ class _Reader:
         encoded = self.tokenizing.encode(located)
         found.lengths.add(encoded.full_length, truncated=encoded.truncated, dropped=not encoded.learns)
         found.whole += not encoded.truncated
-        found.ended += not encoded.truncated and self._eos in encoded.labels
+        found.ended += not encoded.truncated and any(self._eos in each.labels for each in encoded.sequences)
+        first, *others = encoded.sequences
+        found.ties += first in others
         if encoded.learns and len(found.batch) < self._batch_size:
-            found.batch.append(encoded)
+            found.batch.append(encoded.sequences)
 
 
 def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
@@ -136,12 +141,13 @@ def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBa
     """The first batch; where records are packed, of their beginnings."""
     size = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
     longest = _longest(spec)
-    first = [encoded for each in train for encoded in each.batch][:size]
+    chosen = [sequences for each in train for sequences in each.batch][:size]
+    first = [sequence for sequences in chosen for sequence in sequences]
     if not first:
         names = ", ".join(_name(each.source) for each in train)
         raise DataInvalid(
-            f"no record of {names} has a token to learn: give records an answer of the assistant or a completion, and "
-            f"room for it in max_seq_length ({longest})"
+            f"no record of {names} has a token to learn: give records an answer of the assistant, a completion or a "
+            f"pair of answers, and room for it in max_seq_length ({longest})"
         )
     cut = [Encoded(each.input_ids[:longest], each.labels[:longest], each.full_length) for each in first]
     batch = collate(cut, int(tokenizer.pad_token_id), left=tokenizer.padding_side == "left")
@@ -185,12 +191,17 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
                 f"{document['dropped']} of the first {each.count} records of {_name(each.source)} have no token to "
                 "learn and are passed over"
             )
+        if each.ties:
+            yield (
+                f"{each.ties} of the first {each.count} records of {_name(each.source)} have the same tokens as chosen "
+                "and rejected: nothing is learned from them"
+            )
         if each.whole and not each.ended and _adds_end(spec):
             yield (
                 f"no record of {_name(each.source)} teaches the end of sequence {reader.eos_token!r}: the model will "
                 "not learn to stop"
             )
-    wants = spec.hyperparameters.get("assistant_only_loss", True)
+    wants = spec.hyperparameters.get("assistant_only_loss", records_of(spec.training_type) == EXAMPLES)
     if wants and any(each.conversational for each in sources) and not reader.marks_assistant:
         yield (
             "the chat template does not mark the assistant's turns ({% generation %}): questions are learned like "

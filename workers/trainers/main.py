@@ -38,6 +38,9 @@ def _train(context: RunContext) -> None:
     # Imported only now: the supervisor has heard this rank before torch takes its seconds.
     from workers.trainers import distributed, registry  # noqa: PLC0415
 
+    if context.spec.training_type != "QLORA":
+        # peft imports it wherever it is installed: most of a second, and a context on the first GPU in every rank.
+        sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
     trainer = registry.load(context.spec.framework, context.spec.training_type)
     distributed.join(context.spec)
     result = trainer(context).run()

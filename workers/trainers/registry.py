@@ -8,6 +8,8 @@ TRAINERS: dict[tuple[str, str], str] = {
     ("HF_TRAINER", "SFT"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
     ("HF_TRAINER", "FULL_FINETUNE"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
     ("HF_TRAINER", "LORA"): "workers.trainers.hf_trainer.lora:LoraTrainer",
+    ("HF_TRAINER", "QLORA"): "workers.trainers.hf_trainer.qlora:QloraTrainer",
+    ("HF_TRAINER", "DPO"): "workers.trainers.hf_trainer.dpo:DpoTrainer",
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
 }
 

@@ -1,6 +1,7 @@
-"""What we make of records is what trl's SFTTrainer makes of them with its default settings."""
+"""What we make of records is what trl's trainers make of them with their default settings."""
 
-from typing import cast
+from copy import deepcopy
+from typing import Any, cast
 
 import pytest
 import torch
@@ -8,11 +9,14 @@ from datasets import Dataset, disable_progress_bars
 from huggingface_hub import constants
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.chat_template_utils import qwen2_5_chat_template
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from workers.trainers.data import templates
 from workers.trainers.data.datasets import load
+from workers.trainers.hf_trainer.collating import preference_collator
 
 LONGEST = 90
 CHATML = (
@@ -54,6 +58,21 @@ CHAT_PAIRS = [
     {"prompt": [user("a"), assistant("b"), user("c")], "completion": [assistant("dog " * 90)]},
 ]
 TEXTS = [{"text": "The quick brown fox"}, {"text": "ends itself</s>"}, {"text": "long " * 99}, {"text": "日本 \n\t"}]
+PREFERENCES = [
+    {"prompt": "2 + 2 =", "chosen": " 4", "rejected": " five"},
+    {"prompt": "merge acr", "chosen": "oss the border ü", "rejected": " it</s>"},
+    {"prompt": "the lazy dog " * 30, "chosen": "cut", "rejected": "away"},
+    {"prompt": "a", "chosen": "over " * 90, "rejected": "b"},
+]
+CHAT_PREFERENCES = [
+    {"prompt": [user("What is 2 + 2?")], "chosen": [assistant("It is 4.")], "rejected": [assistant("five")]},
+    {
+        "prompt": [user("a"), assistant("b"), user("c")],
+        "chosen": [assistant("dog " * 90)],
+        "rejected": [assistant("d")],
+    },
+]
+WHOLE_CHATS = [{name: each["prompt"] + each[name] for name in ("chosen", "rejected")} for each in CHAT_PREFERENCES]
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +111,29 @@ def made_by_trl(model, tmp_path):
 
 
 @pytest.fixture
+def batch_of_trl(model, tmp_path):
+    """What trl's collator makes of all pairs that trl keeps: it cuts them only then."""
+
+    def made(records, tokenizer):
+        arguments = DPOConfig(
+            output_dir=str(tmp_path / "trl"),
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            max_length=LONGEST,
+            activation_checkpointing=False,
+        )
+        data = Dataset.from_list(records)
+        trainer = DPOTrainer(model, deepcopy(model), arguments, train_dataset=data, processing_class=tokenizer)
+        columns = ["prompt_ids", "chosen_ids", "rejected_ids"]
+        rows = cast("Dataset", trainer.train_dataset).select_columns(columns)
+        batch = cast("Any", trainer.data_collator)(list(rows))
+        return {name: values.tolist() for name, values in batch.items()}
+
+    return made
+
+
+@pytest.fixture
 def run(tmp_path, write, make_spec):
     """What we make of the same."""
 
@@ -125,6 +167,29 @@ def test_ids_and_labels_are_those_of_trl(run, made_by_trl, make_tokenizer, recor
     assert [(row["input_ids"], row["labels"]) for row in splits.train] == theirs
     assert 0 < len(theirs) <= len(records)
     assert splits.statistics["truncated_share"] > 0
+
+
+@pytest.mark.parametrize(
+    ("records", "template"),
+    [
+        (PREFERENCES, None),
+        (CHAT_PREFERENCES, templates.DEFAULT),
+        (CHAT_PREFERENCES, qwen2_5_chat_template),
+        (WHOLE_CHATS, qwen2_5_chat_template),
+    ],
+)
+def test_pairs_are_those_of_trl(tmp_path, batch_of_trl, write, make_spec, make_tokenizer, records, template):
+    for adds_bos in (False, True):
+        tokenizer = make_tokenizer(adds_bos=adds_bos, chat_template=template)
+        spec = make_spec(write(*records), training_type="DPO", max_seq_length=LONGEST)
+        ours = load(spec, tokenizer, tmp_path / f"cache-{adds_bos}")
+
+        theirs = batch_of_trl(records, make_tokenizer(adds_bos=adds_bos, chat_template=template))
+
+        found = preference_collator(spec, tokenizer)(list(ours.train))
+        assert {name: values.tolist() for name, values in found.items()} == theirs
+        assert len(theirs["input_ids"]) == 2 * len(ours.train) > 0
+        assert ours.statistics["truncated_share"] > 0
 
 
 def test_template_that_marks_nothing_is_learned_whole(run, made_by_trl, make_tokenizer):

@@ -56,7 +56,7 @@ def test_slice_counts_over_all_files_of_a_source(write, make_spec):
 
 
 @given(share=st.integers(1, 99), count=st.integers(1, 40))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_two_complementary_slices_share_no_row_and_lose_none(numbers, share, count):
     splits = (f"train[:{share}%]", f"train[{share}%:]")
 
@@ -150,7 +150,7 @@ def test_cell_of_csv_that_is_no_number_is_named(write, make_spec):
 
 
 @given(fraction=st.floats(0.01, 1), count=st.integers(1, 60), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_fraction_is_exact_deterministic_and_in_order(numbers, fraction, count, seed):
     sampling = {"fraction": fraction, "seed": seed}
     found = numbers(count, sampling=sampling)

@@ -9,9 +9,10 @@ import pytest
 from torch.utils.data import DataLoader
 
 from workers.trainers.data.datasets import load
+from workers.trainers.data.encoded import Encoded
 from workers.trainers.data.sources import sources_of
 from workers.trainers.data.streaming import Stream
-from workers.trainers.data.tokenizing import Encoded, Tokenizing
+from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid
 
 

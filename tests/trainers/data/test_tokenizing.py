@@ -149,7 +149,7 @@ def test_bos_that_does_not_exist_is_a_wrong_configuration(encode, make_tokenizer
 
 
 @given(text=st.text(min_size=1, alphabet=st.characters(exclude_categories=["Cs"])), longest=st.integers(1, 30))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ids_and_labels_always_fit(encode, text, longest):
     encoded = encode({"prompt": text, "completion": text}, max_seq_length=longest)
 

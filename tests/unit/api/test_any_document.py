@@ -83,7 +83,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, child in items for found in places(child, (*path, key)))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(places(FULL)[1:]), VALUES), min_size=1, max_size=3))
 def test_a_document_is_taken_or_refused(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     document = copy.deepcopy(FULL)
@@ -95,7 +95,7 @@ def test_a_document_is_taken_or_refused(changes: list[tuple[tuple[Any, ...], Any
     assert isinstance(outcome, JobSpec | TrainyardError)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(PLACES)
 def test_a_place_is_taken_or_refused_whatever_it_is_for(place: str) -> None:
     for path in (
@@ -108,7 +108,7 @@ def test_a_place_is_taken_or_refused_whatever_it_is_for(place: str) -> None:
         assert isinstance(outcome_of(document), JobSpec | TrainyardError)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["column", "op", "value"]), VALUES))
 def test_a_filter_is_taken_or_refused(condition: dict[str, Any]) -> None:
     document = make_document()

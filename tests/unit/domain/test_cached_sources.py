@@ -88,3 +88,8 @@ def test_points_are_those_that_decide() -> None:
     points = points_of(Request(), node("a"), cached=cached([source(100, a=0.5)]))
 
     assert [each.points for each in points if each.name == CACHED] == [25.0]
+
+
+def test_model_of_the_hub_is_the_same_under_its_id_and_its_uri() -> None:
+    assert source_key("model", "hf://acme/a") == source_key("model", "acme/a")
+    assert source_key("model", "hf://acme/a@v2") == source_key("model", "acme/a", "v2")

@@ -164,7 +164,7 @@ def happen(world: World, following: Following) -> Followed | None:
     return following.submitted(new)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_after_an_event_those_start_who_would_in_a_full_pass(seed: int) -> None:
     world = World(random.Random(seed))
@@ -183,7 +183,7 @@ def test_after_an_event_those_start_who_would_in_a_full_pass(seed: int) -> None:
         world.start(found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_what_a_full_pass_made_room_for_stays_so_until_the_next_one(seed: int) -> None:
     world = World(random.Random(seed))

@@ -198,7 +198,7 @@ def fits_without(gone: set[str], running: Sequence[Running], request: Request, n
     return choose(request, found, DEFAULT_WEIGHTS) is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(held, min_size=6, max_size=12).map(filled), st.integers(2, 3), st.integers(1, 3),
     st.integers(0, 9), st.integers(0, 9), st.integers(0, 9),

@@ -197,7 +197,7 @@ standings = st.dictionaries(
 nodes = st.lists(st.integers(0, 6), max_size=4).map(lambda sizes: [node(size, f"n{i}") for i, size in enumerate(sizes)])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(jobs, standings, st.dictionaries(st.sampled_from(["day", "night"]), st.sampled_from([1.0, 3.0])), st.randoms())
 def test_every_turn_is_that_of_the_first_of_the_projects_first(
     waiting: list[QueuedJob], projects: dict[str, Standing], weights: dict[str, float], chance: random.Random
@@ -215,7 +215,7 @@ def test_every_turn_is_that_of_the_first_of_the_projects_first(
     assert left == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(jobs, standings, nodes, st.dictionaries(st.sampled_from(["day", "night"]), st.integers(0, 4)), st.randoms())
 def test_no_plan_breaks_a_rule(
     waiting: list[QueuedJob], projects: dict[str, Standing], capacities: list[NodeCapacity], room: dict[str, int],

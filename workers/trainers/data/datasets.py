@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.data_defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
 from workers.run_context import RunSpec
 from workers.trainers.data import mixing, templates
+from workers.trainers.data.encoded import Encoded, EncodedPair, columns_of
 from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
 from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
@@ -21,7 +22,7 @@ from workers.trainers.data.statistics import merged
 from workers.trainers.data.stored import Stored, stored
 from workers.trainers.data.streaming import Stream
 from workers.trainers.data.tokenizer_threads import all_threads
-from workers.trainers.data.tokenizing import Encoded, Tokenizing
+from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
 
 # A change of what is stored must not find what an older version stored.
@@ -31,7 +32,7 @@ _TELL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Splits:
-    """Columns input_ids and labels, truncated and ready to collate.
+    """Columns input_ids and labels (of preferences: prompt_ids, chosen_ids, rejected_ids), truncated, ready to collate.
 
     With packing nothing is truncated here: trl's own packing cuts. `train` is an endless IterableDataset
     when streaming: it goes round by itself, so that transformers' skipping of seen batches is exact.
@@ -86,7 +87,11 @@ class _Loading:
         return [source for source in self._sources if source.split == split]
 
     def _stored(self, source: Source) -> Stored:
-        found = stored(self._directory / f"source-{source.index}.arrow", self._encoded(source))
+        found = stored(
+            self._directory / f"source-{source.index}.arrow",
+            columns_of(self._spec.training_type),
+            self._encoded(source),
+        )
         if not len(found.dataset):
             raise DataInvalid(
                 f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length "
@@ -94,7 +99,7 @@ class _Loading:
             )
         return found
 
-    def _encoded(self, source: Source) -> Iterator[tuple[Encoded, bool]]:
+    def _encoded(self, source: Source) -> Iterator[tuple[Encoded | EncodedPair, bool]]:
         found = records(source, self._mapping, self._spec.training_type)
         told_at = time.monotonic()
         with all_threads(self._spec):

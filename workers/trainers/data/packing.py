@@ -30,9 +30,9 @@ def blocks(documents: Iterable[npt.NDArray[np.int32] | list[int]], length: int) 
 def packed(documents: Dataset, path: Path, length: int) -> Dataset:
     """The blocks of a dataset of tokenized texts, in a file at `path` that is written if it is not there."""
     if not path.exists():
-        with writing(path) as writer:
+        with writing(path, ("input_ids", "labels")) as writer:
             for block in blocks(_tokens(documents), length):
-                writer.add(block, block)
+                writer.add({"input_ids": block, "labels": block})
     return opened(path)
 
 

@@ -12,10 +12,10 @@ from workers.trainers.failures import DataInvalid
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record with messages, or prompt and completion, or text; and where it stands, for errors."""
+    """A record of one of the shapes of `shapes`, and where it stands."""
 
     record: Record
-    where: str  # "train.jsonl line 7"
+    where: str  # "train.jsonl line 7", for errors
 
     @property
     def conversational(self) -> bool:

@@ -1,17 +1,23 @@
-"""The three shapes of a record (messages, prompt and completion, text): found, mapped to our names, checked."""
+"""The shapes of a record: found, mapped to our names, checked.
+
+To learn from are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a prompt.
+"""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.preprocessing import ROLE_PREFIX, mapped_columns
+from app.domain.preprocessing import PREFERENCES, ROLE_PREFIX, TEXTS, mapped_columns, records_of
 from workers.trainers.failures import DataInvalid
 
 Record = dict[str, Any]
 Message = dict[str, Any]
 
 MESSAGES, PROMPT_COMPLETION, TEXT = "messages", "prompt and completion", "text"
-_COLUMNS = {MESSAGES: ("messages",), PROMPT_COMPLETION: ("prompt", "completion"), TEXT: ("text",)}
+PREFERENCE, IMPLICIT_PROMPT = "prompt, chosen and rejected", "chosen and rejected"
+_EXAMPLES = {MESSAGES: ("messages",), PROMPT_COMPLETION: ("prompt", "completion"), TEXT: ("text",)}
+_ANSWERS = ("chosen", "rejected")
+_COLUMNS = {**_EXAMPLES, PREFERENCE: ("prompt", *_ANSWERS), IMPLICIT_PROMPT: _ANSWERS}
 _SHARE_GPT = "conversations"
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
 _FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
@@ -28,32 +34,37 @@ class Shaping:
         self._roles = {
             target.removeprefix(ROLE_PREFIX): role for target, role in mapping.items() if target.startswith(ROLE_PREFIX)
         }
-        self._text_only = training_type == "CONTINUED_PRETRAIN"
+        self._training_type = training_type
+        self._kind = records_of(training_type)
 
     def record(self, values: Mapping[str, Any], where: str) -> tuple[str, Record]:
         """The shape and the record. Raises DataInvalid naming row and field."""
         shape = self._shape(values, where)
         record = {name: self._value(values, name, where) for name in _COLUMNS[shape]}
-        if shape == TEXT or (shape == PROMPT_COMPLETION and isinstance(record["prompt"], str)):
+        if shape == TEXT or isinstance(record.get("prompt"), str):
             for name, value in record.items():
                 _check_text(value, f"{where}: {name}")
             return shape, record
         for name, value in record.items():
             record[name] = self._messages(value, f"{where}: {name}", name)
+        if shape == IMPLICIT_PROMPT:
+            record = _with_prompt(record, where)
         return shape, record | _for_template(values, where)
 
     def _shape(self, values: Mapping[str, Any], where: str) -> str:
-        if self._text_only:
+        if self._kind == PREFERENCES:
+            return self._preference(values, where)
+        if self._kind == TEXTS:
             if self._columns.get("text", "text") not in values:
                 raise DataInvalid(
                     f"{where} has no column {self._columns.get('text', 'text')}; CONTINUED_PRETRAIN learns text only; "
                     f"name its column in preprocess.field_mapping.text; the row has {_names(values)}"
                 )
             return TEXT
-        for shape, columns in _COLUMNS.items():
+        for shape, columns in _EXAMPLES.items():
             if any(name in self._columns for name in columns):
                 return shape
-        for shape, columns in _COLUMNS.items():
+        for shape, columns in _EXAMPLES.items():
             if all(values.get(name) is not None for name in columns):
                 return shape
             if shape == MESSAGES and values.get(_SHARE_GPT) is not None:
@@ -62,6 +73,23 @@ class Shaping:
             f"{where} has neither messages, nor prompt and completion, nor text; name their columns in "
             f"preprocess.field_mapping; the row has {_names(values)}"
         )
+
+    def _preference(self, values: Mapping[str, Any], where: str) -> str:
+        columns = [self._columns.get(name, name) for name in _ANSWERS]
+        if missing := [column for column in columns if column not in values]:
+            raise DataInvalid(
+                f"{where} has no column {', '.join(missing)}; {self._training_type} learns from a chosen and a "
+                f"rejected answer to a prompt; name their columns in preprocess.field_mapping; the row has "
+                f"{_names(values)}"
+            )
+        if "prompt" in self._columns or values.get("prompt") is not None:
+            return PREFERENCE
+        if any(isinstance(value := values[column], str) and isinstance(_parsed(value), str) for column in columns):
+            raise DataInvalid(
+                f"{where} has no column prompt; only chosen and rejected that are lists of messages need none; name "
+                f"its column in preprocess.field_mapping.prompt; the row has {_names(values)}"
+            )
+        return IMPLICIT_PROMPT
 
     def _value(self, values: Mapping[str, Any], name: str, where: str) -> Any:
         column = self._columns.get(name, name)
@@ -100,6 +128,25 @@ class Shaping:
         return {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
 
 
+def _with_prompt(record: Record, where: str) -> Record:
+    """The messages that both answers begin with are the prompt, as with trl."""
+    chosen, rejected = (record[name] for name in _ANSWERS)
+    pairs = enumerate(zip(chosen, rejected, strict=False))
+    begin = next((i for i, (one, other) in pairs if one != other), min(len(chosen), len(rejected)))
+    if not begin:
+        raise DataInvalid(
+            f"{where}: chosen and rejected have no message in common that they begin with, which is the prompt; give "
+            "it in a column prompt"
+        )
+    answers = {name: record[name][begin:] for name in _ANSWERS}
+    for name, answer in answers.items():
+        if not any(message["role"] == "assistant" for message in answer):
+            raise DataInvalid(
+                f"{where}: {name} has no turn of the assistant after the messages that both answers begin with"
+            )
+    return {"prompt": chosen[:begin], **answers}
+
+
 def _for_template(values: Mapping[str, Any], where: str) -> Record:
     found = {}
     for name, kind in _FOR_TEMPLATES.items():
@@ -128,6 +175,8 @@ def _content(value: Any, where: str, *, needed: bool) -> str:
 def _check_text(value: Any, where: str) -> None:
     if not isinstance(value, str) or not value:
         way_out = "; leave such rows out with sources.filters" if value is None or value == "" else ""
+        if isinstance(value, list):
+            way_out = "; where the prompt is a text, what answers it is one, too"
         raise DataInvalid(f"{where} must be a text that is not empty; it is {_shown(value)}{way_out}")
 
 

@@ -2,19 +2,19 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from datasets import Dataset
 
+from workers.trainers.data.encoded import Encoded, EncodedPair
 from workers.trainers.data.statistics import Lengths
-from workers.trainers.data.tokenizing import Encoded
 
 _IDS = pa.list_(pa.int32())
-_SCHEMA = pa.schema({"input_ids": _IDS, "labels": _IDS})
 # What is collected before it is written: bounds both memory and the 32-bit offsets of a batch.
 _BATCH_RECORDS = 1000
 _BATCH_TOKENS = 1 << 20
@@ -32,34 +32,35 @@ class Stored:
 class Writer:
     """Collects records into the batches of an Arrow file."""
 
-    def __init__(self, writer: "pa.RecordBatchWriter") -> None:
+    def __init__(self, writer: "pa.RecordBatchWriter", schema: "pa.Schema") -> None:
         self._writer = writer
-        self._ids: list[list[int]] = []
-        self._labels: list[list[int]] = []
+        self._schema = schema
+        self._records: list[Mapping[str, list[int]]] = []
         self._tokens = 0
 
-    def add(self, input_ids: list[int], labels: list[int]) -> None:
-        self._ids.append(input_ids)
-        self._labels.append(labels)
-        self._tokens += len(input_ids)
-        if len(self._ids) >= _BATCH_RECORDS or self._tokens >= _BATCH_TOKENS:
+    def add(self, record: Mapping[str, list[int]]) -> None:
+        """The lists of a record by the names of their columns."""
+        self._records.append(record)
+        self._tokens += max(map(len, record.values()))
+        if len(self._records) >= _BATCH_RECORDS or self._tokens >= _BATCH_TOKENS:
             self.flush()
 
     def flush(self) -> None:
-        if self._ids:
-            columns = [pa.array(self._ids, _IDS), pa.array(self._labels, _IDS)]
-            self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-        self._ids, self._labels, self._tokens = [], [], 0
+        if self._records:
+            columns = [pa.array([record[name] for record in self._records], _IDS) for name in self._schema.names]
+            self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        self._records, self._tokens = [], 0
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Writer]:
-    """A file that appears under its name only when it is complete."""
+def writing(path: Path, columns: Iterable[str]) -> Iterator[Writer]:
+    """A file of lists of numbers that appears under its name only when it is complete."""
+    schema = pa.schema(dict.fromkeys(columns, _IDS))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as stream:
-            writer = Writer(stream)
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+            writer = Writer(stream, schema)
             yield writer
             writer.flush()
         partial.replace(path)
@@ -68,31 +69,32 @@ def writing(path: Path) -> Iterator[Writer]:
 
 
 def opened(path: Path) -> Dataset:
-    """The dataset of a finished file: columns input_ids and labels."""
+    """The dataset of a finished file."""
     return Dataset.from_file(str(path))
 
 
-def stored(path: Path, encoded: Iterable[tuple[Encoded, bool]]) -> Stored:
+def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[Encoded | EncodedPair, bool]]) -> Stored:
     """The records of one source, each with whether it is made of messages; `encoded` is used only if need be.
 
     Records that truncation left nothing to learn of are counted and left out.
     """
     notes = path.with_suffix(".json")
     if not notes.exists():
-        _write(path, notes, encoded)
+        with writing(path, columns) as writer:
+            found = _write(writer, encoded)
+        partial = notes.with_name(f"{notes.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(found), encoding="utf-8")
+        partial.replace(notes)
     known = json.loads(notes.read_text(encoding="utf-8"))
     return Stored(opened(path), Lengths.restored(known["lengths"]), known["conversational"])
 
 
-def _write(path: Path, notes: Path, encoded: Iterable[tuple[Encoded, bool]]) -> None:
+def _write(writer: Writer, encoded: Iterable[tuple[Encoded | EncodedPair, bool]]) -> dict[str, Any]:
     lengths, conversational = Lengths(), False
-    with writing(path) as writer:
-        for each, is_conversation in encoded:
-            dropped = not each.learns
-            lengths.add(each.full_length, truncated=each.truncated, dropped=dropped)
-            conversational = conversational or is_conversation
-            if not dropped:
-                writer.add(each.input_ids, each.labels)
-    partial = notes.with_name(f"{notes.name}.{os.getpid()}.partial")
-    partial.write_text(json.dumps({"lengths": lengths.state(), "conversational": conversational}), encoding="utf-8")
-    partial.replace(notes)
+    for each, is_conversation in encoded:
+        dropped = not each.learns
+        lengths.add(each.full_length, truncated=each.truncated, dropped=dropped)
+        conversational = conversational or is_conversation
+        if not dropped:
+            writer.add(each.columns)
+    return {"lengths": lengths.state(), "conversational": conversational}

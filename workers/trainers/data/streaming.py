@@ -39,7 +39,7 @@ class Stream:
         return IterableDataset(ExamplesIterable(_numbered, {"stream": self, "lanes": list(range(self.lanes))}))
 
     def examples(self, lane: int) -> Iterator[Example]:
-        """input_ids and labels without end. Raises DataNotFound, DataInvalid."""
+        """The columns of records without end. Raises DataNotFound, DataInvalid."""
         if self.block_length:
             for block in blocks((each["input_ids"] for each in self._encoded(lane)), self.block_length):
                 yield {"input_ids": block, "labels": list(block)}
@@ -56,7 +56,7 @@ class Stream:
                     encoded = self.tokenizing.encode(located)
                     if encoded.learns:
                         barren = 0
-                        yield {"input_ids": encoded.input_ids, "labels": encoded.labels}
+                        yield encoded.columns
                 position += 1
             # A lane may get nothing from a pass over very few records, but not from so many of them.
             if barren > self.lanes:

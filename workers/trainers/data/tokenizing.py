@@ -1,11 +1,11 @@
-"""From a record to token ids and labels: templates, BOS and EOS, masks, truncation.
+"""From a record to token ids: templates, BOS and EOS, masks, truncation.
 
-With default settings ids and labels are those that trl's SFTTrainer makes of the same record.
+With default settings they are those that trl's trainers make of the same record: SFTTrainer's ids and labels of one to
+learn from, DPOTrainer's prompt, chosen and rejected ids of a preference.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,32 +15,14 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.data_defaults import MAX_SEQ_LENGTH
 from workers.run_context import RunSpec
 from workers.trainers.data import templates
+from workers.trainers.data.encoded import NOT_LEARNED, Encoded, EncodedPair
 from workers.trainers.data.records import Located
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
-NOT_LEARNED = -100
 _BATCH = 64
 # What a template or a tokenizer raises for content that it can't take, such as a lone surrogate.
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """`labels` are -100 where nothing is learned; `full_length` is the number of tokens before truncation."""
-
-    input_ids: list[int]
-    labels: list[int]
-    full_length: int
-
-    @property
-    def learns(self) -> bool:
-        """Whether it is of any use: truncation may have left the prompt alone."""
-        return any(label != NOT_LEARNED for label in self.labels)
-
-    @property
-    def truncated(self) -> bool:
-        return len(self.input_ids) < self.full_length
 
 
 # Token ids, and for each whether it is learned.
@@ -75,16 +57,16 @@ class Tokenizing:
         """Whether the assistant's turns alone are learned in messages: it is wanted and the template tells them."""
         return self._marking is not None
 
-    def encode(self, located: Located) -> Encoded:
+    def encode(self, located: Located) -> Encoded | EncodedPair:
         """Raises DataInvalid naming the row, also for one that is too long if truncation is off."""
         try:
             (tokens,) = self._tokens([located.record])
         except _REFUSALS as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataInvalid(f"{located.where} can't be tokenized: {reason}") from error
-        return self._encoded(located, *tokens)
+        return self._encoded(located, tokens)
 
-    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, Encoded]]:
+    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, Encoded | EncodedPair]]:
         """As `encode` for each, many at a time, which the tokenizer spreads over its threads."""
         rest = iter(located)
         while batch := list(itertools.islice(rest, _BATCH)):
@@ -94,16 +76,21 @@ class Tokenizing:
                 # Which one it was is told one by one.
                 yield from ((each, self.encode(each)) for each in batch)
                 continue
-            for each, (ids, learned) in zip(batch, tokens, strict=True):
-                yield each, self._encoded(each, ids, learned)
+            for each, of_it in zip(batch, tokens, strict=True):
+                yield each, self._encoded(each, of_it)
 
     @cached_property
     def _marking(self) -> str | None:
         templates.ensure(self._tokenizer)
         return templates.marking(self._tokenizer) if self._assistant_only else None
 
-    def _tokens(self, batch: Sequence[Record]) -> list[_Tokens]:
-        """Of records of one shape."""
+    def _tokens(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
+        """Of records of one shape; for each its sequence, or those of the chosen and the rejected answer."""
+        if "chosen" in batch[0]:
+            return self._pairs(batch)
+        return [[each] for each in self._sequences(batch)]
+
+    def _sequences(self, batch: Sequence[Record]) -> list[_Tokens]:
         if "messages" in batch[0]:
             return self._chats(batch)
         if "prompt" in batch[0]:
@@ -121,21 +108,34 @@ class Tokenizing:
 
     def _completions(self, batch: Sequence[Record]) -> list[_Tokens]:
         """The completion begins where the tokens of the prompt alone and of both differ."""
-        prompts = [record["prompt"] for record in batch]
-        if isinstance(prompts[0], list):
-            templates.ensure(self._tokenizer)
-            both = [record["prompt"] + record["completion"] for record in batch]
-            prompt_ids = [
-                each["input_ids"] for each in self._rendered(batch, prompts, None, add_generation_prompt=True)
-            ]
-            ids = [list(each["input_ids"]) for each in self._rendered(batch, both, None)]
-        else:
-            prompt_ids = self._ids(prompts)
-            ids = self._ids([record["prompt"] + self._ended(record["completion"]) for record in batch])
+        prompts, ids = self._prompts(batch), self._answered(batch, "completion")
         if not self._completion_only:
             return [(each, [True] * len(each)) for each in ids]
-        begins = [_common_prefix(prompt, each) for prompt, each in zip(prompt_ids, ids, strict=True)]
-        return [(each, [False] * at + [True] * (len(each) - at)) for each, at in zip(ids, begins, strict=True)]
+        return [_learned_from(each, _common_prefix(prompt, each)) for prompt, each in zip(prompts, ids, strict=True)]
+
+    def _pairs(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
+        """Both answers begin where the tokens of the prompt alone differ from those with either of them."""
+        answered = [self._answered(batch, name) for name in ("chosen", "rejected")]
+        found = []
+        for prompt, *both in zip(self._prompts(batch), *answered, strict=True):
+            begin = min(_common_prefix(prompt, each) for each in both)
+            found.append([_learned_from(each, begin) for each in both])
+        return found
+
+    def _prompts(self, batch: Sequence[Record]) -> list[list[int]]:
+        prompts = [record["prompt"] for record in batch]
+        if not isinstance(prompts[0], list):
+            return self._ids(prompts)
+        templates.ensure(self._tokenizer)
+        return [list(each["input_ids"]) for each in self._rendered(batch, prompts, None, add_generation_prompt=True)]
+
+    def _answered(self, batch: Sequence[Record], name: str) -> list[list[int]]:
+        """The prompts with their answers, which have this name."""
+        if not isinstance(batch[0]["prompt"], list):
+            return self._ids([record["prompt"] + self._ended(record[name]) for record in batch])
+        templates.ensure(self._tokenizer)
+        both = [record["prompt"] + record[name] for record in batch]
+        return [list(each["input_ids"]) for each in self._rendered(batch, both, None)]
 
     def _rendered(
         self, batch: Sequence[Record], messages: list[Any], template: str | None, **options: Any
@@ -165,9 +165,14 @@ class Tokenizing:
         eos = str(self._tokenizer.eos_token or "")
         return text if self._add_eos is False or text.endswith(eos) else text + eos
 
-    def _encoded(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
-        if not ids:
+    def _encoded(self, located: Located, tokens: list[_Tokens]) -> Encoded | EncodedPair:
+        if not all(ids for ids, _ in tokens):
             raise DataInvalid(f"{located.where} has no tokens")
+        if len(tokens) > 1:
+            return self._pair(located.where, *(self._with_ends(*each) for each in tokens))
+        return self._sequence(located, *tokens[0])
+
+    def _sequence(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
         if "messages" in located.record and not any(learned):
             raise DataInvalid(
                 f"{located.where}: the chat template marks nothing that the assistant says; correct its generation "
@@ -193,19 +198,41 @@ class Tokenizing:
         length = len(ids)
         if length <= self._max_length or self._is_pretraining:
             return Encoded(ids, labels, length)
-        if not self._truncates:
-            raise DataInvalid(
-                f"{where} has {length} tokens, data_config.max_seq_length is {self._max_length}; raise it, or leave "
-                "preprocess.truncation on"
-            )
+        self._check_may_be_cut(length, where)
         if self._packs:
             return Encoded(ids, labels, length)
         kept = slice(-self._max_length, None) if self._keeps_end else slice(self._max_length)
         return Encoded(ids[kept], labels[kept], length)
 
+    def _pair(self, where: str, chosen: _Tokens, rejected: _Tokens) -> EncodedPair:
+        """Both answers follow the same part of the prompt, however much of them is cut."""
+        begin, room = chosen[1].count(False), self._max_length
+        prompt, one, other = chosen[0][:begin], chosen[0][begin:], rejected[0][begin:]
+        length = begin + max(len(one), len(other))
+        if length <= room:
+            return EncodedPair(prompt, one, other, length)
+        self._check_may_be_cut(length, where)
+        if self._keeps_end:
+            one, other = one[-room:], other[-room:]
+            kept = min(begin, room - max(len(one), len(other)))
+            return EncodedPair(prompt[begin - kept :], one, other, length)
+        left = max(0, room - begin)
+        return EncodedPair(prompt[:room], one[:left], other[:left], length)
+
+    def _check_may_be_cut(self, length: int, where: str) -> None:
+        if not self._truncates:
+            raise DataInvalid(
+                f"{where} has {length} tokens, data_config.max_seq_length is {self._max_length}; raise it, or leave "
+                "preprocess.truncation on"
+            )
+
 
 def _kwargs(record: Record) -> dict[str, Any]:
     return dict(record.get("chat_template_kwargs") or {})
+
+
+def _learned_from(ids: list[int], begin: int) -> _Tokens:
+    return ids, [False] * begin + [True] * (len(ids) - begin)
 
 
 def _common_prefix(some: list[int], others: list[int]) -> int:

@@ -21,7 +21,7 @@ def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftM
     With `new_tokens`, which have no embeddings in the base model, all embeddings are trained, too.
     Adapters are kept in float32 whatever the base model is in. Raises InvalidConfig.
     """
-    config = _config(model, spec, new_tokens=new_tokens)
+    config = lora_config(model, spec, new_tokens=new_tokens)
     # On every rank and at every resume the same start.
     set_seed(seed_of(spec.data_config))
     try:
@@ -30,7 +30,8 @@ def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftM
         raise InvalidConfig(f"no adapter can be made with these hyperparameters: {error}") from error
 
 
-def _config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> LoraConfig:
+def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> LoraConfig:
+    """What `adapted` makes of the job's hyperparameters for this model. Raises InvalidConfig."""
     values = spec.hyperparameters
     targets = names(values["lora_target_modules"])
     whole = list(names(values["modules_to_save"]))

@@ -1,8 +1,6 @@
-"""From a job's document to trl's configuration: every value that is set, and why."""
+"""From a job's document to the part of trl's configuration that all methods have: every value that is set, and why."""
 
 from typing import Any
-
-from trl.trainer.sft_config import SFTConfig
 
 from app.domain.checkpoints import best_rule
 from app.domain.hyperparameters import InvalidHyperparameter, check_data
@@ -11,26 +9,19 @@ from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
-from workers.trainers.hf_trainer.collating import max_seq_length
 from workers.trainers.hf_trainer.pretrained import precision
 from workers.trainers.hf_trainer.schedules import PLATEAU, learning_rate_factor
 
 DEFAULT_SAVE_STEPS = 500
 
 
-def sft_config(context: RunContext, plan: BatchPlan, *, validates: bool, packing: bool) -> SFTConfig:
-    """The configuration for records that are tokenized already. Raises InvalidConfig."""
-    return SFTConfig(
+def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[str, Any]:
+    """What the configuration of every method is made with. Raises InvalidConfig."""
+    return {
         **_optimization(context, plan),
         **_cadence(context, validates=validates),
         **_surroundings(context),
-        max_length=max_seq_length(context.spec) if packing else None,
-        packing=packing,
-        # Which tokens are learned is in the records' labels.
-        assistant_only_loss=False,
-        completion_only_loss=False,
-        dataset_kwargs=None if packing else {"skip_prepare_dataset": True},
-    )
+    }
 
 
 def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
@@ -52,10 +43,10 @@ def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
     # What did not fit into the memory when learning would not when measuring.
     measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
     return {
-        **{name: values[name] for name in copied},
+        **{name: values[name] for name in copied if name in values},
         "learning_rate": values["learning_rate"] * learning_rate_factor(context.spec),
         "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
-        "neftune_noise_alpha": values["neftune_noise_alpha"] or None,
+        "neftune_noise_alpha": values.get("neftune_noise_alpha") or None,
         "activation_checkpointing": values["gradient_checkpointing"],
         "per_device_train_batch_size": plan.batch_size,
         "per_device_eval_batch_size": min(measured) if plan.is_halved else measured[0],

@@ -73,8 +73,13 @@ class FilledUp(Sampler[int]):
 
 
 def _lengths(dataset: Dataset) -> list[int]:
-    rows = dataset.select_columns("input_ids").with_format("arrow")
-    tables = rows.iter(batch_size=_ROWS_AT_ONCE)
-    return [
-        length for table in tables for length in cast("list[int]", pc.list_value_length(table["input_ids"]).to_pylist())
-    ]
+    """Of a preference that of the longer sequence."""
+    if "input_ids" in dataset.column_names:
+        return _lengths_of(dataset, "input_ids")
+    prompts, *answers = (_lengths_of(dataset, name) for name in ("prompt_ids", "chosen_ids", "rejected_ids"))
+    return [prompt + max(both) for prompt, *both in zip(prompts, *answers, strict=True)]
+
+
+def _lengths_of(dataset: Dataset, column: str) -> list[int]:
+    tables = dataset.select_columns(column).with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
+    return [length for table in tables for length in cast("list[int]", pc.list_value_length(table[column]).to_pylist())]

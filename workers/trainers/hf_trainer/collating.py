@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
+from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
@@ -17,13 +19,22 @@ def max_seq_length(spec: RunSpec) -> int:
 
 def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
     """Pads to the longest record of a batch, or to max_seq_length, on the side of the tokenizer."""
+    return Padding(**_padding(spec, tokenizer))
+
+
+def preference_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PreferencePadding":
+    """The same for pairs: the longer answers of a batch decide."""
+    return PreferencePadding(**_padding(spec, tokenizer))
+
+
+def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     preprocess = spec.data_config.get("preprocess") or {}
-    return Padding(
-        pad_token_id=tokenizer.pad_token_id,
+    return {
+        "pad_token_id": tokenizer.pad_token_id,
         # No record is longer, so the next multiple is that length itself.
-        pad_to_multiple_of=max_seq_length(spec) if preprocess.get("padding") == "max_length" else None,
-        left=tokenizer.padding_side == "left",
-    )
+        "pad_to_multiple_of": max_seq_length(spec) if preprocess.get("padding") == "max_length" else None,
+        "left": tokenizer.padding_side == "left",
+    }
 
 
 @dataclass
@@ -38,5 +49,28 @@ class Padding(DataCollatorForLanguageModeling):
             return dict(super().torch_call(examples))
         mirrored = [{name: example[name][::-1] for name in ("input_ids", "labels")} for example in examples]
         batch = {name: values.flip(1) for name, values in super().torch_call(mirrored).items()}
-        batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        batch["position_ids"] = _positions(batch["attention_mask"])
         return batch
+
+
+@dataclass
+class PreferencePadding(DataCollatorForPreference):
+    """The same of trl's collator for pairs."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids, attention_mask, completion_mask of shape (2 × records, longest), the chosen answers first."""
+        batch = dict(super().torch_call(examples))
+        if not self.left:
+            return batch
+        shifts = (batch["attention_mask"] == 0).sum(1).tolist()
+        moved = {
+            name: torch.stack([row.roll(shift) for row, shift in zip(values, shifts, strict=True)])
+            for name, values in batch.items()
+        }
+        return {**moved, "position_ids": _positions(moved["attention_mask"])}
+
+
+def _positions(attention_mask: torch.Tensor) -> torch.Tensor:
+    return (attention_mask.cumsum(1) - 1).clamp(min=0)

@@ -1,34 +1,14 @@
-"""Fine-tuning of a small adapter (LoRA) beside frozen weights."""
+"""Fine-tuning of a small adapter (LoRA) beside frozen weights.
 
-from peft import PeftModel
-from transformers import PreTrainedTokenizerBase
+Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021 (arXiv:2106.09685).
+"""
 
-from workers.trainers.hf_trainer import pretrained
-from workers.trainers.hf_trainer.adapters import adapted
-from workers.trainers.hf_trainer.export import export_adapter, export_merged
-from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.supervised import SupervisedTrainer
-from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.weights import Adapter
 
 
 class LoraTrainer(SupervisedTrainer):
     """Exports the adapter, or the base model with the adapter merged into it."""
 
-    _resized = False
-
-    def load_model(self, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
-        spec = self.context.spec
-        base = pretrained.load_model(spec)
-        self._resized = pretrained.resize(base, tokenizer, spec)
-        return adapted(base, spec, new_tokens=self._resized)
-
-    def export(self, trainer: TrlTrainer, tokenizer: PreTrainedTokenizerBase, card: ModelCard) -> tuple[str, ...]:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        if self._merges:
-            return export_merged(model, tokenizer, card, self.context.output_dir)
-        return export_adapter(model, tokenizer, card, self.context.output_dir, resized=self._resized)
-
-    @property
-    def _merges(self) -> bool:
-        output = self.context.spec.output_config
-        return bool(output.get("export_format") == "merged" or output.get("merge_lora"))
+    def choose_weights(self) -> Adapter:
+        return Adapter(self.context.spec)

@@ -9,14 +9,28 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.domain.hyperparameters import USE_LORA
+from app.domain.output_rules import LORA_TYPES
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.tokenizer import base_model
 
-_LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "safetensors")
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "bitsandbytes",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "safetensors",
+)
 _METHODS = {
     "SFT": "supervised fine-tuning of all weights",
     "FULL_FINETUNE": "supervised fine-tuning of all weights",
     "LORA": "fine-tuning of a LoRA adapter",
+    "QLORA": "fine-tuning of a LoRA adapter beside a base model in 4 bits",
+    "DPO": "direct preference optimization (DPO)",
     "CONTINUED_PRETRAIN": "continued pre-training of all weights",
 }
 _LOAD_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -75,6 +89,10 @@ class ModelCard:
             for index, found in enumerate(self.spec.sources)
         ]
 
+    @property
+    def _has_adapter(self) -> bool:
+        return self.spec.training_type in LORA_TYPES or bool(self.spec.hyperparameters.get(USE_LORA))
+
     def _origin(self, kind: str) -> str:
         method = _METHODS.get(self.spec.training_type, self.spec.training_type)
         return f"This {kind} was made by {method} from `{self._base}`, in {self.steps} optimizer steps."
@@ -84,7 +102,7 @@ class ModelCard:
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id"):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
-        tags = ["trainyard", "trl", *(["lora"] if self.spec.training_type == "LORA" else [])]
+        tags = ["trainyard", "trl", *(["lora"] if self._has_adapter else [])]
         return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
     def _settings(self) -> str:

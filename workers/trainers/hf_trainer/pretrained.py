@@ -60,8 +60,11 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
     return Precision(weights, bf16=bf16, fp16=asked == "float16", note=note)
 
 
-def load_model(spec: RunSpec) -> PreTrainedModel:
-    """The base model with `base_model.model_kwargs` applied. Raises ModelNotFound and InvalidConfig."""
+def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
+    """The base model with `base_model.model_kwargs` applied; `how` is passed on to `from_pretrained`.
+
+    Raises ModelNotFound and InvalidConfig.
+    """
     directory = existing(spec.model_path)
     name = Path(directory).name
     kwargs = dict(base_model(spec).get("model_kwargs") or {})
@@ -69,7 +72,7 @@ def load_model(spec: RunSpec) -> PreTrainedModel:
     try:
         config = AutoConfig.from_pretrained(directory, **trust(spec))
         _change(config, kwargs)
-        return _loaded(directory, config, attention, spec)
+        return _loaded(directory, config, spec, attn_implementation=attention, **how)
     except (ImportError, KeyError, TypeError, ValueError) as error:
         if asked := sorted(base_model(spec).get("model_kwargs") or {}):
             raise InvalidConfig(f"{name} can't be loaded with model_kwargs {', '.join(asked)}: {error}") from error
@@ -80,9 +83,9 @@ def load_model(spec: RunSpec) -> PreTrainedModel:
         raise ModelNotFound(f"the base model in {name} can't be read: {error}") from error
 
 
-def _loaded(directory: str, config: PretrainedConfig, attention: str | None, spec: RunSpec) -> PreTrainedModel:
+def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        directory, config=config, attn_implementation=attention, dtype=precision(spec).weights, **trust(spec)
+        directory, config=config, dtype=precision(spec).weights, **trust(spec), **how
     )
     return model
 

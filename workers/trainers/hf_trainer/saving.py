@@ -142,9 +142,16 @@ def _write_model(model: Any, changing: dict[str, torch.Tensor], directory: Path)
 
 
 def _changing(model: Any) -> dict[str, torch.Tensor]:
-    """The part of a model's state that training changes: all but frozen parameters."""
+    """The part of a model's state that training changes: all but frozen parameters, and how those are quantized."""
     frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
-    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+    return {name: tensor for name, tensor in model.state_dict().items() if not _belongs_to(name, frozen)}
+
+
+def _belongs_to(name: str, frozen: set[str]) -> bool:
+    """Whether it is one of them, or a part of one, as `….weight.absmax` is."""
+    while name and name not in frozen:
+        name = name.rpartition(".")[0]
+    return bool(name)
 
 
 def _small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:

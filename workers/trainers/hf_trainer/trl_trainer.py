@@ -1,4 +1,4 @@
-"""trl's trainer with what a job needs of it besides: exact orders, perplexity, a way back to a checkpoint's weights."""
+"""What a job needs of any trl trainer besides: exact orders, perplexity, a way back to a checkpoint's weights."""
 
 import json
 import math
@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from transformers import TrainerState, set_seed
-from trl.trainer.sft_trainer import SFTTrainer
+from transformers import Trainer, TrainerState, set_seed
 
+from app.domain.measures import evaluated
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
@@ -22,8 +22,8 @@ from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, s
 _STATE_FILE = "trainer_state.json"
 
 
-class TrlTrainer(SFTTrainer):
-    """One training of records that are tokenized already."""
+class TrlTrainer(Trainer):
+    """The first base of a class whose second is the trl trainer of a method; records come tokenized already."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TrlTrainer(SFTTrainer):
         saving: Saving,
         *,
         filled_up_to: int = 1,
-        perplexity: bool,
+        perplexity: bool = False,
         resumed: Manifest | None = None,
         taken_over: Manifest | None = None,
         **arguments: Any,
@@ -67,7 +67,8 @@ class TrlTrainer(SFTTrainer):
         """The metrics of the test split, named test_…"""
         found = self.evaluate(dataset, metric_key_prefix="test")
         # trl calls what it adds eval_… in any case.
-        return {f"test_{name.partition('_')[2]}": float(value) for name, value in found.items() if _is_measure(name)}
+        named = {name.partition("_")[2]: float(value) for name, value in found.items()}
+        return {f"test_{name}": named[name] for name in evaluated(self._spec.training_type) if name in named}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for prefix in ("eval", "test") if self._perplexity else ():
@@ -80,7 +81,7 @@ class TrlTrainer(SFTTrainer):
         # out, and others after a resume.
         self.accelerator.gather_for_metrics = self.accelerator.gather
         try:
-            return super().compute_loss(*args, **kwargs)  # type: ignore[no-untyped-call]
+            return super().compute_loss(*args, **kwargs)
         finally:
             del self.accelerator.gather_for_metrics
 
@@ -158,11 +159,6 @@ class TrlTrainer(SFTTrainer):
     def _epoch_to_come(self) -> int:
         # A checkpoint at the end of an epoch stands before the next one.
         return int((self.state.epoch or 0) + 1e-9)
-
-
-def _is_measure(name: str) -> bool:
-    """Neither speed nor counts, which say nothing about the model."""
-    return name.endswith(("_loss", "_perplexity", "_mean_token_accuracy", "_entropy"))
 
 
 def _perplexity(loss: float) -> float:

@@ -1,0 +1,30 @@
+"""What a built-in trainer measures of its training type: at each step, and of validation and test data."""
+
+COMMON = ("loss", "mean_token_accuracy", "entropy")
+# Of a model that learns preferences: how much more likely than to its reference the answers are to it (times beta),
+# by how much the chosen ones are ahead, how often they are; and how likely the answers are.
+PREFERENCES = (
+    *("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"),
+    *("logps/chosen", "logps/rejected"),
+)
+MORE = {"DPO": PREFERENCES}
+# Of validation and test data only.
+ONLY_EVALUATED = {"CONTINUED_PRETRAIN": ("perplexity",)}
+EVERY = (*COMMON, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names))
+EVAL_PREFIX = "eval_"
+
+
+def trained(training_type: str) -> tuple[str, ...]:
+    """What a step tells of the model."""
+    return COMMON + MORE.get(training_type, ())
+
+
+def evaluated(training_type: str) -> tuple[str, ...]:
+    """What an evaluation tells of it, without its prefix."""
+    return trained(training_type) + ONLY_EVALUATED.get(training_type, ())
+
+
+def described() -> str:
+    """What only some types have, in words."""
+    also = {**MORE, **{name: [EVAL_PREFIX + each for each in found] for name, found in ONLY_EVALUATED.items()}}
+    return "; ".join(f"{name} also {', '.join(found)}" for name, found in also.items())

@@ -1,0 +1,73 @@
+"""Direct preference optimization: of two answers the preferred one becomes likelier, compared with the base model.
+
+Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly a Reward Model, 2023
+(arXiv:2305.18290). The losses besides are trl's.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+
+from app.domain.hyperparameters import USE_LORA
+from workers.trainers.data.datasets import Splits
+from workers.trainers.hf_trainer.arguments import arguments
+from workers.trainers.hf_trainer.collating import preference_collator
+from workers.trainers.hf_trainer.training import Training
+from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.weights import Adapter, AllWeights
+
+
+class _Dpo(TrlTrainer, DPOTrainer):
+    """trl's trainer, of pairs that are tokenized already."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+
+class DpoTrainer(Training):
+    """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
+
+    def choose_weights(self) -> AllWeights:
+        spec = self.context.spec
+        return Adapter(spec) if spec.hyperparameters[USE_LORA] else AllWeights(spec)
+
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
+        spec = self.context.spec
+        values = spec.hyperparameters
+        model = self.weights.load_base(tokenizer)
+        if values["disable_dropout"]:
+            _leave_out_dropout(model)
+        adapter = self.weights.adapter(model)
+        config = DPOConfig(
+            **arguments(self.context, self.plan, validates=splits.validation is not None),
+            beta=values["beta"],
+            loss_type=[values["loss_type"]],
+            label_smoothing=values["label_smoothing"],
+            # It would be the adapter's, too, which has a hyperparameter of its own.
+            disable_dropout=False,
+            # Records come truncated.
+            max_length=None,
+        )
+        return _Dpo(
+            **self.common(splits, tokenizer),
+            model=model,
+            ref_model=deepcopy(model) if adapter is None else None,
+            # trl would take an adapter that is there already for a part of the reference.
+            peft_config=adapter,
+            args=config,
+            data_collator=preference_collator(spec, tokenizer),
+        )
+
+
+def _leave_out_dropout(model: PreTrainedModel) -> None:
+    """Both kinds: layers of their own, and the share that attention drops by itself."""
+    module: Any
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
