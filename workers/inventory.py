@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.launching import MPI
 from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
+from app.domain.script_options import MPI
 from workers.mpi import MPIRUN
 from workers.node_config import NodeConfig
 from workers.nvlink import grouped, links_of

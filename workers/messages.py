@@ -66,6 +66,7 @@ class CheckpointReady:
     epoch: float
     path: str
     metrics: Mapping[str, float]
+    kept: bool = False  # found among a script's files: it said nothing itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,7 @@ def _checkpoint(message: Fields) -> CheckpointReady:
         epoch=_or(0.0, lambda: _amount(message, "epoch")),
         path=_path(message, "path"),
         metrics=_usable_numbers(message, "metrics"),
+        kept=message.get("kept") is True,
     )
 
 

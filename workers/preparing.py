@@ -1,15 +1,16 @@
 """Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
-from app.domain.launching import launcher
 from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.domain.resources import WHOLE, Device, gpu_of
+from app.domain.script_options import checkpoint_glob, launcher
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
@@ -27,6 +28,7 @@ from workers.resolving import DataWish, ModelWish, find, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data
 from workers.run_directory import RunDirectory, write_atomically
 from workers.sandbox import View, choose_sandbox
+from workers.script_checkpoints import FILES
 from workers.sealed import opened_secrets
 
 ENVIRONMENT = "training_config.environment."
@@ -55,6 +57,8 @@ def prepare(
     sources = find_sources(library, work.framework, work.spec)
     start = choose_start(storage, work.resume, run.path / "resume")
     refuse_changed_data(start, sources.data)
+    if start.path is not None and checkpoint_glob(work.spec):
+        give_back(start.path, run)
     spec = make_spec(work, run, sources, start)
     write_atomically(run.spec, spec)
     resume = (start.path,) if start.path is not None else ()
@@ -75,6 +79,13 @@ def prepare(
         job_environment=job_environment(work.spec, secrets),
     )
     return Prepared(plan=plan, start=start, redaction=redaction)
+
+
+def give_back(checkpoint: Path, run: RunDirectory) -> None:
+    """Put what was kept of a script's own files where the script had them. Raises OSError."""
+    kept = checkpoint / FILES
+    if kept.is_dir():  # else the script, or that of the job before, saved it by hooks
+        shutil.copytree(kept, run.path / "work", dirs_exist_ok=True)
 
 
 def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
@@ -183,6 +194,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "world_size": work.world_size,
         "threads_per_rank": work.threads_per_rank,
         "launcher": launcher(work.spec),
+        "checkpoint_glob": checkpoint_glob(work.spec),
         "gpu_memory_percent": work.limits.default_gpu_memory_percent,
         "resume_checkpoint": str(start.path) if start.path is not None else "",
         "resume_step": start.step,

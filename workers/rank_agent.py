@@ -23,7 +23,8 @@ from typing import Any
 
 from trainyard._channel import LineDecoder, Message, encode
 from workers import gang, mpi
-from workers.processes import adopt_orphans, descendants, die_with_parent, kill
+from workers.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
+from workers.rank_environment import rank_command, rank_environment
 
 # The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
 TEARDOWN_SECONDS = 3.0
@@ -32,7 +33,6 @@ OOM_SCORE = 500  # half of what the machine has, as if a rank had it in addition
 # Below the kernel's range for outgoing connections, so that none of those sits on the port when rank 0 binds it.
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
-KEPT_BYTES = str(1 << 30)
 
 
 def main() -> int:
@@ -64,6 +64,7 @@ class RankAgent:
         self._ranks: dict[int, int] = {}  # pid → rank, the living ones
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
+        self._keeper = 0  # the pid of who keeps the script's own checkpoints, as long as it runs
         self._exit_code = 0
         self._kill_at: float | None = None
 
@@ -75,7 +76,7 @@ class RankAgent:
             self._start_ranks(self._environment_from_supervisor())
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
-            while self._ranks or self._mpirun is not None:
+            while self._has_ranks or self._keeper:
                 for key, _ in selector.select(self._seconds_until_kill()):
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
@@ -83,6 +84,8 @@ class RankAgent:
                         self._take_commands()
                 self._hear_mpi_ranks()
                 self._collect_exits()
+                if not self._has_ranks and self._keeper:
+                    kill([self._keeper], signal.SIGTERM)
                 if self._seconds_until_kill() == 0:
                     kill(descendants(os.getpid()))
         return self._exit_code
@@ -104,6 +107,8 @@ class RankAgent:
             rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
             for local_rank in range(gang.local_ranks(self._spec))
         ]
+        if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
+            self._keeper = self._spawn_keeper()
         command, directory = rank_command(self._spec, self._spec_path), Path(self._spec["run_dir"]) / "work"
         if self._spec.get("launcher") == mpi.MPI:
             parent = os.getpid()
@@ -114,6 +119,28 @@ class RankAgent:
             self._ranks[pid] = gang.first_rank(self._spec) + local_rank
         for fd in self._log_fds:
             os.close(fd)
+
+    @property
+    def _has_ranks(self) -> bool:
+        return bool(self._ranks) or self._mpirun is not None
+
+    def _spawn_keeper(self) -> int:
+        parent = os.getpid()
+
+        def prepare() -> None:
+            _as_rank(parent)
+            hold_back(signal.SIGTERM)  # until it listens: a script may end before
+
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.script_checkpoints", "--spec", str(self._spec_path)],
+            cwd=self._spec["run_dir"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log_fds[0],
+            stderr=self._log_fds[0],
+            preexec_fn=prepare,  # noqa: PLW1509
+        )
+        process.returncode = 0  # collected with all others
+        return process.pid
 
     def _spawn(self, command: list[str], directory: Path, local_rank: int, environment: Mapping[str, str]) -> int:
         parent = os.getpid()
@@ -154,11 +181,12 @@ class RankAgent:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _collect_exits(self) -> None:
-        while self._ranks or self._mpirun is not None:
+        while self._has_ranks or self._keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:  # mpirun's ranks may be collected by their own parent, which then is killed
                 self._ranks.clear()
+                self._keeper = 0
                 return
             if pid == 0:
                 return
@@ -166,6 +194,8 @@ class RankAgent:
             rank = self._ranks.pop(pid, None)
             if rank is not None:
                 self._rank_ended(rank, code, time.monotonic())
+            elif pid == self._keeper:
+                self._keeper = 0
             elif self._mpirun is not None and pid == self._mpirun.pid:
                 self._hear_mpi_ranks()
                 self._mpirun_ended(code)
@@ -209,79 +239,6 @@ class RankAgent:
             self._control.sendall(encode(message))
 
 
-def rank_command(spec: Mapping[str, Any], spec_path: Path) -> list[str]:
-    """What a rank executes: the user's script, or our trainer."""
-    if spec["framework"] == "CUSTOM":
-        return [sys.executable, spec["script"]]
-    return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
-
-
-def rank_environment(
-    spec: Mapping[str, Any],
-    spec_path: Path,
-    local_rank: int,
-    place: tuple[str, int],
-    job_environment: Mapping[str, str],
-) -> dict[str, str]:
-    """The environment of one rank, as torchrun makes it; the job's variables lose against those that we depend on.
-
-    ``place`` is where rank 0 listens.
-    """
-    environment = {
-        **gang.network_settings(spec),
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-        # OpenMP's threads wait for each other by spinning. Where several jobs share the cores, that takes the time of
-        # those who are waited for: 4 to 10 times slower steps on 2 cores. After this many rounds they sleep instead.
-        "GOMP_SPINCOUNT": "1000",
-        **_memory_settings(spec),
-        **job_environment,
-        **_place_among_all(spec, local_rank),
-        "MASTER_ADDR": place[0],
-        "MASTER_PORT": str(place[1]),
-        "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
-        "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
-        **_attempt_of(spec, spec_path),
-    }
-    # The script imports its siblings, even one called config.py; our trainers must not.
-    environment.pop("PYTHONSAFEPATH", None)
-    if spec["framework"] != "CUSTOM":
-        environment["PYTHONSAFEPATH"] = "1"
-    ours = os.environ.get("PYTHONPATH", "")
-    theirs = job_environment.get("PYTHONPATH", "")
-    environment["PYTHONPATH"] = ":".join(part for part in (theirs, ours) if part)
-    return environment
-
-
-def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:
-    """What the hooks, and whoever looks for processes of the attempt, go by."""
-    return {
-        "TRAINYARD_GPU_MEMORY_FRACTION": str(spec.get("gpu_memory_fraction", 1.0)),
-        "TRAINYARD_JOB_ID": spec["job_id"],
-        "TRAINYARD_ATTEMPT": str(spec["attempt"]),
-        **({"TRAINYARD_NODE": spec["node"]} if spec.get("node") else {}),
-        "TRAINYARD_RUN_DIR": spec["run_dir"],
-        "TRAINYARD_OUTPUT_DIR": str(Path(spec["run_dir"]) / "output"),
-        "TRAINYARD_SPEC": str(spec_path),
-        "TRAINYARD_CHANNEL": spec["channel"],
-    }
-
-
-def _place_among_all(spec: Mapping[str, Any], local_rank: int) -> dict[str, str]:
-    numbers = {
-        "RANK": gang.first_rank(spec) + local_rank,
-        "LOCAL_RANK": local_rank,
-        "WORLD_SIZE": spec["world_size"],
-        "LOCAL_WORLD_SIZE": gang.local_ranks(spec),
-        "NODE_RANK": gang.node_rank(spec),
-        "NNODES": gang.nodes(spec),
-    }
-    return {name: str(number) for name, number in numbers.items()}
-
-
 def signal_name(number: int) -> str:
     """SIGKILL for 9; real-time signals have no names of their own."""
     try:
@@ -297,25 +254,6 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-
-
-def _memory_settings(spec: Mapping[str, Any]) -> dict[str, str]:
-    """On the CPU, what a step frees stays with the process for the next step: faulting it in anew is 5 to 8 % of one.
-
-    Not beside a GPU, where a model passes through this memory once. What glibc understands; others ignore it.
-    """
-    if spec["device_type"] == "cuda" or spec["framework"] == "CUSTOM":
-        return {}
-    return {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
-
-
-def _visible_devices(spec: Mapping[str, Any]) -> str:
-    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU, where none may be found.
-
-    By UUID where it is known: CUDA counts anew where it can open only some GPUs, as in our sandbox.
-    """
-    gpus = spec.get("device_uuids") or spec["device_indices"]
-    return ",".join(map(str, gpus)) if spec["device_type"] == "cuda" else ""
 
 
 def _as_rank(parent: int) -> None:

@@ -210,6 +210,10 @@ class Ranks:
             if self._server is not None:
                 self._server.complain(f"skipped a {message['type']!r:.40} of rank {connection.rank}: {error}")
             return
+        if isinstance(report, messages.CheckpointReady) and report.kept:
+            # Of its metrics all that is known was overheard. That the script speaks, or is at work, it does not say.
+            self._checkpoints.offer(replace(report, metrics=dict(self.reports.final_metrics)))
+            return
         self._seen.spoke = True
         if isinstance(report, messages.Hello):
             self._greet(connection, report)

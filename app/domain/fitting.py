@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from app.domain import gangs
 from app.domain.errors import CannotFit
-from app.domain.launching import MPI
 from app.domain.placement import could_fit, describe, is_of_type, part_mb, usable_devices
 from app.domain.resources import NodeCapacity, Request
+from app.domain.script_options import MPI
 
 # (field, what the node has of it, the request asking for exactly that)
 _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[Request, int], Request]], ...] = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from app.domain.launching import MPI, launcher
+from app.domain.script_options import MPI, launcher
 
 _SLICE = "-mig-"
 _SLICES = 1000  # more than a GPU can have, or a machine GPUs

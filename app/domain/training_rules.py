@@ -14,7 +14,16 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
-from app.domain.launching import LAUNCHERS, MPI, OPTION, launcher
+from app.domain.script_options import (
+    CHECKPOINT_GLOB,
+    LAUNCHER,
+    LAUNCHERS,
+    MPI,
+    InvalidGlob,
+    check_glob,
+    checkpoint_glob,
+    launcher,
+)
 
 BACKENDS = ("nccl", "gloo")
 
@@ -89,7 +98,7 @@ def _devices(nodes: int) -> str:
 
 
 def launcher_is_known(document: Document) -> None:
-    said, field = launcher(document), f"training_config.framework.config.{OPTION}"
+    said, field = launcher(document), f"training_config.framework.config.{LAUNCHER}"
     if said and said not in LAUNCHERS:
         raise BadSpec(
             f"{said!r:.80} is no launcher; say {MPI} for a script that calls MPI, or leave it out: then one process is "
@@ -98,6 +107,15 @@ def launcher_is_known(document: Document) -> None:
         )
     if said == MPI and (document["resource_config"].get("node_count") or 1) > 1:
         raise BadSpec(f"{MPI} starts the ranks of one node; make resource_config.node_count 1", field=field)
+
+
+def checkpoint_files_are_the_scripts_own(document: Document) -> None:
+    said = checkpoint_glob(document)
+    try:
+        if said:
+            check_glob(said)
+    except InvalidGlob as error:
+        raise BadSpec(str(error), field=f"training_config.framework.config.{CHECKPOINT_GLOB}") from error
 
 
 def hyperparameters_are_known(document: Document) -> None:
@@ -201,6 +219,7 @@ RULES = (
     script_belongs_to_custom,
     ranks_match_devices,
     launcher_is_known,
+    checkpoint_files_are_the_scripts_own,
     hyperparameters_are_known,
     environment_leaves_the_platform_alone,
     credentials_are_in_the_environment,

@@ -56,7 +56,7 @@ class FrameworkSchema(DocumentSchema):
         keys=_PARAMETER,
         rule="must be the name of an option",
         **says(
-            "CUSTOM: launcher (mpi), metric.NAME, a pattern of lines that tell a metric, and the script's own options"
+            "CUSTOM: launcher (mpi), checkpoint_glob, metric.NAME (a pattern of lines), and the script's own options"
         ),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.launching import JOB, Run, make_plan, write_script
 from workers import processes
-from workers.rank_agent import rank_environment
+from workers.rank_environment import rank_environment
 from workers.sandbox import Bubblewrap, ProcessGroup
 
 SANDBOXES = [Bubblewrap(), ProcessGroup()]

@@ -44,6 +44,10 @@ REFUSED: list[tuple[Any, ...]] = [
     (("training_config.training_type", "RLHF"),),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
+    *(
+        (*_SCRIPT, (f"{_FRAMEWORK}.config", {"checkpoint_glob": said}), f"{_FRAMEWORK}.config.checkpoint_glob")
+        for said in ("/srv/*.pt", "../*.pt", ".", "a**b/*.pt", "out/**", "x" * 501)
+    ),
     (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "slurm"}), f"{_FRAMEWORK}.config.launcher"),
     (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), ("resource_config.node_count", 2),
      f"{_FRAMEWORK}.config.launcher"),
