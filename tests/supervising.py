@@ -82,7 +82,7 @@ class World:
 
     def submit(
         self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None,
-        framework_config: Mapping[str, str] | None = None, **columns: Any,
+        framework_config: Mapping[str, str] | None = None, distributed: Mapping[str, Any] | None = None, **columns: Any,
     ) -> str:  # fmt: skip
         """A CUSTOM job that is dispatched to this node; returns its id."""
         path = self.directory / "mine" / f"script-{time.monotonic_ns()}" / "train.py"
@@ -95,6 +95,7 @@ class World:
                     "type": "CUSTOM",
                     "custom_script_path": str(path),
                     "config": dict(framework_config or {}),
+                    **({"distributed": dict(distributed)} if distributed else {}),
                 },
                 "hyperparameters": {"speed": "fast"},
             },

@@ -58,7 +58,7 @@ def meet(
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
     gang = {
-        "node_rank": work.part, "nodes": len(work.node_names), "local_ranks": len(work.devices),
+        "node_rank": work.part, "nodes": len(work.node_names), "local_ranks": work.ranks_per_node,
         "address": place.address, "port": place.port, "interface": interface_of(address),
     }  # fmt: skip
     plan = replace(prepared.plan, spec={**prepared.plan.spec, "gang": gang})

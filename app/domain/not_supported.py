@@ -25,7 +25,6 @@ GAPS: tuple[Gap, ...] = (
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
         scripts_read=True,
     ),
-    Gap("training_config.framework.distributed.config", (), _LEAVE, scripts_read=True),
     Gap("output_config.checkpoint.save_on_each_node", (False,), _LEAVE),
 )  # fmt: skip
 

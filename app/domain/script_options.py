@@ -11,6 +11,11 @@ LAUNCHERS = (MPI,)
 CHECKPOINT_GLOB = "checkpoint_glob"
 MAX_GLOB = 500
 
+PROCESSES = "num_proc_per_node"  # of training_config.framework.distributed.config
+MAX_PROCESSES = 1024
+ONE_PER_DEVICE = ("auto", "gpu")
+ONE_PER_CORE = "cpu"
+
 
 class InvalidGlob(ValueError):
     """A pattern that names no files of the script's own."""
@@ -35,6 +40,30 @@ def check_glob(pattern: str) -> None:
         raise InvalidGlob("name files below the directory that the script starts in, as in checkpoints/*.pt")
     if any("**" in part and part != "**" for part in path.parts) or path.parts[-1] == "**":
         raise InvalidGlob("** stands for directories between two /, as in **/last.ckpt")
+
+
+class InvalidProcesses(ValueError):
+    """No number of processes."""
+
+
+def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
+    """How many ranks a node has that gives the job so many devices. Raises InvalidProcesses."""
+    distributed = (spec.get("training_config") or {}).get("framework", {}).get("distributed") or {}
+    said = (distributed.get("config") or {}).get(PROCESSES, ONE_PER_DEVICE[0])
+    if said in ONE_PER_DEVICE:
+        return devices
+    if said == ONE_PER_CORE:
+        cores = int(spec["resource_config"].get("cpu_cores") or 0)
+        if not cores:
+            raise InvalidProcesses("one process for each core needs resource_config.cpu_cores, the number of cores")
+        return cores
+    number = int(said) if isinstance(said, int | str) and str(said).isdecimal() and len(str(said)) < 5 else 0
+    if isinstance(said, bool) or not 1 <= number <= MAX_PROCESSES:
+        raise InvalidProcesses(
+            f"say auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
+            f"{MAX_PROCESSES}"
+        )
+    return number
 
 
 def _option(spec: Mapping[str, Any], name: str) -> str:

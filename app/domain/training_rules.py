@@ -19,10 +19,13 @@ from app.domain.script_options import (
     LAUNCHER,
     LAUNCHERS,
     MPI,
+    PROCESSES,
     InvalidGlob,
+    InvalidProcesses,
     check_glob,
     checkpoint_glob,
     launcher,
+    processes_per_node,
 )
 
 BACKENDS = ("nccl", "gloo")
@@ -76,13 +79,23 @@ def script_belongs_to_custom(document: Document) -> None:
 def ranks_match_devices(document: Document) -> None:
     distributed = document["training_config"]["framework"].get("distributed") or {}
     resources, world_size = document["resource_config"], distributed.get("world_size")
-    nodes = resources.get("node_count") or 1
-    count = nodes * resources["gpu_count"]
+    nodes, devices = resources.get("node_count") or 1, resources["gpu_count"]
     prefix = "training_config.framework.distributed"
-    if world_size is not None and world_size != count:
+    try:
+        processes = processes_per_node(document, devices=devices)
+    except InvalidProcesses as error:
+        raise BadSpec(str(error), field=f"{prefix}.config.{PROCESSES}") from error
+    if processes != devices and not is_custom(document):
         raise BadSpec(
-            f"world_size is {world_size} but {_devices(nodes)} is {count}; there is one rank for each device: "
-            "make them equal or leave world_size out",
+            "a built-in trainer has one process for each device; leave it out, or say auto",
+            field=f"{prefix}.config.{PROCESSES}",
+        )
+    count = nodes * processes
+    if world_size is not None and world_size != count:
+        each = "there is one rank for each device" if processes == devices else f"{PROCESSES} makes {processes} a node"
+        shown = _devices(nodes) if processes == devices else "the number of ranks"
+        raise BadSpec(
+            f"world_size is {world_size} but {shown} is {count}; {each}: make them equal or leave world_size out",
             field=f"{prefix}.world_size",
         )
     backend = distributed.get("backend") or BACKENDS[0]
@@ -91,6 +104,16 @@ def ranks_match_devices(document: Document) -> None:
             f"backend {backend!r} is not supported here; leave it out: GPUs use nccl and CPU slots gloo",
             field=f"{prefix}.backend",
         )
+
+
+def distributed_config_is_known(document: Document) -> None:
+    distributed = document["training_config"]["framework"].get("distributed") or {}
+    for name in (distributed.get("config") or {}) if not is_custom(document) else ():
+        if name != PROCESSES:
+            raise BadSpec(
+                f"{name!r:.80} is not known here, only {PROCESSES}; leave it out",
+                field="training_config.framework.distributed.config",
+            )
 
 
 def _devices(nodes: int) -> str:
@@ -218,6 +241,7 @@ RULES = (
     trainer_exists,
     script_belongs_to_custom,
     ranks_match_devices,
+    distributed_config_is_known,
     launcher_is_known,
     checkpoint_files_are_the_scripts_own,
     hyperparameters_are_known,

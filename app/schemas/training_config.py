@@ -44,10 +44,19 @@ class BaseModelSchema(DocumentSchema):
 
 
 class DistributedSchema(DocumentSchema):
-    world_size = Whole(1, 65536, **says("Must equal gpu_count × node_count, which is the default: one rank per device"))
+    world_size = Whole(
+        1,
+        65536,
+        **says("Must equal gpu_count × node_count, which is the default: one rank per device (see config)"),
+    )
     backend = Text(longest=32, load_default="nccl", **says("nccl on GPUs; CPU slots use gloo whatever is said here"))
     strategy = Text(longest=64, **says("ddp; custom scripts may read any", default="ddp"))
-    config = FreeObject(**says("Not supported yet; custom scripts may read it"))
+    config = FreeObject(
+        **says(
+            "num_proc_per_node: auto, gpu (one rank for each device), and for CUSTOM cpu (one for each of cpu_cores) "
+            "or a number; what else CUSTOM's script reads"
+        )
+    )
 
 
 class FrameworkSchema(DocumentSchema):

@@ -13,6 +13,7 @@ from app.domain.job_state import HELD, JobState
 from app.domain.node_limits import NodeLimits, limits_of
 from app.domain.resources import WHOLE, Device
 from app.domain.retry import Backoff
+from app.domain.script_options import processes_per_node
 from app.extensions import Database
 from app.models import Artifact, Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
@@ -78,12 +79,12 @@ class Work:
     @property
     def world_size(self) -> int:
         """Ranks on all nodes, each of which has as many."""
-        return len(self.node_names) * len(self.devices)
+        return len(self.node_names) * self.ranks_per_node
 
     @property
-    def first_rank(self) -> int:
-        """Of this node."""
-        return self.part * len(self.devices)
+    def ranks_per_node(self) -> int:
+        """One for each device, unless a script asks for others."""
+        return processes_per_node(self.spec, devices=len(self.devices))
 
 
 def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
@@ -108,7 +109,7 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         share = record.device_share
         threads = job.threads_per_rank
         if threads is None or len(record.node_names) > 1:
-            threads = _threads_per_rank(session, job, home, ranks=len(devices), share=share)
+            threads = _threads_per_rank(session, job, home, devices=len(devices), share=share)
         if lease.part == 0:
             job.threads_per_rank = threads
         if job.node_defaults is None:
@@ -217,7 +218,7 @@ def _devices_of(session: Session, job_id: str, number: int, node: str) -> tuple[
     )
 
 
-def _threads_per_rank(session: Session, job: Job, home: Node, *, ranks: int, share: int) -> int:
+def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, share: int) -> int:
     """What the checkpoint that the job starts from was made with, else what it asks for, else what its node presets.
 
     Else each device brings its part of the node's cores, and a share of one that share of it, so that jobs side by side
@@ -226,11 +227,12 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, ranks: int, sha
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
     if start is not None and start.threads_per_rank is not None:
         return start.threads_per_rank
+    ranks = processes_per_node(job.spec, devices=devices)
     asked: int | None = job.spec["resource_config"].get("cpu_cores")
     if asked:
         return max(1, asked // ranks)
     preset = limits_of(home.limits).default_cpu_threads
-    return preset or max(1, home.cpu_cores * share // (WHOLE * len(home.devices)))
+    return preset or max(1, home.cpu_cores * share * devices // (WHOLE * len(home.devices) * ranks))
 
 
 def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, start_step: int) -> None:

@@ -12,6 +12,7 @@ from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidReque
 from app.domain.forwarding import PREFIX
 from app.domain.job_state import TERMINAL
 from app.domain.masking import put_secrets_back
+from app.domain.script_options import processes_per_node
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing
@@ -135,8 +136,8 @@ def _modify(document: dict[str, Any], resources: Mapping[str, Any]) -> None:
     document["resource_config"] = {name: value for name, value in changed.items() if value or name not in _PARTS}
     distributed = document["training_config"]["framework"].get("distributed") or {}
     if resources.keys() & {"gpu_count", "node_count"} and "world_size" in distributed:
-        # One rank per device, as before.
-        distributed["world_size"] = changed["gpu_count"] * (changed.get("node_count") or 1)
+        processes = processes_per_node(document, devices=changed["gpu_count"])
+        distributed["world_size"] = processes * (changed.get("node_count") or 1)
 
 
 @contextmanager

@@ -88,8 +88,8 @@ def test_half_of_it_is_never_placed(database: Database, gang: str) -> None:
 def test_each_node_claims_its_own_part(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
 
-    assert (first.part, first.first_rank, first.world_size) == (0, 0, 4)
-    assert (second.part, second.first_rank, second.world_size) == (1, 2, 4)
+    assert (first.part, first.ranks_per_node, first.world_size) == (0, 2, 4)
+    assert (second.part, second.ranks_per_node, second.world_size) == (1, 2, 4)
     assert second.lease_id != first.lease_id
     assert second.node == "n2"
     assert leases.claim(database, job_id=gang, attempt=1, node="n2", boot_id="b") is None

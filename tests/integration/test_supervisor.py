@@ -201,3 +201,15 @@ def test_plain_process_group_trains_and_saves(bare_world):
 
     assert job.state is JobState.COMPLETED, bare_world.describe(job_id)
     assert [c.step for c in rows(bare_world, Checkpoint)] == [2]
+
+
+@pytest.mark.parametrize(("asked", "devices", "ranks"), [(1, 2, 1), (3, 1, 3)])
+def test_script_has_as_many_ranks_as_it_asks_for(world, asked, devices, ranks):
+    job_id = world.start(
+        "import os\nprint('rank', *[os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')])\n",
+        ranks=devices,
+        distributed={"config": {"num_proc_per_node": asked}},
+    )
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+    assert sorted(world.log(job_id)) == [f"rank {rank} {ranks} {ranks}" for rank in range(ranks)]

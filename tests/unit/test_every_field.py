@@ -17,7 +17,7 @@ ACTORS = {
     "name": ("app/domain/job_spec.py", 'document["name"]'),
     "training_config.framework.config": ("trainyard/_run.py", 'spec.get("training_config")'),
     "training_config.framework.type": ("app/domain/job_spec.py", 'training["framework"]["type"]'),
-    "training_config.framework.distributed.config": ("trainyard/_run.py", 'spec.get("training_config")'),
+    "training_config.framework.distributed.config": ("app/domain/script_options.py", "PROCESSES"),
     "training_config.framework.distributed.strategy": ("trainyard/_run.py", 'spec.get("training_config")'),
     # There is one for each kind of device; every other is refused.
     "training_config.framework.distributed.backend": ("app/domain/training_rules.py", 'distributed.get("backend")'),

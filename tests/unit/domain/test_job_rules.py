@@ -55,6 +55,16 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_FRAMEWORK}.distributed", {"world_size": 1}), ("resource_config.node_count", 2),
      f"{_FRAMEWORK}.distributed.world_size"),
     ((_FRACTION, 0.5), ("resource_config.node_count", 2)),
+    ((f"{_FRAMEWORK}.distributed", {"config": {"nodes": "9"}}), f"{_FRAMEWORK}.distributed.config"),
+    ((f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}}),
+     f"{_FRAMEWORK}.distributed.config.num_proc_per_node"),
+    *(
+        (*_SCRIPT, (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": said}}),
+         f"{_FRAMEWORK}.distributed.config.num_proc_per_node")
+        for said in ("cpu", "all", 0, -1, 1025, "1025", "99999999999", True, 1.5, None, [2])
+    ),
+    (*_SCRIPT, (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}, "world_size": 1}),
+     f"{_FRAMEWORK}.distributed.world_size"),
     ((f"{_FRAMEWORK}.distributed", {"backend": "mpi"}), f"{_FRAMEWORK}.distributed.backend"),
     (("training_config.hyperparameters", {"lr": "1"}), "training_config.hyperparameters.lr"),
     (("training_config.hyperparameters", {"lora_r": "8"}), "training_config.hyperparameters.lora_r"),
