@@ -51,11 +51,16 @@ class DistributedSchema(DocumentSchema):
 
 
 class FrameworkSchema(DocumentSchema):
-    type = Choice(FRAMEWORKS, required=True, **says("HF_TRAINER, or CUSTOM for a script of one's own; others not yet"))
+    type = Choice(
+        FRAMEWORKS, required=True, **says("HF_TRAINER, MEGATRON, or CUSTOM for a script of one's own; others not yet")
+    )
     config = ScriptOptions(
         keys=_PARAMETER,
         rule="must be the name of an option",
-        **says("CUSTOM: metric.NAME, a pattern of lines that tell a metric, and options that the script reads itself"),
+        **says(
+            "MEGATRON: tensor_parallel and pipeline_parallel, default 1; CUSTOM: metric.NAME, a pattern of lines that "
+            "tell a metric, and options that the script reads itself"
+        ),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))
     custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))
