@@ -298,6 +298,20 @@ FIXED_ON_RESUME = (
 _COMMON = (*_LENGTH, *_SCHEDULE, *_OPTIMIZER, *_COURSE)
 _FULL = (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION, *_SUPERVISED)
 
+
+def _for_megatron(item: Hyperparameter) -> Hyperparameter:
+    """The same with the schedules that need no evaluation."""
+    return replace(item, choices=_WITHOUT_PLATEAU) if item.name == "lr_scheduler_type" else item
+
+
+_WITHOUT_PLATEAU = tuple(name for name in SCHEDULERS if name != PLATEAU)
+# Megatron has one optimizer here and keeps no second set of weights; records of a batch are not packed.
+_NOT_MEGATRON = ("load_best_model_at_end", "lr_plateau_factor", "lr_plateau_patience", "optim", "full_determinism")
+_MEGATRON = tuple(
+    _for_megatron(item) for item in (_learning_rate(2e-5), *_COMMON, _GROUPED) if item.name not in _NOT_MEGATRON
+)
+_MEGATRON_SUPERVISED = (*_MEGATRON, *(item for item in _SUPERVISED if item not in _BATCHES))
+
 TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("HF_TRAINER", "SFT"): _FULL,
     ("HF_TRAINER", "FULL_FINETUNE"): _FULL,
@@ -309,4 +323,7 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ),
     ("HF_TRAINER", "DPO"): (_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER),
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION),
+    ("MEGATRON", "SFT"): _MEGATRON_SUPERVISED,
+    ("MEGATRON", "FULL_FINETUNE"): _MEGATRON_SUPERVISED,
+    ("MEGATRON", "CONTINUED_PRETRAIN"): tuple(item for item in _MEGATRON if item != _GROUPED),
 }

@@ -1,5 +1,7 @@
 """What a built-in trainer measures of its training type: at each step, and of validation and test data."""
 
+import math
+
 COMMON = ("loss", "mean_token_accuracy", "entropy")
 # Of a model that learns preferences: how much more likely than to its reference the answers are to it (times beta),
 # by how much the chosen ones are ahead, how often they are; and how likely the answers are.
@@ -22,6 +24,14 @@ def trained(training_type: str) -> tuple[str, ...]:
 def evaluated(training_type: str) -> tuple[str, ...]:
     """What an evaluation tells of it, without its prefix."""
     return trained(training_type) + ONLY_EVALUATED.get(training_type, ())
+
+
+def perplexity(loss: float) -> float:
+    """Among how many equally likely tokens a model with this loss chooses."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 def described() -> str:

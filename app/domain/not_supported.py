@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import NotSupportedYet
-from app.domain.job_document import Document, is_custom
+from app.domain.job_document import Document, trainer
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A field that must stay at its default; a ``scripts_read`` one is handed to custom scripts as it is."""
+    """A field that must stay at its default; `read_by` are the frameworks that act on it all the same."""
 
     path: str
     allowed: tuple[Any, ...]
     way_out: str
-    scripts_read: bool = False
+    read_by: tuple[str, ...] = ()
 
 
 _LEAVE = "leave it out"
 GAPS: tuple[Gap, ...] = (
-    Gap("training_config.framework.config", (), "leave it out: use hyperparameters", scripts_read=True),
+    Gap("training_config.framework.config", (), "leave it out: use hyperparameters", read_by=("CUSTOM", "MEGATRON")),
     Gap(
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
-        scripts_read=True,
+        read_by=("CUSTOM",),
     ),
     Gap("output_config.checkpoint.save_on_each_node", (False,), _LEAVE),
 )  # fmt: skip
@@ -31,9 +31,9 @@ GAPS: tuple[Gap, ...] = (
 
 def refuse_gaps(document: Document) -> None:
     """Raise NotSupportedYet for the first field of the document that would not be acted on."""
-    custom = is_custom(document)
+    framework, _ = trainer(document)
     for gap in GAPS:
-        if custom and gap.scripts_read:
+        if framework in gap.read_by:
             continue
         value = _value(document, gap.path)
         if value not in (None, "", [], {}) and not _is_one_of(value, gap.allowed):

@@ -14,6 +14,7 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
+from app.domain.parallelism import InvalidParallelism, parallelism
 from app.domain.script_options import (
     CHECKPOINT_GLOB,
     LAUNCHER,
@@ -29,6 +30,7 @@ from app.domain.script_options import (
 )
 
 BACKENDS = ("nccl", "gloo")
+MEGATRON = "MEGATRON"
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(
@@ -74,6 +76,34 @@ def script_belongs_to_custom(document: Document) -> None:
         raise BadSpec("framework CUSTOM needs custom_script_path, the script to run", field=field)
     if framework["type"] != hyperparameters.CUSTOM and script:
         raise BadSpec("custom_script_path is for framework CUSTOM only; leave it out or say CUSTOM", field=field)
+
+
+def megatron_can_divide(document: Document) -> None:
+    """What can be said before the model is read; whether its heads and layers can be divided so is seen then."""
+    if trainer(document)[0] != MEGATRON:
+        return
+    framework, resources = document["training_config"]["framework"], document["resource_config"]
+    nodes = resources.get("node_count") or 1
+    if nodes > 1:
+        raise NotSupportedYet(
+            "with MEGATRON each rank writes its part of a checkpoint into one directory, which several nodes do not "
+            "share; ask for node_count 1, or choose HF_TRAINER",
+            field="resource_config.node_count",
+        )
+    if document["data_config"].get("streaming"):
+        raise NotSupportedYet(
+            "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
+            field="data_config.streaming",
+        )
+    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+        raise NotSupportedYet(
+            "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
+            field="training_config.base_model.dtype",
+        )
+    try:
+        parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])
+    except InvalidParallelism as error:
+        raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
 def ranks_match_devices(document: Document) -> None:
@@ -251,4 +281,4 @@ RULES = (
     start_is_named,
 )
 # They look at data_config, whose own rules come first.
-LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data)
+LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data, megatron_can_divide)

@@ -60,12 +60,15 @@ class DistributedSchema(DocumentSchema):
 
 
 class FrameworkSchema(DocumentSchema):
-    type = Choice(FRAMEWORKS, required=True, **says("HF_TRAINER, or CUSTOM for a script of one's own; others not yet"))
+    type = Choice(
+        FRAMEWORKS, required=True, **says("HF_TRAINER, MEGATRON, or CUSTOM for a script of one's own; others not yet")
+    )
     config = ScriptOptions(
         keys=_PARAMETER,
         rule="must be the name of an option",
         **says(
-            "CUSTOM: launcher (mpi), checkpoint_glob, metric.NAME (a pattern of lines), and the script's own options"
+            "MEGATRON: tensor_parallel and pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
+            "metric.NAME (a pattern of lines), and the script's own options"
         ),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))

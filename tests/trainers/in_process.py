@@ -80,13 +80,14 @@ def plan_of(
         **changes.pop("data_config", {}),
     }
     given = {"learning_rate": "5e-3", **hyperparameters}
+    framework = changes.get("framework", "HF_TRAINER")
     spec = {
         "run_dir": str(run_dir),
-        "framework": "HF_TRAINER",
+        "framework": framework,
         "training_type": training_type,
         "training_config": {"evaluation": {"strategy": "epoch"}},
         "output_config": {"checkpoint": {"save_steps": 100}},
-        "hyperparameters": parse("HF_TRAINER", training_type, given),
+        "hyperparameters": parse(framework, training_type, given),
         "model_path": str(assets / "model"),
         "data_paths": [str(assets / name) for name in files],
         "device_type": "cpu",

@@ -41,7 +41,7 @@ def limited_memory(largest_batch: int) -> Iterator[None]:
 @contextmanager
 def slow_writing() -> Iterator[None]:
     """A disk so slow that the training makes another step before anything of a checkpoint is written."""
-    from workers.trainers.hf_trainer.saving import Saving  # noqa: PLC0415
+    from workers.trainers.hf_trainer.saving import HostSaving  # noqa: PLC0415
 
     def write(original: Any, saving: Any, trainer: Any, taken: Any, *arguments: Any) -> None:
         step = json.loads(taken.state)["global_step"]
@@ -49,7 +49,7 @@ def slow_writing() -> Iterator[None]:
             time.sleep(0.01)
         original(saving, trainer, taken, *arguments)
 
-    with _around(Saving, "_write", write):
+    with _around(HostSaving, "_write", write):
         yield
 
 

@@ -37,7 +37,7 @@ def plan(batch, accumulation, devices, *, halvings=0, before=None, foreign=False
         adjustments={"batch_halvings": halvings},
     )
     context: Any = Context(spec, before, foreign=foreign)
-    found = batch_plan(context)
+    found = batch_plan(context, context.spec.world_size)
     return found.batch_size, found.accumulation
 
 

@@ -11,9 +11,7 @@ import pytest
 from workers.trainers.failures import NonFiniteLoss
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
 
-ARGS: Any = SimpleNamespace(
-    train_batch_size=4, gradient_accumulation_steps=2, world_size=2, get_warmup_steps=lambda _: 0, fp16=False
-)
+ARGS: Any = SimpleNamespace(get_warmup_steps=lambda _: 0, fp16=False)
 CONTROL: Any = None
 
 
@@ -39,7 +37,7 @@ class Run:
         context: Any = Context()
         state: Any = SimpleNamespace(global_step=step, max_steps=100, epoch=0.0, log_history=[])
         self.context, self.state = context, state
-        self.reporting = Reporting(context, Totals(tokens=tokens))
+        self.reporting = Reporting(context, Totals(tokens=tokens), records_per_step=16)
         self.reporting.on_train_begin(ARGS, self.state, CONTROL)
 
     def steps(self, count, *, loss=1.0, num_tokens=0, seconds=0.0):

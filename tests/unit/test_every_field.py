@@ -53,7 +53,7 @@ def acting() -> str:
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_every_field_is_acted_on_or_refused(acting: str, path: str) -> None:
-    refused = any(gap.path == path and not gap.scripts_read for gap in GAPS)
+    refused = any(gap.path == path and not gap.read_by for gap in GAPS)
     if path in ACTORS:
         file, reads = ACTORS[path]
         acts = reads in (ROOT / file).read_text()

@@ -114,6 +114,14 @@ class StepBoundary:
         """Whether one of the ranks says so; waits for all of them."""
         return bool(self._agreed(int(said))[0])
 
+    def summed(self, numbers: list[float]) -> list[float]:
+        """The sums over all ranks, number by number; waits for all of them."""
+        if self._group is None:
+            return numbers
+        values = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(values, group=self._group)
+        return [float(value) for value in values.tolist()]
+
     def gather(self, value: T) -> list[T]:
         """What each rank gives, in their order; on rank 0, the others get nothing. Waits for all of them."""
         if self._group is None:

@@ -43,7 +43,7 @@ def tell_adjustments(context: RunContext, plan: BatchPlan) -> None:
     if factor != 1.0:
         _print(f"after the loss went wrong: learning_rate times {factor:g}")
     manifest = context.resume_manifest()
-    if manifest is not None and manifest.world_size != plan.devices and context.taken_over() is None:
+    if manifest is not None and manifest.world_size != context.spec.world_size and context.taken_over() is None:
         _note_other_devices(context, plan, manifest)
 
 
@@ -56,14 +56,14 @@ def _note_other_devices(context: RunContext, plan: BatchPlan, manifest: Manifest
     )
     context.note(
         NOT_BIT_EQUAL,
-        f"goes on after step {manifest.step} with {plan.devices} devices instead of {manifest.world_size}: "
+        f"goes on after step {manifest.step} with {context.spec.world_size} devices instead of {manifest.world_size}: "
         f"still {plan.records_per_step} records in a step, {plan.accumulation} batches of {plan.batch_size} a device; "
         f"{records}. Sums are rounded in another order and dropout draws other numbers, so the results are no longer "
         "equal to the last bit",
         {
             "step": manifest.step,
             "devices_before": manifest.world_size,
-            "devices": plan.devices,
+            "devices": context.spec.world_size,
             "batch_size": plan.batch_size,
             "gradient_accumulation_steps": plan.accumulation,
             "records_per_step": plan.records_per_step,

@@ -26,23 +26,23 @@ class BatchPlan:
         return self.batch_size * self.accumulation * self.devices
 
 
-def asked_for(context: RunContext) -> BatchPlan:
+def asked_for(context: RunContext, devices: int) -> BatchPlan:
     """What the job's document says."""
     data = context.spec.data_config
     return BatchPlan(
         batch_size=int(data.get("batch_size") or BATCH_SIZE),
         accumulation=int(data.get("gradient_accumulation_steps") or 1),
-        devices=context.spec.world_size,
+        devices=devices,
     )
 
 
-def batch_plan(context: RunContext) -> BatchPlan:
+def batch_plan(context: RunContext, devices: int) -> BatchPlan:
     """The same records in every step as before, whatever has become of devices and memory.
 
     A batch is the largest that divides a device's share and is no larger than the job's, halved as often as it ran out
     of memory. Raises InvalidConfig when the devices can't share a step's records.
     """
-    asked = asked_for(context)
+    asked = asked_for(context, devices)
     records = _records_per_step(context, asked)
     share, rest = divmod(records, asked.devices)
     if rest:

@@ -4,17 +4,30 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from workers.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.reporting import Reporting
-from workers.trainers.hf_trainer.saving import Saving
 from workers.trainers.hf_trainer.schedules import learning_rate_factor
+
+
+class Saving(Protocol):
+    """How a framework has its checkpoints written."""
+
+    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """It goes into every checkpoint."""
+
+    def reserve(self, model: Any, optimizer: Any) -> None:
+        """Prepare for the first one, while the training goes on; the optimizer has made a step."""
+
+    def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
+        """Have what was taken written into `directory`, completed and handed over; False: rest until that is done."""
+        ...
 
 
 class Boundaries(TrainerCallback):
@@ -30,7 +43,8 @@ class Boundaries(TrainerCallback):
         reporting: Reporting,
         early_stopping: EarlyStopping,
         best: BestWeights,
-        records_per_step: int,
+        saving: Saving,
+        boundary: StepBoundary,
     ) -> None:
         self.stop: Stop | None = None
         self.training_over = False
@@ -39,9 +53,8 @@ class Boundaries(TrainerCallback):
         self._reporting = reporting
         self._early_stopping = early_stopping
         self._best = best
-        self._records_per_step = records_per_step
-        self._boundary = StepBoundary(context)
-        self.saving = Saving(context, self._boundary)
+        self._boundary = boundary
+        self._saving = saving
         self._epochs = int((context.spec.output_config.get("checkpoint") or {}).get("save_epochs") or 1)
         self._reserved = False
         self._asked = False
@@ -88,7 +101,7 @@ class Boundaries(TrainerCallback):
             control.should_save = True
         elif not self._reserved and args.save_strategy != "no":
             self._reserved = True
-            self.saving.reserve(model, optimizer)
+            self._saving.reserve(model, optimizer)
         self._announce(control)
 
     def on_epoch_end(
@@ -120,7 +133,7 @@ class Boundaries(TrainerCallback):
             directory = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             if self.stop is not None:
                 self._context.excuse()
-            if not self.saving.commit(directory, self._saved(state), self._best.opened()):
+            if not self._saving.commit(directory, self._saved(state), self._best.opened()):
                 self._enter("CHECKPOINTING")
                 self._context.rest()
         if self.stop is not None and not self._secure(self.stop):
@@ -195,7 +208,7 @@ class Boundaries(TrainerCallback):
             "early_stopping": self._early_stopping.to_document(),
             "best": self._best.to_document(),
             "loss_watch": self._reporting.watch.to_document(),
-            "records_per_step": self._records_per_step,
+            "records_per_step": self._reporting.records_per_step,
             "learning_rate_factor": learning_rate_factor(self._context.spec),
         }
         digests = [source.get("sha256") for source in self._context.spec.sources]

@@ -43,8 +43,11 @@ class Totals:
 class Reporting(TrainerCallback):
     """Turns the trainer's events into reports; holds the run's totals and its latest metrics."""
 
-    def __init__(self, context: RunContext, totals: Totals, watch: LossWatch | None = None) -> None:
+    def __init__(
+        self, context: RunContext, totals: Totals, records_per_step: int, watch: LossWatch | None = None
+    ) -> None:
         self.totals = totals
+        self.records_per_step = records_per_step
         self.watch = watch or LossWatch()
         self.latest: dict[str, float] = {}
         self.evaluated_step = -1
@@ -126,7 +129,7 @@ class Reporting(TrainerCallback):
         self.totals.tokens = self._tokens_before + int(logs.get("num_tokens", 0))
         self.totals.loss_sum += logs["loss"] * steps
         self.totals.losses += steps
-        samples = steps * args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        samples = steps * self.records_per_step
         values = {name: float(logs[name]) for name in _TRAIN_METRICS if name in logs}
         values |= {
             "step_seconds": seconds / max(steps, 1),

@@ -45,7 +45,7 @@ class _Taken:
     state: str
 
 
-class Saving:
+class HostSaving:
     """One at a time: `take` a copy on every rank, then `commit` it on the first one.
 
     Where there is no memory for a copy, the state itself is written and the training waits for that.

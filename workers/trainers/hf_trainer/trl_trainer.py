@@ -1,22 +1,21 @@
 """What a job needs of any trl trainer besides: exact orders, perplexity, a way back to a checkpoint's weights."""
 
 import json
-import math
 import random
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from datasets import Dataset
-from transformers import Trainer, TrainerState, set_seed
+from transformers import PrinterCallback, Trainer, TrainerState, set_seed
 
-from app.domain.measures import evaluated
+from app.domain.measures import evaluated, perplexity
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer import taking_over
 from workers.trainers.hf_trainer.batching import FilledUp, LengthGrouped, Shuffled
-from workers.trainers.hf_trainer.saving import Saving
+from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, scheduler_kwargs
 
 _STATE_FILE = "trainer_state.json"
@@ -28,7 +27,7 @@ class TrlTrainer(Trainer):
     def __init__(
         self,
         spec: RunSpec,
-        saving: Saving,
+        saving: HostSaving,
         *,
         filled_up_to: int = 1,
         perplexity: bool = False,
@@ -43,6 +42,16 @@ class TrlTrainer(Trainer):
         self._resumed = resumed
         self._perplexity = perplexity
         super().__init__(**arguments)
+        # One line per step would fill the job's log; Reporting prints what a reader needs.
+        self.remove_callback(PrinterCallback)
+
+    @property
+    def module(self) -> Any:
+        return self.accelerator.unwrap_model(self.model)
+
+    def whole_model(self) -> Any:
+        """Every rank has all of it."""
+        return self.module
 
     def is_finished(self, checkpoint: str) -> bool:
         """Whether a checkpoint was taken after all the steps that this job plans."""
@@ -73,7 +82,7 @@ class TrlTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for prefix in ("eval", "test") if self._perplexity else ():
             if f"{prefix}_loss" in logs:
-                logs[f"{prefix}_perplexity"] = _perplexity(logs[f"{prefix}_loss"])
+                logs[f"{prefix}_perplexity"] = perplexity(logs[f"{prefix}_loss"])
         super().log(logs, start_time)
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
@@ -159,10 +168,3 @@ class TrlTrainer(Trainer):
     def _epoch_to_come(self) -> int:
         # A checkpoint at the end of an epoch stands before the next one.
         return int((self.state.epoch or 0) + 1e-9)
-
-
-def _perplexity(loss: float) -> float:
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf

@@ -1,0 +1,67 @@
+"""The one place where Megatron meets a machine without CUDA: what it asks of torch.cuda, the CPU answers.
+
+All other code here says "cuda" and means the device that there is.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from megatron.core.tensor_parallel import random as megatron_random
+from torch.overrides import TorchFunctionMode
+
+
+@contextmanager
+def cuda_or_cpu() -> Iterator[None]:
+    """Nothing where there is CUDA; else everything in the block that would go there goes to the CPU."""
+    with ExitStack() as undo:
+        if not torch.cuda.is_available():
+            undo.enter_context(_replaced(torch.cuda, "current_device", lambda: torch.device("cpu")))
+            undo.enter_context(_replaced(torch.cuda, "synchronize", lambda *_: None))
+            undo.enter_context(_replaced(torch.cuda, "manual_seed", torch.manual_seed))
+            undo.enter_context(_replaced(megatron_random, "CudaRNGStatesTracker", _CpuStates))
+            undo.enter_context(_CudaMeansCpu())
+        yield
+
+
+class _CudaMeansCpu(TorchFunctionMode):
+    """For calls that name the device, and for the clipping of gradients, which asks for tensors of CUDA types."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if str(kwargs.get("device", "")).startswith("cuda"):
+            kwargs["device"] = "cpu"
+        found = func(*args, **kwargs)
+        return found.replace("torch.", "torch.cuda.", 1) if func is torch.Tensor.type and type(found) is str else found
+
+
+class _CpuStates(megatron_random.CudaRNGStatesTracker):  # type: ignore[misc]
+    """Named states of the CPU's random numbers, each used for one kind of drawing."""
+
+    def add(self, name: str, seed: int) -> None:
+        self._is_initialized = True
+        self.seeds_.add(seed)
+        self.states_[name] = torch.Generator().manual_seed(seed).get_state()
+
+    @contextmanager
+    def fork(self, name: str = megatron_random._MODEL_PARALLEL_RNG_TRACKER_NAME) -> Iterator[None]:  # noqa: SLF001
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self.states_[name])
+        try:
+            yield
+        finally:
+            self.states_[name] = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

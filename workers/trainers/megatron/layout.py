@@ -1,0 +1,100 @@
+"""Which rank has which part of the model, and which of the records."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_parallel_cuda_manual_seed
+from torch._C._distributed_c10d import HashStore
+from transformers import set_seed
+
+from app.domain.parallelism import InvalidParallelism, Parallelism, parallelism
+from workers.run_context import RunSpec
+from workers.trainers.data.sources import seed_of
+from workers.trainers.distributed import TIMEOUT
+from workers.trainers.failures import InvalidConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Of one rank: which part of each tensor, of the layers and of the records is its own."""
+
+    tensor: int
+    pipeline: int
+    data: int
+    is_first_stage: bool
+    is_last_stage: bool
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is the one of its group that tells what the group has measured."""
+        return self.tensor == 0 and self.is_last_stage
+
+
+def layout_of(spec: RunSpec) -> Parallelism:
+    """How the job wants its model divided. Raises InvalidConfig."""
+    framework = spec.training_config.get("framework") or {}
+    try:
+        return parallelism(framework.get("config") or {}, spec.world_size)
+    except InvalidParallelism as error:
+        raise InvalidConfig(f"training_config.framework.config: {error.message}") from error
+
+
+def join_alone(spec: RunSpec) -> None:
+    """Megatron has no way around groups: a rank that is the only one forms one by itself."""
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+
+
+@contextmanager
+def divided(spec: RunSpec, layout: Parallelism) -> Iterator[None]:
+    """The ranks in their groups, each with random numbers of its own, for as long as the block lasts."""
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=layout.tensor,
+        pipeline_model_parallel_size=layout.pipeline,
+        distributed_timeout_minutes=int(TIMEOUT.total_seconds() / 60),
+    )
+    try:
+        draw_anew(spec, 0)
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+
+
+def place() -> Place:
+    """Of this rank."""
+    return Place(
+        tensor=parallel_state.get_tensor_model_parallel_rank(),
+        pipeline=parallel_state.get_pipeline_model_parallel_rank(),
+        data=parallel_state.get_data_parallel_rank(),
+        is_first_stage=parallel_state.is_pipeline_first_stage(),
+        is_last_stage=parallel_state.is_pipeline_last_stage(),
+    )
+
+
+def draw_anew(spec: RunSpec, step: int) -> None:
+    """Random numbers as a run has that begins after `step`: others on each rank that has other numbers to drop."""
+    here = place()
+    # Far apart: Megatron itself adds up to the number of tensor-parallel ranks.
+    seed = seed_of(spec.data_config) + 1_000_003 * step + 10_007 * here.pipeline + 100_003 * here.data
+    set_seed(seed)
+    model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
+
+
+def random_state() -> dict[str, object]:
+    """What `set_random_state` takes to draw the same numbers again."""
+    found: dict[str, object] = {"cpu": torch.get_rng_state(), "tracked": get_cuda_rng_tracker().get_states()}
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def set_random_state(state: dict[str, object]) -> None:
+    torch.set_rng_state(state["cpu"])  # type: ignore[arg-type]
+    get_cuda_rng_tracker().set_states(state["tracked"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Checkpoints in Megatron's distributed form: each rank writes its part, any number of ranks can go on from them.
+
+The training stands still only for a plan and a copy; the files are written by threads of the ranks. Megatron's own
+background writing forks a process for it, and its last act is a collective of all ranks in the midst of the training:
+here the threads have a group of their own.
+"""
+
+import json
+import queue
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import torch.distributed as dist
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config
+from megatron.core.dist_checkpointing.strategies import filesystem_async
+from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
+from transformers import PreTrainedTokenizerBase, TrainerState
+
+from trainyard import _manifest
+from workers.run_context import RunContext, Saved
+from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
+from workers.trainers.hf_trainer.host_copy import HostCopy
+from workers.trainers.megatron.layout import random_state
+from workers.trainers.megatron.model import Part
+
+STATE_FILE = "trainer_state.json"
+RANDOM_FILE = "random_states.pt"
+_FORMAT = "torch_dist"
+
+
+class _Planned(TorchDistSaveShardedStrategy):  # type: ignore[misc]
+    """Megatron's way to write tensors, stopped where it knows which rank writes what."""
+
+    writer: Any
+    metadata: Any
+
+    def _get_save_and_finalize_callbacks(self, writer: Any, planned: Any) -> Any:
+        self.writer, self.metadata = writer, planned[1]
+        return super()._get_save_and_finalize_callbacks(writer, planned)
+
+
+class ShardSaving:
+    """One at a time: `take` the state of all ranks, then `commit` it on the first one."""
+
+    def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
+        self._context = context
+        self._boundary = boundary
+        self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self._copy = HostCopy()
+        self._tokenizer = context.work_dir / "tokenizer"
+        self._directory = Path()
+        self._write: Callable[[], None] | None = None
+        self._copied = False
+        self._thread: threading.Thread | None = None
+        self._validated = False
+
+    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if self._context.rank == 0:
+            tokenizer.save_pretrained(self._tokenizer)
+
+    def reserve(self, model: Any, optimizer: Any) -> None:
+        """Which tensors a rank writes is settled with the first checkpoint."""
+
+    def take(self, directory: Path, part: Part, state: TrainerState, common: dict[str, Any]) -> None:
+        """Copy what a checkpoint of this moment holds; every rank takes part, and all but the first one write."""
+        randoms = self._boundary.gather(random_state())
+        self._finish_last()
+        if self._context.rank == 0:
+            self._context.rest()
+            _manifest.discard(directory)
+            directory.mkdir(parents=True)
+        wait_for_all()
+        strategy = self._plan(directory, part, common)
+        buckets = strategy.writer.write_buckets
+        tensors = [[tensor for _, tensor in bucket[2][1]] for bucket in buckets]
+        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        self._copied = not self._boundary.any_rank(not self._copy.fits(tensors))
+        if self._copied:
+            buckets = [_with(*both) for both in zip(buckets, self._copy.take(tensors), strict=True)]
+        elif torch.cuda.is_available():
+            buckets = [
+                _with(bucket, [tensor.cpu() for tensor in each]) for bucket, each in zip(buckets, tensors, strict=True)
+            ]
+        text = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
+        write = partial(self._write_shards, strategy, buckets)
+        if self._context.rank == 0:
+            self._write = partial(self._write_all, write, directory, text, randoms)
+            return
+        self._thread = threading.Thread(target=write, name="checkpoint")
+        self._thread.start()
+        if not self._copied:
+            self._finish_last()
+
+    def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
+        """As `boundaries.Saving`; the best weights are no affair of this framework's."""
+        if self._write is None:
+            raise RuntimeError("nothing was taken to be committed")
+        write, self._write = self._write, None
+        self._context.commit_checkpoint(directory, saved, write)
+        return self._copied
+
+    def _finish_last(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _plan(self, directory: Path, part: Part, common: dict[str, Any]) -> _Planned:
+        # In the process of the manager that Megatron would start for it, one would have to come from another process.
+        filesystem_async._results_queue = queue.Queue()  # noqa: SLF001
+        strategy = _Planned(_FORMAT, 1, thread_count=1)
+        state = {**sharded_state(part, is_loading=False), **common}
+        dist_checkpointing.save(
+            state,
+            str(directory),
+            sharded_strategy=strategy,
+            async_sharded_save=True,
+            validate_access_integrity=not self._validated,
+        )
+        self._validated = True
+        return strategy
+
+    def _write_all(
+        self, write: Callable[[], None], directory: Path, state: str, randoms: list[dict[str, object]]
+    ) -> None:
+        write()
+        save_config(CheckpointingConfig(_FORMAT, 1), str(directory))
+        shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
+        torch.save(randoms, directory / RANDOM_FILE)
+        (directory / STATE_FILE).write_text(state, encoding="utf-8")
+
+    def _write_shards(self, strategy: _Planned, buckets: list[Any]) -> None:
+        """This rank's files; the first rank then writes which tensors are in whose. It raises what went wrong."""
+        self._copy.wait()
+        try:
+            outcome: Any = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
+        except Exception as error:  # noqa: BLE001  whatever it is, the first rank raises it
+            outcome = error
+        outcomes: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
+        dist.gather_object(outcome, outcomes, dst=0, group=self._group)
+        for found in outcomes or ():
+            if isinstance(found, Exception):
+                raise found
+        if outcomes is not None:
+            results = [[result for bucket in of_rank for result in bucket] for of_rank in outcomes]
+            strategy.writer.finish(strategy.metadata, results)
+
+
+def sharded_state(part: Part, *, is_loading: bool) -> dict[str, Any]:
+    """All tensors of model and optimizer, each with its place in the whole."""
+    model = part.module.sharded_state_dict(prefix="model.")
+    return {**model, "optimizer": part.optimizer.sharded_state_dict(model, is_loading=is_loading)}
+
+
+def load(checkpoint: Path, part: Part) -> dict[str, Any]:
+    """Give model and optimizer what a checkpoint has for them; the rest of its common state is returned."""
+    found = dist_checkpointing.load(sharded_state(part, is_loading=True), str(checkpoint))
+    part.optimizer.load_state_dict(found.pop("optimizer"))
+    weights = {name.removeprefix("model."): found.pop(name) for name in list(found) if name.startswith("model.")}
+    part.module.load_state_dict(weights, strict=False)
+    return dict(found)
+
+
+def _with(bucket: Any, tensors: list[torch.Tensor]) -> Any:
+    """The same plan of a file for copies of its tensors."""
+    path, key, (small, planned) = bucket
+    items = [item for item, _ in planned]
+    return path, key, (small, list(zip(items, tensors, strict=True)))
+
+
+def _written(writer: Any, number: int, bucket: Any) -> Any:
+    """What was written into one file. Raises OSError."""
+    results: Any = queue.SimpleQueue()
+    pending: Any = queue.Queue()
+    pending.put(number)
+    FileSystemWriterAsync.write_preloaded_data([writer.transforms], number, bucket, results, pending, use_fsync=True)
+    _, found = results.get()
+    if isinstance(found, Exception):
+        raise found
+    return found

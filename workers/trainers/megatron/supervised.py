@@ -1,0 +1,49 @@
+"""Supervised fine-tuning and continued pre-training of all weights with Megatron, on one device or many."""
+
+from functools import partial
+
+from transformers import PreTrainedTokenizerBase, TrainingArguments
+
+from workers.run_context import Result, RunContext
+from workers.trainers.data.datasets import Splits
+from workers.trainers.hf_trainer.arguments import arguments
+from workers.trainers.hf_trainer.collating import max_seq_length
+from workers.trainers.hf_trainer.pretrained import precision
+from workers.trainers.hf_trainer.training import Training
+from workers.trainers.megatron.batches import Data
+from workers.trainers.megatron.cpu import cuda_or_cpu
+from workers.trainers.megatron.layout import divided, join_alone, layout_of, place
+from workers.trainers.megatron.loop import MegatronLoop
+from workers.trainers.megatron.model import part_of
+from workers.trainers.megatron.saving import ShardSaving
+
+
+class MegatronTrainer(Training):
+    """Learns the tokens of records, or every token of every block, as HF_TRAINER does."""
+
+    saving: ShardSaving
+
+    def __init__(self, context: RunContext) -> None:
+        self.layout = layout_of(context.spec)
+        join_alone(context.spec)
+        super().__init__(context)
+
+    @property
+    def devices(self) -> int:
+        """Groups of ranks, each with a whole model."""
+        return self.layout.data
+
+    def run(self) -> Result:
+        with cuda_or_cpu(), divided(self.context.spec, self.layout):
+            return super().run()
+
+    def make_saving(self) -> ShardSaving:
+        return ShardSaving(self.context, self.boundary)
+
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> MegatronLoop:
+        spec = self.context.spec
+        args = TrainingArguments(**arguments(self.context, self.plan, validates=splits.validation is not None))
+        read = partial(self.weights.load_base, tokenizer)
+        part = part_of(read, self.layout, args, precision(spec), max_seq_length(spec))
+        data = Data(spec, self.plan, splits, tokenizer, group=place().data)
+        return MegatronLoop(self.context, self.boundary, self.saving, part, data, args, self.callbacks)

@@ -1,0 +1,126 @@
+"""Weights of Llama-like models, from Hugging Face's form to each rank's part of Megatron's and back.
+
+Megatron lays the query, key and value matrices in one, group by group, and the gate over the up projection; it cuts
+what comes first in a layer by rows and what comes last by columns (Shoeybi et al. 2019, section 3).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PretrainedConfig
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model's configuration says how its tensors are joined and cut."""
+
+    layers: int
+    groups: int  # of heads that share a key and a value
+    heads_per_group: int
+    vocabulary: int
+    tied: bool
+    biased: bool  # query, key and value have a bias
+
+    @classmethod
+    def of(cls, config: PretrainedConfig, vocabulary: int) -> "Shape":
+        return cls(
+            layers=config.num_hidden_layers,
+            groups=config.num_key_value_heads,
+            heads_per_group=config.num_attention_heads // config.num_key_value_heads,
+            vocabulary=vocabulary,
+            tied=config.tie_word_embeddings,
+            biased=config.model_type == "qwen2",
+        )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One tensor of Megatron's and the one or several of Hugging Face's that it is made of."""
+
+    megatron: str
+    huggingface: tuple[str, ...]
+    cut: str  # vocabulary, rows, columns, gate, heads, or nothing
+
+
+def to_megatron(whole: Tensors, shape: Shape, rank: int, ranks: int, stage: range) -> dict[str, torch.Tensor]:
+    """What one of `ranks` tensor-parallel ranks holds of the layers in `stage`, which it counts from 0."""
+    return {
+        rule.megatron: _cut(rule.cut, [whole[name] for name in rule.huggingface], shape, ranks)[rank].contiguous()
+        for rule in rules(shape, stage)
+    }
+
+
+def to_huggingface(shards: Sequence[Tensors], shape: Shape, stage: range) -> dict[str, torch.Tensor]:
+    """The whole tensors of a stage from those of all its tensor-parallel ranks, in their order."""
+    found: dict[str, torch.Tensor] = {}
+    for rule in rules(shape, stage):
+        joined = _joined(rule.cut, [shard[rule.megatron] for shard in shards], shape)
+        found |= dict(zip(rule.huggingface, joined, strict=True))
+    return found
+
+
+def rules(shape: Shape, stage: range) -> Iterator[Rule]:
+    """Those of the tensors of a stage; with tied embeddings the last stage has a copy of the first one's."""
+    if stage.start == 0:
+        yield Rule("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), "vocabulary")
+    for local, layer in enumerate(stage):
+        yield from _of_layer(f"decoder.layers.{local}.", f"model.layers.{layer}.", biased=shape.biased)
+    if stage.stop < shape.layers:
+        return
+    yield Rule("decoder.final_layernorm.weight", ("model.norm.weight",), "")
+    if not shape.tied:
+        yield Rule("output_layer.weight", ("lm_head.weight",), "vocabulary")
+    elif stage.start > 0:
+        yield Rule("output_layer.weight", ("model.embed_tokens.weight",), "vocabulary")
+
+
+def _of_layer(here: str, there: str, *, biased: bool) -> Iterator[Rule]:
+    attention = [f"{there}self_attn.{name}_proj" for name in "qkv"]
+    yield Rule(f"{here}input_layernorm.weight", (f"{there}input_layernorm.weight",), "")
+    for kind in ("weight", "bias")[: 1 + biased]:
+        yield Rule(f"{here}self_attention.linear_qkv.{kind}", tuple(f"{name}.{kind}" for name in attention), "heads")
+    yield Rule(f"{here}self_attention.linear_proj.weight", (f"{there}self_attn.o_proj.weight",), "columns")
+    yield Rule(f"{here}pre_mlp_layernorm.weight", (f"{there}post_attention_layernorm.weight",), "")
+    gate = (f"{there}mlp.gate_proj.weight", f"{there}mlp.up_proj.weight")
+    yield Rule(f"{here}mlp.linear_fc1.weight", gate, "gate")
+    yield Rule(f"{here}mlp.linear_fc2.weight", (f"{there}mlp.down_proj.weight",), "columns")
+
+
+def _cut(cut: str, parts: list[torch.Tensor], shape: Shape, ranks: int) -> Sequence[torch.Tensor]:
+    """One tensor for each of the ranks."""
+    if cut == "vocabulary":
+        rows = -(-shape.vocabulary // ranks) * ranks
+        padding = parts[0].new_zeros(rows - len(parts[0]), *parts[0].shape[1:])
+        return torch.cat([parts[0], padding]).chunk(ranks)
+    if cut == "columns":
+        return parts[0].chunk(ranks, dim=1)
+    if cut == "gate":
+        return [torch.cat(both) for both in zip(*(part.chunk(ranks) for part in parts), strict=True)]
+    if cut == "heads":
+        by_group = torch.cat([_grouped(part, shape.groups) for part in parts], dim=1)
+        return [part.flatten(0, 1) for part in by_group.chunk(ranks)]
+    return [parts[0]] * ranks
+
+
+def _joined(cut: str, shards: list[torch.Tensor], shape: Shape) -> Sequence[torch.Tensor]:
+    """The tensors that `_cut` made these of."""
+    if cut == "vocabulary":
+        return [torch.cat(shards)[: shape.vocabulary]]
+    if cut == "columns":
+        return [torch.cat(shards, dim=1)]
+    if cut == "gate":
+        return [torch.cat(halves) for halves in zip(*(shard.chunk(2) for shard in shards), strict=True)]
+    if cut == "heads":
+        by_group = torch.cat([_grouped(shard, shape.groups // len(shards)) for shard in shards])
+        size = by_group.shape[1] // (shape.heads_per_group + 2)
+        sizes = [size * shape.heads_per_group, size, size]
+        return [part.flatten(0, 1) for part in torch.split(by_group, sizes, dim=1)]
+    return [shards[0]]
+
+
+def _grouped(tensor: torch.Tensor, groups: int) -> torch.Tensor:
+    """Rows by their group of heads; a bias has no columns."""
+    return tensor.reshape(groups, -1, *tensor.shape[1:])
