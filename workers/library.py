@@ -56,11 +56,13 @@ class Sources:
     tokenizer: Model | None
     data: tuple[Data, ...]
     script: Path | None
+    reward: Path | None = None  # the file that judges completions
 
     @property
     def readable(self) -> tuple[Path, ...]:
         models = tuple(found.visible for found in (self.model, self.tokenizer) if found is not None)
-        return tuple(dict.fromkeys((*models, *(path for data in self.data for path in data.visible))))
+        judges = () if self.reward is None else (self.reward,)
+        return tuple(dict.fromkeys((*models, *judges, *(path for data in self.data for path in data.visible))))
 
 
 @dataclass(frozen=True, kw_only=True)

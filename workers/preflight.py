@@ -32,7 +32,7 @@ from workers.fetching.ordering import TooLargeHere
 from workers.inspection_report import Report
 from workers.launcher import inherited_environment, inherited_libraries
 from workers.library import Library, Sources
-from workers.preparing import find_sources, library_for, private_places, sources_document
+from workers.preparing import find_sources, library_for, private_places, reward_document, sources_document
 from workers.preview import Preview, all_here, has_weights, identities
 from workers.processes import die_with_parent, hide_from_same_user
 from workers.sandbox import PROCESS, Sandbox, View, choose_sandbox
@@ -138,6 +138,7 @@ def _spec(question: Question, sources: Sources, values: dict[str, Any], settings
         "model_path": str(sources.model.path) if sources.model is not None else "",
         "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
         "data_paths": [str(source.path) for source in sources.data],
+        **reward_document(sources),
         "sources": sources_document(sources.data),
         "world_size": (resources.get("gpu_count") or 1) * (resources.get("node_count") or 1),
         "rows": settings.preflight.rows,

@@ -1,5 +1,6 @@
 """Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,7 @@ from app.domain import hyperparameters
 from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.domain.resources import WHOLE, Device, gpu_of
+from app.domain.rlhf import reward_file
 from app.domain.script_options import checkpoint_glob, launcher
 from app.extensions import Database
 from app.models import Job
@@ -25,7 +27,7 @@ from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
 from workers.publishing.checking import check_output
 from workers.resolving import DataWish, ModelWish, find, find_script
-from workers.resuming import StartPoint, choose_start, refuse_changed_data
+from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.run_directory import RunDirectory, write_atomically
 from workers.sandbox import View, choose_sandbox
 from workers.script_checkpoints import FILES
@@ -60,6 +62,7 @@ def prepare(
     if start.path is not None and checkpoint_glob(work.spec):
         give_back(start.path, run)
     spec = make_spec(work, run, sources, start)
+    refuse_changed_reward(start, spec["reward_sha256"])
     write_atomically(run.spec, spec)
     resume = (start.path,) if start.path is not None else ()
     view = View(
@@ -122,6 +125,8 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     custom = framework == hyperparameters.CUSTOM
     script = training["framework"].get("custom_script_path") if custom else None
     found_script = find_script(library, script) if script else None
+    judge = "" if custom else reward_file(training.get("hyperparameters") or {})
+    found_judge = find_script(library, judge, "reward") if judge else None
     data_wanted = data_wishes(spec["data_config"], library.secrets, custom=custom)
     models, data = find(library, model_wishes(base, custom=custom), data_wanted)
     without_model = custom and base["model_id"] == NO_MODEL
@@ -130,6 +135,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
         tokenizer=models[-1] if base.get("tokenizer_id") else None,
         data=tuple(data),
         script=found_script,
+        reward=found_judge,
     )
 
 
@@ -164,6 +170,14 @@ def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
     ]
 
 
+def reward_document(sources: Sources) -> dict[str, str]:
+    """The part of spec.json about the file that judges completions."""
+    path = sources.reward
+    if path is None:
+        return {"reward_path": "", "reward_sha256": ""}
+    return {"reward_path": str(path), "reward_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
 def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
     """What agent and ranks read. Never holds a secret: those go by environment."""
     on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
@@ -185,6 +199,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "model_path": str(sources.model.path) if sources.model is not None else "",
         "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
         "data_paths": [str(source.path) for source in sources.data],
+        **reward_document(sources),
         "sources": sources_document(sources.data),
         "script": str(run.path / "code" / sources.script.name) if sources.script is not None else "",
         "device_type": "cuda" if on_gpus else "cpu",

@@ -51,6 +51,8 @@ def identities(sources: Sources) -> list[Any]:
     ]
     for model in _models(sources):
         found += [[path.name, *_facts(path)] for path in sorted(model.path.iterdir())]
+    if sources.reward is not None:
+        found.append([sources.reward.name, *_facts(sources.reward)])
     return found
 
 

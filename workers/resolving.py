@@ -77,11 +77,11 @@ def find_data(library: Library, wish: DataWish) -> Data:
     return find(library, [], [wish])[1][0]
 
 
-def find_script(library: Library, location: str) -> Path:
+def find_script(library: Library, location: str, noun: str = "custom script") -> Path:
     """The user's script, which lies on this machine. Raises AttemptFailed."""
-    found = _existing(library, location, "INVALID_CONFIG", "custom script")
+    found = _existing(library, location, "INVALID_CONFIG", noun)
     if found is None or not found.is_file():
-        raise AttemptFailed("INVALID_CONFIG", f"custom script {location} is not a file on this node")
+        raise AttemptFailed("INVALID_CONFIG", f"{noun} {location} is not a file on this node")
     return found
 
 

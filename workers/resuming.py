@@ -75,6 +75,19 @@ def refuse_changed_data(start: StartPoint, data: Sequence[Data]) -> None:
             )
 
 
+def refuse_changed_reward(start: StartPoint, sha256: str) -> None:
+    """The same for the file that judges completions: a policy can't follow two judges. Raises AttemptFailed."""
+    if start.path is None:
+        return
+    before = _manifest.read(start.path).data_position.get("reward_sha256")
+    if before and sha256 and before != sha256:
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"the file of hyperparameter reward has changed since the checkpoint at step {start.step} was saved; put "
+            "the old file back, or start anew without the checkpoint",
+        )
+
+
 def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path:
     key = storage.key_of(candidate.uri)
     in_place = storage.local_path(key)

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-DEFAULT_BEST_METRIC = "eval_loss"  # of a job that names none; without validation data nothing is best
+from app.domain import measures
+
+# Of a job that names none, and whose training type has none of its own; without validation data nothing is best.
+DEFAULT_BEST_METRIC = "eval_loss"
 _LOWER_IS_BETTER = ("loss", "perplexity")
 
 
@@ -54,8 +57,11 @@ def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_b
     return [None if value is None or math.isnan(value) else sign * value for value in values]
 
 
-def best_rule(settings: Mapping[str, Any]) -> tuple[str, bool]:
-    """The metric that decides, and whether more of it is better, by a job's output_config.checkpoint."""
-    metric = settings.get("metric_for_best_model") or DEFAULT_BEST_METRIC
+def best_rule(settings: Mapping[str, Any], training_type: str) -> tuple[str, bool]:
+    """The metric that decides, and whether more of it is better, by a job's output_config.checkpoint.
+
+    `training_type` is that of a built-in trainer: nobody knows what a script measures.
+    """
+    metric = settings.get("metric_for_best_model") or measures.BEST.get(training_type, DEFAULT_BEST_METRIC)
     greater = settings.get("greater_is_better")
     return metric, not metric.endswith(_LOWER_IS_BETTER) if greater is None else bool(greater)

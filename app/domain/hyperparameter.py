@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Value = int | float | bool | str
-Kind = Literal["int", "float", "bool", "choice", "names"]
+Kind = Literal["int", "float", "bool", "choice", "names", "text"]
 
 LARGEST_WHOLE = 2**31 - 1  # steps are stored in 32 bits
 LONGEST_NAMES = 4096
+LONGEST_TEXT = 4096
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
@@ -62,6 +63,8 @@ class Hyperparameter:
             return "true or false"
         if self.kind == "names":
             return "a list of names separated by commas"
+        if self.kind == "text":
+            return f"a text of at most {LONGEST_TEXT} characters"
         noun = "a whole number" if self.kind == "int" else "a number"
         bounds = ((">=", self.minimum), ("<=", self._highest))
         # Not :g for whole numbers, which would round the large ones.
@@ -80,6 +83,8 @@ class Hyperparameter:
             return lowered in _TRUE if lowered in _TRUE | _FALSE else None
         if self.kind == "names":
             return _names(text)
+        if self.kind == "text":
+            return text if len(text) <= LONGEST_TEXT else None
         try:
             number = int(text) if self.kind == "int" else float(text)
         except ValueError:

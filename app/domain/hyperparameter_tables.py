@@ -5,6 +5,7 @@ Names are those of transformers and peft where these have one.
 
 from dataclasses import replace
 
+from app.domain import rlhf
 from app.domain.hyperparameter import Hyperparameter
 
 _WITH_WARMUP = (
@@ -239,6 +240,13 @@ _PREFERENCE_LOSSES = (
     *_WITH_SMOOTHING,
 )
 
+_WITHOUT_DROPOUT = Hyperparameter(
+    "disable_dropout",
+    "bool",
+    True,
+    "Without the model's own dropout, which would only blur the comparison with the reference model",
+)
+
 _PREFERENCES = (
     Hyperparameter(
         "beta",
@@ -260,12 +268,7 @@ _PREFERENCES = (
         0.499,
         only_with=("loss_type", _WITH_SMOOTHING),
     ),
-    Hyperparameter(
-        "disable_dropout",
-        "bool",
-        True,
-        "Without the model's own dropout, which would only blur the comparison with the reference model",
-    ),
+    _WITHOUT_DROPOUT,
     _GROUPED,
 )
 
@@ -288,10 +291,12 @@ def _learning_rate(default: float) -> Hyperparameter:
     return Hyperparameter("learning_rate", "float", default, "Peak learning rate", 0.0, 10.0)
 
 
-# What an optimizer remembers of each weight, which weights an adapter has and how they count, and beside which ones.
+# What an optimizer remembers of each weight, what is trained, which weights an adapter has and how they count, and
+# beside which ones.
 FIXED_ON_RESUME = (
     "optim",
     USE_LORA,
+    rlhf.ALGORITHM,
     *(item.name for item in (*_ADAPTER, *_QUANTIZATION) if item.name != "lora_dropout"),
 )
 
@@ -322,6 +327,7 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
         *(*_ADAPTER, *_QUANTIZATION),
     ),
     ("HF_TRAINER", "DPO"): (_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER),
+    ("HF_TRAINER", "RLHF"): (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER),
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION),
     ("MEGATRON", "SFT"): _MEGATRON_SUPERVISED,
     ("MEGATRON", "FULL_FINETUNE"): _MEGATRON_SUPERVISED,

@@ -6,6 +6,7 @@ The keys of ``TABLES`` are also the one truth about which (framework, training t
 from collections.abc import Mapping
 from typing import Any
 
+from app.domain import rlhf
 from app.domain.hyperparameter import LARGEST_WHOLE, Hyperparameter, InvalidHyperparameter, Value, names, said
 from app.domain.hyperparameter_tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
 
@@ -91,6 +92,10 @@ def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool)
             )
     if not streaming:
         return
+    if rlhf.ALGORITHM in values:
+        raise InvalidHyperparameter(
+            rlhf.ALGORITHM, "RLHF needs all its prompts at once: set data_config.streaming to false"
+        )
     if int(values.get("max_steps", -1)) <= 0:
         raise InvalidHyperparameter(
             "max_steps", "streamed data has no known length: set max_steps above 0, or data_config.streaming to false"
@@ -134,6 +139,8 @@ def _check_together(values: Mapping[str, Value]) -> None:
         raise InvalidHyperparameter(
             "label_smoothing", "label_smoothing must be above 0 with loss_type exo_pair; 0.001 is what its authors use"
         )
+    if rlhf.ALGORITHM in values:
+        rlhf.check(values)
     if values.get("packing") and values.get("group_by_length"):
         raise InvalidHyperparameter(
             "group_by_length",

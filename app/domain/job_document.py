@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain import hyperparameters
+from app.domain.rlhf import REWARD, reward_file
 from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
 
 Document = Mapping[str, Any]
@@ -64,4 +65,6 @@ def locations(document: Document) -> list[tuple[str, str]]:
         (framework.get("custom_script_path"), "training_config.framework.custom_script_path"),
         *((source["path"], f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
     ]
+    if not is_custom(document):
+        named.append((reward_file(training["hyperparameters"]), f"training_config.hyperparameters.{REWARD}"))
     return [(location, field) for location, field in named if location]

@@ -89,7 +89,7 @@ def _check_locations(document: Document, rules: ReadingRules) -> None:
     for location, field in locations(document):
         if field.startswith("training_config.base_model"):
             check_model(location, rules, field=field)
-        elif field.startswith("training_config.framework"):
+        elif field.startswith(("training_config.framework", "training_config.hyperparameters")):
             check_script(location, rules, field=field)
         else:
             check_source(location, rules, field=field)

@@ -9,7 +9,14 @@ PREFERENCES = (
     *("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"),
     *("logps/chosen", "logps/rejected"),
 )
-MORE = {"DPO": PREFERENCES}
+# Of a policy that learns by rewards: what its completions are worth and how far those lie apart, how far it is from the
+# base model, how long the completions are in tokens, and the share of them that was cut off.
+REINFORCEMENT = ("reward", "reward_std", "kl", "completion_length", "completions_cut")
+MORE = {"DPO": PREFERENCES, "RLHF": REINFORCEMENT}
+# Nobody says which token would have been the right one.
+_NOT_MEASURED = {"RLHF": ("mean_token_accuracy",)}
+# What tells which checkpoint is best when a job does not say, unless it is the loss of the evaluation.
+BEST = {"RLHF": "eval_reward"}
 # Of validation and test data only.
 ONLY_EVALUATED = {"CONTINUED_PRETRAIN": ("perplexity",)}
 EVERY = (*COMMON, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names))
@@ -18,7 +25,8 @@ EVAL_PREFIX = "eval_"
 
 def trained(training_type: str) -> tuple[str, ...]:
     """What a step tells of the model."""
-    return COMMON + MORE.get(training_type, ())
+    left_out = _NOT_MEASURED.get(training_type, ())
+    return (*(name for name in COMMON if name not in left_out), *MORE.get(training_type, ()))
 
 
 def evaluated(training_type: str) -> tuple[str, ...]:

@@ -10,14 +10,15 @@ MOST_TOKENS = 1000
 LONGEST_SEQUENCE = 2**24
 
 # What records are for, and the columns that they may have.
-EXAMPLES, TEXTS, PREFERENCES = "examples", "texts", "preferences"
+EXAMPLES, TEXTS, PREFERENCES, PROMPTS = "examples", "texts", "preferences", "prompts"
 COLUMNS = {
     EXAMPLES: ("messages", "prompt", "completion", "text"),
     TEXTS: ("text",),
     PREFERENCES: ("prompt", "chosen", "rejected"),
+    PROMPTS: ("messages", "prompt"),
 }
 _ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
-_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES}
+_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES, "RLHF": PROMPTS}
 MESSAGE_KEYS = ("messages.role", "messages.content")
 ROLE_PREFIX = "roles."
 ROLES = ("system", "user", "assistant", "tool")

@@ -2,7 +2,7 @@
 
 import re
 
-from app.domain import hyperparameters
+from app.domain import hyperparameters, rlhf
 from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import (
@@ -181,13 +181,19 @@ def hyperparameters_are_known(document: Document) -> None:
 def hyperparameters_fit_the_data(document: Document) -> None:
     if is_custom(document):
         return
-    streaming = bool(document["data_config"].get("streaming"))
+    data, values = document["data_config"], typed_hyperparameters(document)
     try:
-        hyperparameters.check_data(
-            typed_hyperparameters(document), evaluates=evaluates(document), streaming=streaming
-        )  # fmt: skip
+        hyperparameters.check_data(values, evaluates=evaluates(document), streaming=bool(data.get("streaming")))
+        rlhf.check_batch(values, _records_per_step(document))
+        rlhf.check_lengths(values, data["max_seq_length"])
     except hyperparameters.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
+
+
+def _records_per_step(document: Document) -> int:
+    data, resources = document["data_config"], document["resource_config"]
+    devices = (resources.get("node_count") or 1) * resources["gpu_count"]
+    return int(data["batch_size"] * data["gradient_accumulation_steps"] * devices)
 
 
 def environment_leaves_the_platform_alone(document: Document) -> None:

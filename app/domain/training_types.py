@@ -11,6 +11,7 @@ PAIR = '{"prompt", "completion"}'
 PREFERENCE = '{"prompt", "chosen", "rejected"}'
 CHAT_PREFERENCE = '{"chosen": [{"role", "content"}, …], "rejected": [{"role", "content"}, …]}'
 TEXT = '{"text"}'
+PROMPT = '{"prompt", …}'
 
 # Training type → (what it does, shapes of its records).
 _BUILT_IN: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -21,6 +22,10 @@ _BUILT_IN: dict[str, tuple[str, tuple[str, ...]]] = {
     "DPO": (
         "Direct preference optimization of all weights or an adapter: of two answers one becomes likelier",
         (PREFERENCE, CHAT_PREFERENCE),
+    ),
+    "RLHF": (
+        "Reinforcement learning of all weights or an adapter: the model's own completions become likelier by a reward",
+        (PROMPT, CHAT),
     ),
     "CONTINUED_PRETRAIN": ("Pretraining goes on: text joined by EOS and cut into blocks of max_seq_length", (TEXT,)),
 }

@@ -19,6 +19,7 @@ from app.domain.fitting import refuse_unfitting
 from app.domain.job_state import JobState
 from app.domain.locations import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.resources import request_of
+from app.domain.rlhf import reward_file
 from app.extensions import Database
 from app.models import Inspection, Job
 from app.services import fingerprints, inspections, lifecycle, nodes
@@ -141,6 +142,13 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     script = training["framework"].get("custom_script_path")
     if script:
         yield script, "INVALID_CONFIG", "custom script"
+    judge = (
+        ""
+        if training["framework"]["type"] == hyperparameters.CUSTOM
+        else reward_file(training.get("hyperparameters") or {})
+    )
+    if judge:
+        yield judge, "INVALID_CONFIG", "reward"
 
 
 def may_be_on_hub(base_model: Mapping[str, Any], model_id: str) -> bool:
@@ -167,7 +175,9 @@ def fingerprint_of(project: str, spec: Mapping[str, Any], rules: ReadingRules, l
     if base.get("source") == "hub":
         return ""  # a directory of the same name says nothing
     models = [name for name in (base["model_id"], base.get("tokenizer_id")) if name and name != NO_MODEL]
-    locations = [*models, *(source["path"] for source in spec["data_config"]["sources"])]
+    judge = reward_file(spec["training_config"].get("hyperparameters") or {})
+    judges = [judge] if judge else []
+    locations = [*models, *(source["path"] for source in spec["data_config"]["sources"]), *judges]
     return fingerprints.fingerprint(spec, locations, rules, project, looking.rows)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from app.domain.checkpoints import Kept, best, best_rule, scores, to_prune
 from app.domain.errors import LeaseLost
 from app.domain.events import EventType
+from app.domain.hyperparameters import CUSTOM
 from app.domain.ids import new_id
 from app.domain.job_state import HELD, TERMINAL
 from app.domain.output_rules import DEFAULT_SAVE_TOTAL_LIMIT
@@ -273,7 +274,8 @@ def _newest(rows: list[Checkpoint]) -> str | None:
 def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
     """The job's own choice, of which those that it went back behind are no part."""
     rows = [c for c in rows if not c.diverged]
-    metric, greater = best_rule(_checkpoint_settings(job))
+    kind = "" if job.framework == CUSTOM else job.training_type
+    metric, greater = best_rule(_checkpoint_settings(job), kind)
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [
         Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)

@@ -20,6 +20,10 @@ SHAPING = (
     "completion_only_loss",
     "max_steps",
     "eval_batch_size",
+    "algorithm",
+    "reward",
+    "max_prompt_length",
+    "max_completion_length",
     "lora_target_modules",
     "modules_to_save",
 )

@@ -56,7 +56,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("labels", {f"k{i}": "v" for i in range(64)}, 201),
     ("project_id", "x", 422),
     ("training_config.training_type", "sft", 422),
-    ("training_config.training_type", "RLHF", 400),
+    ("training_config.training_type", "RLHF", 400),  # without a reward
     ("training_config.framework.type", "MEGATRON", 400),
     ("training_config.framework.type", "CUSTOM", 400),
     ("training_config.framework.custom_script_path", "/srv/train.py", 400),
@@ -204,6 +204,15 @@ CHANGES: list[tuple[str, Any, int]] = [
                            "framework": {"type": "HF_TRAINER"}, "hyperparameters": values}, status)
       for values, status in (
         ({}, 201), ({"use_lora": "true", "lora_r": "8"}, 201), ({"lora_r": "8"}, 400), ({"beta": "-1"}, 400))),
+    *(("training_config", {"training_type": "RLHF", "base_model": {"model_id": "org/model-8b"},
+                           "framework": {"type": "HF_TRAINER"}, "hyperparameters": {"reward": said, **values}}, status)
+      for said, values, status in (
+        ("length:64", {}, 201), ("exact", {"algorithm": "rloo", "use_lora": "true"}, 201), ("regex:^a", {}, 201),
+        ("", {}, 400), ("length:-1", {}, 400), ("judge", {}, 400), ("/etc/judge.py", {}, 400),
+        ("file:///etc/judge.py", {}, 400), ("https://example.org/judge.py", {}, 400), ("../judge.py", {}, 400),
+        ("judge.py", {}, 201), ("x" * 5000 + ".py", {}, 422), ("exact", {"num_generations": "3"}, 400),
+        ("exact", {"max_completion_length": "1024"}, 400), ("exact", {"max_prompt_length": "800"}, 400),
+        ("exact", {"loss_type": "grpo", "algorithm": "rloo"}, 400))),
     ("output_config.export_format", "merged", 400),
     *(("output_config.output_path", path, 400) for path in (
         "../../etc", "/etc", "https://example.org/x", "hf://org/model", "ipfs://x", "s3://bucket", "s3://bucket/*",

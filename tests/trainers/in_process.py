@@ -19,6 +19,7 @@ _PARTS = ("train[:60]", "validation[60:72]")
 _DATA = {
     "CONTINUED_PRETRAIN": (("text.jsonl", "text.jsonl"), _PARTS),
     "DPO": (("preferences.jsonl", "preferences.jsonl"), _PARTS),
+    "RLHF": (("train.jsonl", "train.jsonl"), ("train[:13]", "validation[50:55]")),
 }
 
 

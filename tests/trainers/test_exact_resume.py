@@ -12,6 +12,7 @@ pytestmark = pytest.mark.long
 
 STEPS = 14  # an epoch has 8, the last one half full
 
+RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters, changes of the document.
 METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "sft": ("SFT", {"group_by_length": "true"}, {}),
@@ -30,12 +31,23 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "adjustments": {"batch_halvings": 1},
         },
     ),
+    "grpo": ("RLHF", {**RLHF, "disable_dropout": "false", "load_best_model_at_end": "true"}, {}),
+    "grpo_lora": (
+        "RLHF",
+        {**RLHF, "use_lora": "true", "lora_dropout": "0.1", "modules_to_save": "lm_head", "scale_rewards": "batch"},
+        {"adjustments": {"batch_halvings": 1}},
+    ),
+    "rloo": (
+        "RLHF",
+        {**RLHF, "algorithm": "rloo", "reward": "exact:completion", "temperature": "1.3", "top_k": "9"},
+        {},
+    ),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),
     "streamed": ("SFT", {"load_best_model_at_end": "true"}, {"data_config": {"streaming": True, "shuffle_buffer": 16}}),
     "halved": ("LORA", {"lr_scheduler_type": "cosine"}, {"adjustments": {"batch_halvings": 1}}),
 }
-SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "eval_loss")
+SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])

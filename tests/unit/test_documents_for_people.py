@@ -85,7 +85,7 @@ def test_records_of_the_page_are_read() -> None:
     shapes = [shape_of(record, mappings) for record in records]
 
     preferences = {"prompt, chosen and rejected", "chosen and rejected"}
-    assert set(shapes) == {"messages", "prompt and completion", "text"} | preferences
+    assert set(shapes) == {"messages", "prompt and completion", "text", "prompt"} | preferences
 
 
 def test_messages_of_the_page_are_ours() -> None:
@@ -113,7 +113,8 @@ def wherever_values_stand(message: str) -> str:
 def shape_of(record: dict[str, Any], mappings: list[dict[str, str]]) -> str:
     """As it is, or by the mapping of the page whose columns it has."""
     fitting = [mapping for mapping in mappings if set(mapped_columns(mapping).values()) <= record.keys()]
-    training_type = "DPO" if "chosen" in record else "SFT"
+    alone = "prompt" in record and not {"completion", "chosen"} & record.keys()
+    training_type = "DPO" if "chosen" in record else "RLHF" if alone else "SFT"
     return Shaping(fitting[0] if fitting else {}, training_type).record(record, "line 1")[0]
 
 

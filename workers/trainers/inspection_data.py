@@ -10,7 +10,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from app.domain import data_defaults
-from app.domain.preprocessing import EXAMPLES, records_of
+from app.domain.preprocessing import EXAMPLES, PROMPTS, records_of
+from app.domain.rlhf import REWARD, reward_file
 from workers.run_context import RunSpec
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
@@ -20,6 +21,7 @@ from workers.trainers.data.statistics import Lengths, merged
 from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.tokenizer import base_model
+from workers.trainers.rewards import reward_of
 
 # Below this share nobody needs to think about it.
 TRUNCATED_WARNS = 0.01
@@ -43,6 +45,7 @@ class _Read:
     whole: int = 0  # records that were not cut
     ended: int = 0  # of these, where an end of sequence is learned
     ties: int = 0  # pairs whose answers are the same
+    columns: set[str] = field(default_factory=set)  # beside prompts, for the reward
     lengths: Lengths = field(default_factory=Lengths)
     batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
 
@@ -77,6 +80,7 @@ class _Reader:
     def _add(self, found: _Read, located: Located) -> None:
         found.count += 1
         found.conversational |= located.conversational
+        found.columns |= set(located.record.get("columns") or ())
         if self.tokenizing is None:
             return
         encoded = self.tokenizing.encode(located)
@@ -100,6 +104,9 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
     train = [each for each in sources if each.source.split == TRAIN]
     if not train:
         raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
+    reward = str(spec.hyperparameters.get(REWARD) or "")
+    if reward and not reward_file(spec.hyperparameters):  # code of the user's own is left to the node
+        reward_of(reward, sorted(set().union(*(each.columns for each in train))))
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)
         findings["warnings"] += _token_warnings(spec, reader, sources)
@@ -196,7 +203,7 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
                 f"{each.ties} of the first {each.count} records of {_name(each.source)} have the same tokens as chosen "
                 "and rejected: nothing is learned from them"
             )
-        if each.whole and not each.ended and _adds_end(spec):
+        if each.whole and not each.ended and _adds_end(spec) and records_of(spec.training_type) != PROMPTS:
             yield (
                 f"no record of {_name(each.source)} teaches the end of sequence {reader.eos_token!r}: the model will "
                 "not learn to stop"

@@ -10,6 +10,7 @@ TRAINERS: dict[tuple[str, str], str] = {
     ("HF_TRAINER", "LORA"): "workers.trainers.hf_trainer.lora:LoraTrainer",
     ("HF_TRAINER", "QLORA"): "workers.trainers.hf_trainer.qlora:QloraTrainer",
     ("HF_TRAINER", "DPO"): "workers.trainers.hf_trainer.dpo:DpoTrainer",
+    ("HF_TRAINER", "RLHF"): "workers.trainers.hf_trainer.rlhf:RlhfTrainer",
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
     ("MEGATRON", "SFT"): "workers.trainers.megatron.supervised:MegatronTrainer",
     ("MEGATRON", "FULL_FINETUNE"): "workers.trainers.megatron.supervised:MegatronTrainer",

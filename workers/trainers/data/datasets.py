@@ -12,9 +12,10 @@ from datasets import Dataset, IterableDataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
+from app.domain.preprocessing import PROMPTS, records_of
 from workers.run_context import RunSpec
 from workers.trainers.data import mixing, templates
-from workers.trainers.data.encoded import Encoded, EncodedPair, columns_of
+from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
 from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
@@ -33,6 +34,8 @@ _TELL_SECONDS = 10.0
 @dataclass(frozen=True)
 class Splits:
     """Columns input_ids and labels (of preferences: prompt_ids, chosen_ids, rejected_ids), truncated, ready to collate.
+
+    Of prompts: prompt_ids, and the whole record as JSON.
 
     With packing nothing is truncated here: trl's own packing cuts. `train` is an endless IterableDataset
     when streaming: it goes round by itself, so that transformers' skipping of seen batches is exact.
@@ -93,13 +96,16 @@ class _Loading:
             self._encoded(source),
         )
         if not len(found.dataset):
+            lengths = found.lengths
+            what = f"{lengths.truncated} of {lengths.records} are cut"
+            if records_of(self._spec.training_type) == PROMPTS:
+                what = f"all {lengths.records} prompts are too long, see max_prompt_length"
             raise DataInvalid(
-                f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length "
-                f"({found.lengths.truncated} of {found.lengths.records} are cut)"
+                f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length ({what})"
             )
         return found
 
-    def _encoded(self, source: Source) -> Iterator[tuple[Encoded | EncodedPair, bool]]:
+    def _encoded(self, source: Source) -> Iterator[tuple[AnyEncoded, bool]]:
         found = records(source, self._mapping, self._spec.training_type)
         told_at = time.monotonic()
         with all_threads(self._spec):

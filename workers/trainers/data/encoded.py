@@ -1,12 +1,20 @@
 """What a record becomes: lists of token ids, in the columns that trl's trainers take."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from app.domain.preprocessing import PREFERENCES, records_of
+from app.domain.preprocessing import PREFERENCES, PROMPTS, records_of
 
 NOT_LEARNED = -100
 _SEQUENCE = ("input_ids", "labels")
 _PAIR = ("prompt_ids", "chosen_ids", "rejected_ids")
+RECORD = "record"  # a column of JSON
+_PROMPT = ("prompt_ids", RECORD)
+
+
+Columns = dict[str, list[int] | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class Encoded:
         return len(self.input_ids) < self.full_length
 
     @property
-    def columns(self) -> dict[str, list[int]]:
+    def columns(self) -> Columns:
         return {"input_ids": self.input_ids, "labels": self.labels}
 
     @property
@@ -55,7 +63,7 @@ class EncodedPair:
         return max(len(each.input_ids) for each in self.sequences) < self.full_length
 
     @property
-    def columns(self) -> dict[str, list[int]]:
+    def columns(self) -> Columns:
         return {"prompt_ids": self.prompt_ids, "chosen_ids": self.chosen_ids, "rejected_ids": self.rejected_ids}
 
     @property
@@ -66,6 +74,40 @@ class EncodedPair:
         return tuple(Encoded(self.prompt_ids + each, unlearned + each, self.full_length) for each in answers)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """What is to be completed: as tokens, and as it stands in the record with the columns besides; never cut."""
+
+    prompt_ids: list[int]
+    record: Mapping[str, Any]  # `prompt` a text or messages, `columns` for the reward
+    fits: bool
+
+    @property
+    def full_length(self) -> int:
+        return len(self.prompt_ids)
+
+    @property
+    def learns(self) -> bool:
+        """Half a prompt would be another one."""
+        return self.fits
+
+    @property
+    def truncated(self) -> bool:
+        return False
+
+    @property
+    def columns(self) -> Columns:
+        return {"prompt_ids": self.prompt_ids, RECORD: json.dumps(self.record, default=str)}
+
+    @property
+    def sequences(self) -> tuple[Encoded, ...]:
+        """What the model reads of it before it writes."""
+        return (Encoded(self.prompt_ids, [NOT_LEARNED] * len(self.prompt_ids), self.full_length),)
+
+
+AnyEncoded = Encoded | EncodedPair | EncodedPrompt
+
+
 def columns_of(training_type: str) -> tuple[str, ...]:
     """The columns of all records that a training of this type learns from."""
-    return _PAIR if records_of(training_type) == PREFERENCES else _SEQUENCE
+    return {PREFERENCES: _PAIR, PROMPTS: _PROMPT}.get(records_of(training_type), _SEQUENCE)

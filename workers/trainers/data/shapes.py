@@ -1,23 +1,27 @@
 """The shapes of a record: found, mapped to our names, checked.
 
-To learn from are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a prompt.
+To learn from are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a prompt;
+a prompt to complete stands alone or at the beginning of messages, beside columns that say what a completion is worth.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.preprocessing import PREFERENCES, ROLE_PREFIX, TEXTS, mapped_columns, records_of
+from app.domain.preprocessing import PREFERENCES, PROMPTS, ROLE_PREFIX, TEXTS, mapped_columns, records_of
+from app.domain.rlhf import ANSWER
 from workers.trainers.failures import DataInvalid
 
 Record = dict[str, Any]
 Message = dict[str, Any]
 
 MESSAGES, PROMPT_COMPLETION, TEXT = "messages", "prompt and completion", "text"
+PROMPT = "prompt"
 PREFERENCE, IMPLICIT_PROMPT = "prompt, chosen and rejected", "chosen and rejected"
 _EXAMPLES = {MESSAGES: ("messages",), PROMPT_COMPLETION: ("prompt", "completion"), TEXT: ("text",)}
 _ANSWERS = ("chosen", "rejected")
-_COLUMNS = {**_EXAMPLES, PREFERENCE: ("prompt", *_ANSWERS), IMPLICIT_PROMPT: _ANSWERS}
+_PROMPTS = {PROMPT: ("prompt",), MESSAGES: ("messages",)}
+_COLUMNS = {**_EXAMPLES, **_PROMPTS, PREFERENCE: ("prompt", *_ANSWERS), IMPLICIT_PROMPT: _ANSWERS}
 _SHARE_GPT = "conversations"
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
 _FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
@@ -40,6 +44,8 @@ class Shaping:
     def record(self, values: Mapping[str, Any], where: str) -> tuple[str, Record]:
         """The shape and the record. Raises DataInvalid naming row and field."""
         shape = self._shape(values, where)
+        if self._kind == PROMPTS:
+            return self._prompt(values, shape, where)
         record = {name: self._value(values, name, where) for name in _COLUMNS[shape]}
         if shape == TEXT or isinstance(record.get("prompt"), str):
             for name, value in record.items():
@@ -54,6 +60,8 @@ class Shaping:
     def _shape(self, values: Mapping[str, Any], where: str) -> str:
         if self._kind == PREFERENCES:
             return self._preference(values, where)
+        if self._kind == PROMPTS:
+            return self._first_of(_PROMPTS, values, where)
         if self._kind == TEXTS:
             if self._columns.get("text", "text") not in values:
                 raise DataInvalid(
@@ -61,18 +69,39 @@ class Shaping:
                     f"name its column in preprocess.field_mapping.text; the row has {_names(values)}"
                 )
             return TEXT
-        for shape, columns in _EXAMPLES.items():
+        return self._first_of(_EXAMPLES, values, where)
+
+    def _first_of(self, shapes: Mapping[str, tuple[str, ...]], values: Mapping[str, Any], where: str) -> str:
+        """The first shape that the mapping names a column of, or else whose columns the row has."""
+        for shape, columns in shapes.items():
             if any(name in self._columns for name in columns):
                 return shape
-        for shape, columns in _EXAMPLES.items():
+        for shape, columns in shapes.items():
             if all(values.get(name) is not None for name in columns):
                 return shape
             if shape == MESSAGES and values.get(_SHARE_GPT) is not None:
                 return shape
         raise DataInvalid(
-            f"{where} has neither messages, nor prompt and completion, nor text; name their columns in "
-            f"preprocess.field_mapping; the row has {_names(values)}"
+            f"{where} has neither {', nor '.join(shapes)}; name their columns in preprocess.field_mapping; the row has "
+            f"{_names(values)}"
         )
+
+    def _prompt(self, values: Mapping[str, Any], shape: str, where: str) -> tuple[str, Record]:
+        """The prompt, and in `columns` all else that the row has: the reward may want it."""
+        name = _COLUMNS[shape][0]
+        value = self._value(values, name, where)
+        used = {self._columns.get(name, name), _SHARE_GPT, *_FOR_TEMPLATES}
+        columns = {str(key): each for key, each in values.items() if key not in used}
+        if shape == PROMPT and not _are_messages(value):
+            _check_text(value, f"{where}: prompt")
+            return PROMPT, {"prompt": value, "columns": columns}
+        prompt = self._messages(value, f"{where}: {name}", "prompt")
+        if prompt[-1]["role"] == "assistant":
+            # What it said there is what a completion may be compared with.
+            columns.setdefault(ANSWER, prompt.pop()["content"])
+        if not prompt:
+            raise DataInvalid(f"{where}: {name} has no message before the assistant's, so there is nothing to answer")
+        return MESSAGES, {"prompt": prompt, "columns": columns, **_for_template(values, where)}
 
     def _preference(self, values: Mapping[str, Any], where: str) -> str:
         columns = [self._columns.get(name, name) for name in _ANSWERS]
@@ -126,6 +155,11 @@ class Shaping:
         others = {key: each for key, each in message.items() if key not in (role_key, content_key) and each is not None}
         content = _content(message.get(content_key), f"{where}: {content_key}", needed=not others.get("tool_calls"))
         return {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
+
+
+def _are_messages(value: Any) -> bool:
+    found = _parsed(value) if isinstance(value, str) else value
+    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
 
 def _with_prompt(record: Record, where: str) -> Record:

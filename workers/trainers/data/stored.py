@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset
 
-from workers.trainers.data.encoded import Encoded, EncodedPair
+from workers.trainers.data.encoded import RECORD, AnyEncoded, Columns
 from workers.trainers.data.statistics import Lengths
 
 _IDS = pa.list_(pa.int32())
+_TYPES = {RECORD: pa.large_string()}  # of columns that are not ids
 # What is collected before it is written: bounds both memory and the 32-bit offsets of a batch.
 _BATCH_RECORDS = 1000
 _BATCH_TOKENS = 1 << 20
@@ -35,11 +36,11 @@ class Writer:
     def __init__(self, writer: "pa.RecordBatchWriter", schema: "pa.Schema") -> None:
         self._writer = writer
         self._schema = schema
-        self._records: list[Mapping[str, list[int]]] = []
+        self._records: list[Columns] = []
         self._tokens = 0
 
-    def add(self, record: Mapping[str, list[int]]) -> None:
-        """The lists of a record by the names of their columns."""
+    def add(self, record: Columns) -> None:
+        """The values of a record by the names of their columns."""
         self._records.append(record)
         self._tokens += max(map(len, record.values()))
         if len(self._records) >= _BATCH_RECORDS or self._tokens >= _BATCH_TOKENS:
@@ -47,15 +48,15 @@ class Writer:
 
     def flush(self) -> None:
         if self._records:
-            columns = [pa.array([record[name] for record in self._records], _IDS) for name in self._schema.names]
+            columns = [pa.array([record[each.name] for record in self._records], each.type) for each in self._schema]
             self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
         self._records, self._tokens = [], 0
 
 
 @contextmanager
 def writing(path: Path, columns: Iterable[str]) -> Iterator[Writer]:
-    """A file of lists of numbers that appears under its name only when it is complete."""
-    schema = pa.schema(dict.fromkeys(columns, _IDS))
+    """A file of token ids that appears under its name only when it is complete."""
+    schema = pa.schema([(name, _TYPES.get(name, _IDS)) for name in columns])
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
@@ -73,7 +74,7 @@ def opened(path: Path) -> Dataset:
     return Dataset.from_file(str(path))
 
 
-def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[Encoded | EncodedPair, bool]]) -> Stored:
+def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> Stored:
     """The records of one source, each with whether it is made of messages; `encoded` is used only if need be.
 
     Records that truncation left nothing to learn of are counted and left out.
@@ -89,7 +90,7 @@ def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[Encoded |
     return Stored(opened(path), Lengths.restored(known["lengths"]), known["conversational"])
 
 
-def _write(writer: Writer, encoded: Iterable[tuple[Encoded | EncodedPair, bool]]) -> dict[str, Any]:
+def _write(writer: Writer, encoded: Iterable[tuple[AnyEncoded, bool]]) -> dict[str, Any]:
     lengths, conversational = Lengths(), False
     for each, is_conversation in encoded:
         dropped = not each.learns

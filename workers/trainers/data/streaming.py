@@ -4,17 +4,19 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from datasets import IterableDataset
 from datasets.iterable_dataset import ExamplesIterable
 
+from workers.trainers.data.encoded import Columns
 from workers.trainers.data.packing import blocks
 from workers.trainers.data.records import Located, records
 from workers.trainers.data.sources import Source
 from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid
 
-Example = dict[str, list[int]]
+Example = Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Stream:
     def examples(self, lane: int) -> Iterator[Example]:
         """The columns of records without end. Raises DataNotFound, DataInvalid."""
         if self.block_length:
-            for block in blocks((each["input_ids"] for each in self._encoded(lane)), self.block_length):
+            for block in blocks(map(_ids, self._encoded(lane)), self.block_length):
                 yield {"input_ids": block, "labels": list(block)}
         else:
             yield from self._encoded(lane)
@@ -68,6 +70,10 @@ class Stream:
         )
         draw = random.Random(f"{self.seed}/{number}")  # noqa: S311
         return shuffled(found, self.shuffle_buffer, draw)
+
+
+def _ids(example: Example) -> list[int]:
+    return cast("list[int]", example["input_ids"])
 
 
 def shuffled(items: Iterable[Located], buffer: int, draw: random.Random) -> Iterator[Located]:

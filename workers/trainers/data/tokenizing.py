@@ -13,9 +13,11 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
+from app.domain.preprocessing import PROMPTS, records_of
+from app.domain.rlhf import longest_prompt
 from workers.run_context import RunSpec
 from workers.trainers.data import templates
-from workers.trainers.data.encoded import NOT_LEARNED, Encoded, EncodedPair
+from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import Located
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid, InvalidConfig
@@ -37,6 +39,9 @@ class Tokenizing:
         preprocess = spec.data_config.get("preprocess") or {}
         self._tokenizer = tokenizer
         self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+        self._longest_prompt = 0
+        if records_of(spec.training_type) == PROMPTS:
+            self._longest_prompt = longest_prompt(spec.hyperparameters, self._max_length)
         self._truncates = preprocess.get("truncation") is not False
         self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
         self._add_bos: bool | None = preprocess.get("add_bos_token")
@@ -57,7 +62,7 @@ class Tokenizing:
         """Whether the assistant's turns alone are learned in messages: it is wanted and the template tells them."""
         return self._marking is not None
 
-    def encode(self, located: Located) -> Encoded | EncodedPair:
+    def encode(self, located: Located) -> AnyEncoded:
         """Raises DataInvalid naming the row, also for one that is too long if truncation is off."""
         try:
             (tokens,) = self._tokens([located.record])
@@ -66,7 +71,7 @@ class Tokenizing:
             raise DataInvalid(f"{located.where} can't be tokenized: {reason}") from error
         return self._encoded(located, tokens)
 
-    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, Encoded | EncodedPair]]:
+    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, AnyEncoded]]:
         """As `encode` for each, many at a time, which the tokenizer spreads over its threads."""
         rest = iter(located)
         while batch := list(itertools.islice(rest, _BATCH)):
@@ -86,6 +91,8 @@ class Tokenizing:
 
     def _tokens(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
         """Of records of one shape; for each its sequence, or those of the chosen and the rejected answer."""
+        if self._longest_prompt:
+            return [[(ids, [False] * len(ids))] for ids in self._prompts(batch)]
         if "chosen" in batch[0]:
             return self._pairs(batch)
         return [[each] for each in self._sequences(batch)]
@@ -165,11 +172,13 @@ class Tokenizing:
         eos = str(self._tokenizer.eos_token or "")
         return text if self._add_eos is False or text.endswith(eos) else text + eos
 
-    def _encoded(self, located: Located, tokens: list[_Tokens]) -> Encoded | EncodedPair:
+    def _encoded(self, located: Located, tokens: list[_Tokens]) -> AnyEncoded:
         if not all(ids for ids, _ in tokens):
             raise DataInvalid(f"{located.where} has no tokens")
         if len(tokens) > 1:
             return self._pair(located.where, *(self._with_ends(*each) for each in tokens))
+        if self._longest_prompt:
+            return self._prompt(located, tokens[0][0])
         return self._sequence(located, *tokens[0])
 
     def _sequence(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
@@ -218,6 +227,20 @@ class Tokenizing:
             return EncodedPair(prompt[begin - kept :], one, other, length)
         left = max(0, room - begin)
         return EncodedPair(prompt[:room], one[:left], other[:left], length)
+
+    def _prompt(self, located: Located, ids: list[int]) -> EncodedPrompt:
+        if self._add_bos and ids[0] != self._tokenizer.bos_token_id:
+            ids = [int(self._tokenizer.bos_token_id), *ids]
+        elif self._add_bos is False and ids[0] == self._tokenizer.bos_token_id and len(ids) > 1:
+            ids = ids[1:]
+        fits = len(ids) <= self._longest_prompt
+        if not fits and not self._truncates:
+            raise DataInvalid(
+                f"{located.where} has {len(ids)} tokens, the longest prompt {self._longest_prompt}; raise "
+                "max_prompt_length and data_config.max_seq_length, or leave preprocess.truncation on, which leaves "
+                "such prompts out"
+            )
+        return EncodedPrompt(ids, located.record, fits)
 
     def _check_may_be_cut(self, length: int, where: str) -> None:
         if not self._truncates:

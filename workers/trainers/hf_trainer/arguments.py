@@ -73,6 +73,7 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
+    best = best_rule(checkpoint, context.spec.training_type)
     plateau = values["lr_scheduler_type"] == PLATEAU
     return {
         "save_strategy": save_strategy,
@@ -84,8 +85,8 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         # A NaN must be seen, not replaced by the average of the losses before it.
         "logging_nan_inf_filter": False,
         # Nothing else asks for it: the best checkpoint is chosen where the checkpoints are kept.
-        "metric_for_best_model": best_rule(checkpoint)[0] if plateau else None,
-        "greater_is_better": best_rule(checkpoint)[1] if plateau else None,
+        "metric_for_best_model": best[0] if plateau else None,
+        "greater_is_better": best[1] if plateau else None,
     }
 
 

@@ -215,6 +215,8 @@ class Boundaries(TrainerCallback):
         if all(digests):
             # Whoever prepares a run that goes on from here checks that the data is still the same.
             position["sources_sha256"] = digests
+        if self._context.spec.reward_sha256:
+            position["reward_sha256"] = self._context.spec.reward_sha256
         metrics = self._reporting.metrics_at(state.global_step)
         return Saved(step=state.global_step, epoch=epoch, metrics=metrics, data_position=position)
 

@@ -7,18 +7,17 @@ Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly
 from copy import deepcopy
 from typing import Any
 
-from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from app.domain.hyperparameters import USE_LORA
 from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.collating import preference_collator
+from workers.trainers.hf_trainer.pretrained import leave_out_dropout
 from workers.trainers.hf_trainer.training import Training
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
-from workers.trainers.hf_trainer.weights import Adapter, AllWeights
+from workers.trainers.hf_trainer.weights import AllWeights, chosen_weights
 
 
 class _Dpo(TrlTrainer, DPOTrainer):
@@ -32,15 +31,14 @@ class DpoTrainer(Training):
     """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
 
     def choose_weights(self) -> AllWeights:
-        spec = self.context.spec
-        return Adapter(spec) if spec.hyperparameters[USE_LORA] else AllWeights(spec)
+        return chosen_weights(self.context.spec)
 
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
         spec = self.context.spec
         values = spec.hyperparameters
         model = self.weights.load_base(tokenizer)
         if values["disable_dropout"]:
-            _leave_out_dropout(model)
+            leave_out_dropout(model)
         adapter = self.weights.adapter(model)
         config = DPOConfig(
             **arguments(self.context, self.plan, validates=splits.validation is not None),
@@ -61,13 +59,3 @@ class DpoTrainer(Training):
             args=config,
             data_collator=preference_collator(spec, tokenizer),
         )
-
-
-def _leave_out_dropout(model: PreTrainedModel) -> None:
-    """Both kinds: layers of their own, and the share that attention drops by itself."""
-    module: Any
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0

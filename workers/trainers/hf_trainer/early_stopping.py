@@ -23,7 +23,9 @@ class EarlyStopping(TrainerCallback):
         self.stopped = False
         self._patience = int(values.get("early_stopping_patience", 0))
         self._threshold = float(values.get("early_stopping_threshold", 0.0))
-        self._metric, self._greater_is_better = best_rule(context.spec.output_config.get("checkpoint") or {})
+        self._metric, self._greater_is_better = best_rule(
+            context.spec.output_config.get("checkpoint") or {}, context.spec.training_type
+        )
         self._reporting = reporting
         self._leads = context.rank == 0
         self._best: float | None = None

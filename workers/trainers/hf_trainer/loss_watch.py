@@ -37,7 +37,9 @@ _WAY_OUT = (
 class LossWatch:
     """Looks at the loss of each log entry, the same on every rank; raises when it is time to end."""
 
-    def __init__(self, document: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, document: Mapping[str, Any] | None = None, *, has_trend: bool = True) -> None:
+        """Without a trend, as in RLHF, a loss says nothing by its height."""
+        self._has_trend = has_trend
         known = document or {}
         self._calm: deque[float] = deque(map(float, known.get("calm") or ()), maxlen=REMEMBERED)
         # What was usual when the training had settled: a loss that creeps up takes the recent median with it.
@@ -89,7 +91,7 @@ class LossWatch:
 
     def _bound(self, loss: float, *, warming_up: bool) -> float:
         """What a loss may be, as far as it matters for this one."""
-        if not self._calm:
+        if not self._calm or not self._has_trend:
             return math.inf
         if warming_up or self._settled is None:
             return self._first + EARLY_FLOOR

@@ -31,6 +31,7 @@ _METHODS = {
     "LORA": "fine-tuning of a LoRA adapter",
     "QLORA": "fine-tuning of a LoRA adapter beside a base model in 4 bits",
     "DPO": "direct preference optimization (DPO)",
+    "RLHF": "reinforcement learning from feedback (RLHF)",
     "CONTINUED_PRETRAIN": "continued pre-training of all weights",
 }
 _LOAD_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -21,7 +22,7 @@ from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
 
-__all__ = ["Precision", "load_model", "load_tokenizer", "precision", "resize"]
+__all__ = ["Precision", "leave_out_dropout", "load_model", "load_tokenizer", "precision", "resize"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -123,3 +124,13 @@ def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: Run
     set_seed(seed_of(spec.data_config))
     model.resize_token_embeddings(len(tokenizer))
     return True
+
+
+def leave_out_dropout(model: PreTrainedModel) -> None:
+    """Both kinds: layers of their own, and the share that attention drops by itself."""
+    module: Any
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0

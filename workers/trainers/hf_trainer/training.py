@@ -59,6 +59,8 @@ class Loop(Protocol):
 class Training(ABC):
     """Trains, evaluates, exports; goes on exactly where a checkpoint was taken. A method says what to `build`."""
 
+    loss_has_trend = True  # to be lower after than before
+
     def __init__(self, context: RunContext) -> None:
         self.context = context
         self.plan = batch_plan(context, self.devices)
@@ -67,7 +69,8 @@ class Training(ABC):
         self._resume = context.spec.resume_checkpoint or None
         position = manifest.data_position if manifest else {}
         # Another job that goes on from this checkpoint has another loss to get used to.
-        watch = LossWatch(position.get("loss_watch") if context.taken_over() is None else None)
+        seen = position.get("loss_watch") if context.taken_over() is None else None
+        watch = LossWatch(seen, has_trend=self.loss_has_trend)
         self._reporting = Reporting(context, Totals.restored(position), self.plan.records_per_step, watch)
         self._early_stopping = EarlyStopping(context, self._reporting)
         self._best = BestWeights(context, self._reporting)

@@ -6,6 +6,7 @@ from typing import Any
 from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from app.domain.hyperparameters import USE_LORA
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer import pretrained
 from workers.trainers.hf_trainer.adapters import adapted, lora_config
@@ -66,3 +67,8 @@ class Adapter(AllWeights):
         if output.get("export_format") == "merged" or output.get("merge_lora"):
             return export_merged(self.to_merge(model, tokenizer), tokenizer, card, directory)
         return export_adapter(model, tokenizer, card, directory, resized=self.resized)
+
+
+def chosen_weights(spec: RunSpec) -> AllWeights:
+    """Of a method that trains either."""
+    return Adapter(spec) if spec.hyperparameters[USE_LORA] else AllWeights(spec)

@@ -1,0 +1,144 @@
+"""Hyperparameters of RLHF alone, and what `reward` may say of a completion's worth."""
+
+from collections.abc import Mapping
+
+from app.domain.hyperparameter import Hyperparameter, InvalidHyperparameter, Value
+
+ALGORITHM = "algorithm"
+GRPO, RLOO = "grpo", "rloo"
+ALGORITHMS = (GRPO, RLOO)
+
+REWARD = "reward"
+LENGTH, REGEX, EXACT, FILE = "length", "regex", "exact", "file"
+ANSWER = "answer"  # the column that `exact` compares with, unless it names another
+_WAYS = (
+    f"{LENGTH}:<tokens>, {REGEX}:<pattern>, {EXACT} or {EXACT}:<column>, or the path of a Python file with "
+    "reward(prompts, completions, **columns)"
+)
+_MOST_NAMED = 12
+
+ROWS = (
+    Hyperparameter(
+        ALGORITHM,
+        "choice",
+        GRPO,
+        "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo)",
+        choices=ALGORITHMS,
+    ),
+    Hyperparameter(REWARD, "text", "", f"What a completion is worth; must be set: {_WAYS}"),
+    Hyperparameter(
+        "num_generations",
+        "int",
+        8,
+        "Completions of each prompt, which are compared with each other; divides the records of a step",
+        2,
+        4096,
+    ),
+    Hyperparameter(
+        "max_prompt_length",
+        "int",
+        0,
+        "Longer prompts are left out; in tokens; 0 = what max_completion_length leaves of max_seq_length",
+        0,
+    ),
+    Hyperparameter("max_completion_length", "int", 256, "Where a completion is cut off, in tokens", 1),
+    Hyperparameter("temperature", "float", 1.0, "Completions are drawn from logits divided by it", 0.01, 100.0),
+    Hyperparameter(
+        "top_p", "float", 1.0, "Only from the likeliest tokens that have this probability together", 0.01, 1.0
+    ),
+    Hyperparameter("top_k", "int", 0, "Only from this many of the likeliest tokens; 0 = from all", 0),
+    Hyperparameter(
+        "beta",
+        "float",
+        0.04,
+        "What moving away from the base model costs (KL); 0 = nothing, and it is not kept",
+        0.0,
+        100.0,
+    ),
+    Hyperparameter(
+        "loss_type",
+        "choice",
+        "dapo",
+        "How losses of tokens are averaged: over the step (dapo), the batch (bnpo), each completion (grpo), or by "
+        "max_completion_length (dr_grpo)",
+        choices=("dapo", "grpo", "bnpo", "dr_grpo"),
+        only_with=(ALGORITHM, (GRPO,)),
+    ),
+    Hyperparameter(
+        "scale_rewards",
+        "choice",
+        "group",
+        "Advantages are divided by the standard deviation of rewards: of the prompt's, of the whole step's, or not",
+        choices=("group", "batch", "none"),
+        only_with=(ALGORITHM, (GRPO,)),
+    ),
+    Hyperparameter(
+        "normalize_advantages",
+        "bool",
+        False,
+        "Advantages of a step get mean 0 and standard deviation 1",
+        only_with=(ALGORITHM, (RLOO,)),
+    ),
+    Hyperparameter("mask_truncated_completions", "bool", False, "Learn nothing from completions that were cut off"),
+)
+
+
+def reward_kind(said: str) -> tuple[str, str]:
+    """Its kind and the rest of it: tokens, a pattern, a column, or a path."""
+    kind, _, rest = said.partition(":")
+    if kind == EXACT:
+        return EXACT, rest or ANSWER
+    return (kind, rest) if kind in (LENGTH, REGEX) else (FILE, said)
+
+
+def reward_file(values: Mapping[str, Value]) -> str:
+    """Where the file of the user's own is said to lie, by parsed values or as submitted; empty when there is none."""
+    kind, rest = reward_kind(str(values.get(REWARD) or "").strip())
+    return rest if kind == FILE else ""
+
+
+def check(values: Mapping[str, Value]) -> None:
+    """What goes together in RLHF. Raises InvalidHyperparameter."""
+    said = str(values[REWARD])
+    if not said:
+        raise InvalidHyperparameter(REWARD, f"{REWARD} must say what a completion is worth: {_WAYS}")
+    kind, rest = reward_kind(said)
+    if kind == LENGTH and not (rest.isdecimal() and 0 < int(rest) <= 2**31):
+        raise InvalidHyperparameter(
+            REWARD, f"{REWARD} {said[:64]}: say how many tokens a completion is to have, as in {LENGTH}:64"
+        )
+    if kind == FILE and not rest.endswith(".py"):
+        raise InvalidHyperparameter(REWARD, f"{REWARD} {said[:64]!r} is none of {_WAYS}, whose name ends in .py")
+
+
+def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:
+    """A step must hold all completions of its prompts. Raises InvalidHyperparameter, also for other methods' values."""
+    count = int(values.get("num_generations") or 1)
+    if records_per_step % count == 0:
+        return
+    fitting = [str(n) for n in range(2, records_per_step + 1) if records_per_step % n == 0][:_MOST_NAMED]
+    set_to = f"set num_generations to {' or '.join(fitting)}, or " if fitting else ""
+    raise InvalidHyperparameter(
+        "num_generations",
+        f"num_generations {count} does not divide the {records_per_step} completions of a step (batch_size × "
+        f"gradient_accumulation_steps × devices): {set_to}make those a multiple of {count}",
+    )
+
+
+def check_lengths(values: Mapping[str, Value], max_seq_length: int) -> None:
+    """Prompt and completion are one sequence. Raises InvalidHyperparameter, for values of RLHF only."""
+    if "max_completion_length" not in values:
+        return
+    prompt, completion = int(values["max_prompt_length"]), int(values["max_completion_length"])
+    if completion + max(prompt, 1) > max_seq_length:
+        name = "max_prompt_length" if completion < max_seq_length else "max_completion_length"
+        raise InvalidHyperparameter(
+            name,
+            f"max_prompt_length {prompt} and max_completion_length {completion} are more than max_seq_length "
+            f"{max_seq_length}, which both have to share: lower one of them or raise data_config.max_seq_length",
+        )
+
+
+def longest_prompt(values: Mapping[str, Value], max_seq_length: int) -> int:
+    """In tokens."""
+    return int(values["max_prompt_length"]) or max_seq_length - int(values["max_completion_length"])
