@@ -12,7 +12,7 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from workers.run_context import RunSpec
 from workers.trainers.data.encoded import RECORD
-from workers.trainers.hf_trainer.saving import Saving
+from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
 
 Examples = list[dict[str, Any]]
@@ -28,7 +28,7 @@ class Completing(TrlTrainer):
     """
 
     def __init__(
-        self, spec: RunSpec, saving: Saving, *, reference: PreTrainedModel | None, beta: float, **given: Any
+        self, spec: RunSpec, saving: HostSaving, *, reference: PreTrainedModel | None, beta: float, **given: Any
     ) -> None:
         self._prompt_ids: list[list[int]] = []
         self._tokens_before = 0
