@@ -304,6 +304,11 @@ _COMMON = (*_LENGTH, *_SCHEDULE, *_OPTIMIZER, *_COURSE)
 _FULL = (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION, *_SUPERVISED)
 
 
+def _sharded(items: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
+    """Without a second set of weights, of which no rank would have all."""
+    return tuple(item for item in items if item.name != "load_best_model_at_end")
+
+
 def _for_megatron(item: Hyperparameter) -> Hyperparameter:
     """The same with the schedules that need no evaluation."""
     return replace(item, choices=_WITHOUT_PLATEAU) if item.name == "lr_scheduler_type" else item
@@ -329,6 +334,10 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("HF_TRAINER", "DPO"): (_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER),
     ("HF_TRAINER", "RLHF"): (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER),
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION),
+    ("FSDP", "SFT"): _sharded(_FULL),
+    ("FSDP", "FULL_FINETUNE"): _sharded(_FULL),
+    ("FSDP", "LORA"): _sharded((_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER)),
+    ("FSDP", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("MEGATRON", "SFT"): _MEGATRON_SUPERVISED,
     ("MEGATRON", "FULL_FINETUNE"): _MEGATRON_SUPERVISED,
     ("MEGATRON", "CONTINUED_PRETRAIN"): tuple(item for item in _MEGATRON if item != _GROUPED),

@@ -98,7 +98,11 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
     pin_memory = spec.data_config.get("pin_memory")
     distributed: dict[str, Any] = {}
-    if spec.world_size > 1:
+    if spec.framework == "FSDP":
+        from workers.trainers.fsdp.sharding import sharded_arguments  # noqa: PLC0415  (of no use to others)
+
+        distributed = sharded_arguments(spec)
+    elif spec.world_size > 1:
         # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
         distributed = {"ddp_backend": "gloo" if on_cpu else "nccl", "ddp_find_unused_parameters": False}
     return {

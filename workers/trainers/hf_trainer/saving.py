@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import (
     OPTIMIZER_NAME,
     SCALER_NAME,
@@ -60,6 +60,21 @@ class HostSaving:
         self._trainer: Trainer | None = None
         self._taken: _Taken | None = None
 
+    def prepare(self, args: TrainingArguments) -> None:
+        """Before a trainer is made with these."""
+
+    def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
+        """Give the trainer's model the weights of a checkpoint; False when transformers knows how."""
+        return False
+
+    def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
+        """The same of optimizer and schedule."""
+        return False
+
+    def whole_model(self, trainer: Trainer) -> Any:
+        """What is exported, on rank 0; every rank takes part."""
+        return trainer.accelerator.unwrap_model(trainer.model)
+
     def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """It does not change, and to write one of a large vocabulary takes longer than to copy the rest."""
         if self._context.rank == 0:
@@ -76,7 +91,7 @@ class HostSaving:
 
     def take(self, trainer: Trainer) -> None:
         """Copy what a checkpoint of this moment holds; every rank takes part."""
-        randoms = self._boundary.gather(_random_state(trainer))
+        randoms = self._boundary.gather(random_state(trainer))
         if self._context.rank != 0:
             return
         self._context.rest()
@@ -89,8 +104,8 @@ class HostSaving:
         self._taken = _Taken(
             copy=copies,
             tensors=self._copy.take(tensors) if copies else tensors,
-            small=_small(trainer, randoms),
-            state=_state(trainer),
+            small=small(trainer, randoms),
+            state=state_text(trainer),
         )
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
@@ -112,9 +127,12 @@ class HostSaving:
         with _naming_full_disk(directory, taken.tensors):
             self._write_files(trainer, taken, directory, best)
 
+    def _write_tokenizer(self, directory: Path) -> None:
+        shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
+
     def _write_files(self, trainer: Trainer, taken: _Taken, directory: Path, best: BinaryIO | None) -> None:
         _write_model(trainer.model, taken.tensors["model"], directory)
-        shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
+        self._write_tokenizer(directory)
         torch.save(taken.tensors["optimizer"], directory / OPTIMIZER_NAME)
         for name, value in taken.small.items():
             torch.save(value, directory / name)
@@ -154,7 +172,7 @@ def _belongs_to(name: str, frozen: set[str]) -> bool:
     return bool(name)
 
 
-def _small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
+def small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
     """What takes no time to copy, by the name of its file."""
     names = ["rng_state.pth"] if len(randoms) == 1 else [f"rng_state_{rank}.pth" for rank in range(len(randoms))]
     scheduler: Any = trainer.lr_scheduler
@@ -166,7 +184,7 @@ def _small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _random_state(trainer: Trainer) -> dict[str, Any]:
+def random_state(trainer: Trainer) -> dict[str, Any]:
     """As transformers keeps it."""
     found: dict[str, Any] = {
         "python": random.getstate(),
@@ -179,7 +197,7 @@ def _random_state(trainer: Trainer) -> dict[str, Any]:
     return found
 
 
-def _state(trainer: Trainer) -> str:
+def state_text(trainer: Trainer) -> str:
     document = asdict(trainer.state)
     # transformers brings it up to date only now, too.
     document["stateful_callbacks"]["TrainerControl"] = trainer.control.state()

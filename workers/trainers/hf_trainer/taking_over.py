@@ -3,7 +3,8 @@
 transformers would take over learning rate, weight decay and schedule of the other job without a word.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,19 @@ _OPTIMIZER_FILE = "optimizer.pt"
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: str) -> None:
-    """The moments of every weight; what may be set for an optimizer stays as this job has set it."""
-    state = torch.load(Path(checkpoint) / _OPTIMIZER_FILE, map_location="cpu", weights_only=True)
-    groups = zip(optimizer.param_groups, state["param_groups"], strict=True)
-    state["param_groups"] = [{**_settings(own), "params": found["params"]} for own, found in groups]
-    optimizer.load_state_dict(state)
+    """The moments of every weight."""
+    optimizer.load_state_dict(torch.load(Path(checkpoint) / _OPTIMIZER_FILE, map_location="cpu", weights_only=True))
+
+
+@contextmanager
+def own_settings(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """What may be set for an optimizer is after the block as this job has set it."""
+    before = [_settings(group) for group in optimizer.param_groups]
+    yield
+    for group, own in zip(optimizer.param_groups, before, strict=True):
+        for name in _settings(group).keys() - own.keys():
+            del group[name]
+        group.update(own)
 
 
 def enter_schedule(scheduler: Any, optimizer: torch.optim.Optimizer, step: int) -> None:

@@ -22,6 +22,8 @@ from workers.trainers.hf_trainer.reporting import Reporting, Totals
 from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.weights import AllWeights
 
+FSDP = "FSDP"
+
 
 class Loop(Protocol):
     """What trains, steps and all: a trainer of trl, or a framework's own loop that calls the same callbacks."""
@@ -117,6 +119,10 @@ class Training(ABC):
 
     def make_saving(self) -> Saving:
         """How checkpoints are written; `boundary` is there already."""
+        if self.context.spec.framework == FSDP:
+            from workers.trainers.fsdp.saving import FsdpSaving  # noqa: PLC0415  (takes a second to import)
+
+            return FsdpSaving(self.context, self.boundary, self.weights.load)
         return HostSaving(self.context, self.boundary)
 
     def choose_weights(self) -> AllWeights:

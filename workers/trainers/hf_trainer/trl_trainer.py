@@ -41,6 +41,7 @@ class TrlTrainer(Trainer):
         self._taken_over = taken_over
         self._resumed = resumed
         self._perplexity = perplexity
+        saving.prepare(arguments["args"])
         super().__init__(**arguments)
         # One line per step would fill the job's log; Reporting prints what a reader needs.
         self.remove_callback(PrinterCallback)
@@ -50,8 +51,8 @@ class TrlTrainer(Trainer):
         return self.accelerator.unwrap_model(self.model)
 
     def whole_model(self) -> Any:
-        """Every rank has all of it."""
-        return self.module
+        """What is exported, on rank 0; every rank takes part."""
+        return self._saving.whole_model(self)
 
     def is_finished(self, checkpoint: str) -> bool:
         """Whether a checkpoint was taken after all the steps that this job plans."""
@@ -127,10 +128,13 @@ class TrlTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         optimizer = cast("torch.optim.Optimizer", self.optimizer)
         if self._taken_over is None or checkpoint is None:
-            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is None or not self._saving.load_optimizer(self, Path(checkpoint)):
+                super()._load_optimizer_and_scheduler(checkpoint)
             self._follow_adjusted_rate(optimizer)
             return
-        taking_over.load_optimizer(optimizer, checkpoint)
+        with taking_over.own_settings(optimizer):
+            if not self._saving.load_optimizer(self, Path(checkpoint)):
+                taking_over.load_optimizer(optimizer, checkpoint)
         taking_over.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
 
     def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:
@@ -138,6 +142,10 @@ class TrlTrainer(Trainer):
         ratio = learning_rate_factor(self._spec) / float(position.get("learning_rate_factor") or 1.0)
         if self._resumed is not None and ratio != 1.0:
             scale(self.lr_scheduler, optimizer, ratio)
+
+    def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
+        if not self._saving.load_weights(self, Path(checkpoint)):
+            super()._load_from_checkpoint(checkpoint, model)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if self._resumed is None or self._resumed.world_size == self._spec.world_size:

@@ -1,0 +1,139 @@
+"""Checkpoints in torch's distributed form: each rank writes its part, any number of ranks can go on from them."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+
+from trainyard import _manifest
+from workers.run_context import RunContext, Saved
+from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
+from workers.trainers.fsdp.sharding import enter_sharding
+from workers.trainers.hf_trainer.saving import HostSaving, random_state, small, state_text
+
+SHARDS = "shards"
+# What is frozen is the base model's.
+_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+class FsdpSaving(HostSaving):
+    """The training stands still while each rank copies its part to host memory; threads of the ranks write it.
+
+    They speak with each other in a group of their own: in that of the training they would come between its sums.
+    """
+
+    def __init__(
+        self, context: RunContext, boundary: StepBoundary, load: Callable[[PreTrainedTokenizerBase], Any]
+    ) -> None:
+        super().__init__(context, boundary)
+        self._load = load
+        self._group = dist.new_group(backend="gloo", timeout=TIMEOUT) if dist.is_initialized() else None
+        self._tokens: PreTrainedTokenizerBase | None = None
+        self._written: Future[Any] | None = None
+        self._small: dict[str, Any] = {}
+        self._text = ""
+
+    def prepare(self, args: TrainingArguments) -> None:
+        enter_sharding(args)
+
+    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().keep_tokenizer(tokenizer)
+        self._tokens = tokenizer
+
+    def reserve(self, model: Any, optimizer: Any) -> None:
+        """Each checkpoint is copied into memory of its own."""
+
+    def take(self, trainer: Trainer) -> None:
+        randoms = self._boundary.gather(random_state(trainer))
+        directory = Path(str(trainer.args.output_dir)) / f"checkpoint-{trainer.state.global_step}"
+        if self._written is not None:
+            self._written.result()
+        if self._context.rank == 0:
+            self._context.rest()
+            _manifest.discard(directory)
+            directory.mkdir(parents=True)
+            self._small, self._text = small(trainer, randoms), state_text(trainer)
+        wait_for_all()
+        state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
+        written = dcp.async_save(
+            state, checkpoint_id=directory / SHARDS, process_group=self._group, no_dist=self._group is None
+        )
+        if not isinstance(written, Future):
+            raise TypeError(f"a checkpoint in the background is {type(written).__name__}")
+        self._written = written
+
+    def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
+        """As `boundaries.Saving`; best weights are not kept apart."""
+        written, files, text = self._written, self._small, self._text
+        if written is None:
+            raise RuntimeError("nothing was taken to be committed")
+
+        def write() -> None:
+            written.result()
+            self._write_tokenizer(directory)
+            for name, value in files.items():
+                torch.save(value, directory / name)
+            (directory / TRAINER_STATE_NAME).write_text(text, encoding="utf-8")
+
+        self._context.commit_checkpoint(directory, saved, write)
+        return True
+
+    def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:
+        found = {"model": _weights(trainer)}
+        self._read(found, checkpoint)
+        set_model_state_dict(_model(trainer), found["model"], options=_TRAINED)
+        return True
+
+    def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:
+        found = {"optimizer": _moments(trainer)}
+        self._read(found, checkpoint)
+        set_optimizer_state_dict(_model(trainer), _optimizer(trainer), found["optimizer"], options=_TRAINED)
+        scheduler: Any = trainer.lr_scheduler
+        scheduler.load_state_dict(torch.load(checkpoint / SCHEDULER_NAME, weights_only=True))
+        return True
+
+    def whole_model(self, trainer: Trainer) -> Any:
+        """Read again and given all weights, which are gathered in the memory of the first rank's host."""
+        if trainer.args.world_size == 1 or self._tokens is None:
+            return super().whole_model(trainer)
+        weights = get_model_state_dict(_model(trainer), options=_WHOLE)
+        if self._context.rank != 0:
+            return None
+        model = self._load(self._tokens)
+        model.load_state_dict(weights)
+        return model
+
+    def _read(self, state: dict[str, Any], checkpoint: Path) -> None:
+        dcp.load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
+
+
+def _model(trainer: Trainer) -> Any:
+    return trainer.accelerator.unwrap_model(trainer.model)
+
+
+def _optimizer(trainer: Trainer) -> torch.optim.Optimizer:
+    wrapped: Any = trainer.optimizer
+    found: torch.optim.Optimizer = getattr(wrapped, "optimizer", wrapped)
+    return found
+
+
+def _weights(trainer: Trainer) -> dict[str, Any]:
+    return dict(get_model_state_dict(_model(trainer), options=_TRAINED))
+
+
+def _moments(trainer: Trainer) -> dict[str, Any]:
+    return dict(get_optimizer_state_dict(_model(trainer), _optimizer(trainer), options=_TRAINED))
