@@ -82,7 +82,7 @@ def megatron_can_divide(document: Document) -> None:
             "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
             field="data_config.streaming",
         )
-    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+    if document["training_config"]["base_model"].get("dtype") == "float16":
         raise NotSupportedYet(
             "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
             field="training_config.base_model.dtype",
