@@ -87,6 +87,11 @@ def megatron_can_divide(document: Document) -> None:
             "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
             field="training_config.base_model.dtype",
         )
+    if (document["training_config"]["base_model"].get("model_kwargs") or {}).get("attn_implementation"):
+        raise NotSupportedYet(
+            "MEGATRON has an attention of its own; leave attn_implementation out",
+            field="training_config.base_model.model_kwargs.attn_implementation",
+        )
     try:
         parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])
     except InvalidParallelism as error:

@@ -18,6 +18,7 @@ _LIBRARIES = (
     "torch",
     "transformers",
     "trl",
+    "megatron-core",
     "peft",
     "bitsandbytes",
     "accelerate",
@@ -102,7 +103,8 @@ class ModelCard:
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id"):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
-        tags = ["trainyard", "trl", *(["lora"] if self._has_adapter else [])]
+        library = "megatron-core" if self.spec.framework == "MEGATRON" else "trl"
+        tags = ["trainyard", library, *(["lora"] if self._has_adapter else [])]
         return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
     def _settings(self) -> str:
