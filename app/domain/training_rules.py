@@ -14,10 +14,9 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
-from app.domain.parallelism import InvalidParallelism, parallelism
+from app.domain.parallelism import MEGATRON, InvalidParallelism, parallelism
 
 BACKENDS = ("nccl", "gloo")
-MEGATRON = "MEGATRON"
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(

@@ -124,7 +124,7 @@ def layouts(assets, tmp_path_factory):
         "tensor biased": {"options": TENSOR, "assets": biased},
         "pipeline biased": {"options": PIPELINE, "assets": biased},
     }
-    found = {}
+    found: dict[str, Outcome] = {}
     for ranks, plans in ways.items():
         (directory / str(ranks)).mkdir()
         made = {

@@ -1,5 +1,7 @@
 """What Megatron's ranks hold: weights both ways to the bit, records dealt out once, models it can't compute refused."""
 
+from typing import Any
+
 import pytest
 import torch
 from datasets import Dataset
@@ -9,11 +11,11 @@ from app.domain.parallelism import Parallelism
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
-from workers.trainers.megatron.architecture import check
 from workers.trainers.megatron.batches import Dealer, Padding
+from workers.trainers.megatron.fitting import check
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 37,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -27,7 +29,7 @@ MODELS = {
     "mistral": MistralConfig(**SIZES, head_dim=8, tie_word_embeddings=False),
     "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=False),
 }
-LLAMA3 = {
+LLAMA3: dict[str, Any] = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
     "factor": 8.0,
@@ -53,7 +55,7 @@ def test_weights_that_were_divided_are_the_same_when_joined(name, pipeline, tens
     parts = [
         [to_megatron(model.state_dict(), shape, rank, tensor, stage) for rank in range(tensor)] for stage in stages
     ]
-    joined = {}
+    joined: dict[str, torch.Tensor] = {}
     for stage, shards in zip(stages, parts, strict=True):
         joined |= to_huggingface(shards, shape, stage)
 

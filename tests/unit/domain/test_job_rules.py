@@ -19,6 +19,10 @@ PRETRAIN = ("training_config.training_type", "CONTINUED_PRETRAIN")
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
+    (("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
+     "training_config.framework.config.tensor_parallel"),
+    (("training_config.framework.type", "MEGATRON"), (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
+     f"{_MODEL}.model_kwargs.attn_implementation"),
     ((f"{_MODEL}.model_id", " "),),
     ((f"{_MODEL}.model_id", "/etc/model"),),
     ((f"{_MODEL}.model_id", "https://example.org/model"),),
