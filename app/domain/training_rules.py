@@ -14,7 +14,7 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
-from app.domain.parallelism import InvalidParallelism, parallelism
+from app.domain.parallelism import MEGATRON, InvalidParallelism, parallelism
 from app.domain.script_options import (
     CHECKPOINT_GLOB,
     LAUNCHER,
@@ -30,7 +30,6 @@ from app.domain.script_options import (
 )
 
 BACKENDS = ("nccl", "gloo")
-MEGATRON = "MEGATRON"
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(
@@ -95,10 +94,15 @@ def megatron_can_divide(document: Document) -> None:
             "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
             field="data_config.streaming",
         )
-    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+    if document["training_config"]["base_model"].get("dtype") == "float16":
         raise NotSupportedYet(
             "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
             field="training_config.base_model.dtype",
+        )
+    if (document["training_config"]["base_model"].get("model_kwargs") or {}).get("attn_implementation"):
+        raise NotSupportedYet(
+            "MEGATRON has an attention of its own; leave attn_implementation out",
+            field="training_config.base_model.model_kwargs.attn_implementation",
         )
     try:
         parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])

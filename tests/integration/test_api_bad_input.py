@@ -57,7 +57,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("project_id", "x", 422),
     ("training_config.training_type", "sft", 422),
     ("training_config.training_type", "RLHF", 400),  # without a reward
-    ("training_config.framework.type", "MEGATRON", 400),
+    ("training_config.framework.type", "MEGATRON", 201),
     ("training_config.framework.type", "CUSTOM", 400),
     ("training_config.framework.custom_script_path", "/srv/train.py", 400),
     ("training_config.framework.distributed", {"world_size": 2}, 400),
