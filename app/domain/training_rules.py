@@ -3,6 +3,7 @@
 import re
 
 from app.domain import hyperparameters, rlhf
+from app.domain.data_defaults import BATCH_SIZE, MAX_SEQ_LENGTH
 from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import (
@@ -189,7 +190,7 @@ def hyperparameters_fit_the_data(document: Document) -> None:
     try:
         hyperparameters.check_data(values, evaluates=evaluates(document), streaming=bool(data.get("streaming")))
         rlhf.check_batch(values, _records_per_step(document))
-        rlhf.check_lengths(values, data["max_seq_length"])
+        rlhf.check_lengths(values, data.get("max_seq_length") or MAX_SEQ_LENGTH)
     except hyperparameters.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
 
@@ -197,7 +198,8 @@ def hyperparameters_fit_the_data(document: Document) -> None:
 def _records_per_step(document: Document) -> int:
     data, resources = document["data_config"], document["resource_config"]
     devices = (resources.get("node_count") or 1) * resources["gpu_count"]
-    return int(data["batch_size"] * data["gradient_accumulation_steps"] * devices)
+    batch = data.get("batch_size") or BATCH_SIZE
+    return int(batch * (data.get("gradient_accumulation_steps") or 1) * devices)
 
 
 def environment_leaves_the_platform_alone(document: Document) -> None:

@@ -150,6 +150,26 @@ def test_pairs_of_the_same_answer_are_warned_of(inspect, tmp_path):
     assert any("1 of the first 2 records" in warning and "same tokens" in warning for warning in found["warnings"])
 
 
+SHORT = {"max_completion_length": "16"}
+
+
+def test_prompts_are_measured_without_anything_to_learn_in_them(inspect, assets):
+    found = inspect(assets / "train.jsonl", kind="RLHF", hyperparameters={"reward": "exact:completion", **SHORT})
+
+    assert (found["errors"], found["warnings"]) == ([], [])
+    assert found["batch"]["learned_share"] == 0
+    assert found["lengths"]["max"] <= 64 - 16
+
+
+def test_reward_by_a_column_that_is_not_there_is_told_before_a_device_is_taken(inspect, assets):
+    kind, message = only_error(
+        inspect(assets / "train.jsonl", kind="RLHF", hyperparameters={"reward": "exact", **SHORT})
+    )
+
+    assert kind == "INVALID_CONFIG"
+    assert "the records have no column answer; they have completion" in message
+
+
 def test_examples_are_no_preferences(inspect, assets):
     kind, message = only_error(inspect(assets / "train.jsonl", kind="DPO"))
 

@@ -45,7 +45,7 @@ REFUSED: list[tuple[Any, ...]] = [
      f"{_MODEL}.model_kwargs.attn_implementation"),
     ((f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}), (f"{_MODEL}.dtype", "float32"),
      f"{_MODEL}.model_kwargs.attn_implementation"),
-    (("training_config.training_type", "RLHF"),),
+    ((f"{_FRAMEWORK}.type", "MEGATRON"), "training_config.training_type"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
     *(
