@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MEGATRON = "MEGATRON"  # the framework
 TENSOR, PIPELINE = "tensor_parallel", "pipeline_parallel"
 _MOST = 1024
 

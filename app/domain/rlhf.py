@@ -25,7 +25,7 @@ ROWS = (
         "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo)",
         choices=ALGORITHMS,
     ),
-    Hyperparameter(REWARD, "text", "", f"What a completion is worth; must be set: {_WAYS}"),
+    Hyperparameter(REWARD, "text", EXACT, f"What a completion is worth: {_WAYS}"),
     Hyperparameter(
         "num_generations",
         "int",

@@ -3,6 +3,7 @@
 import re
 
 from app.domain import hyperparameters, rlhf
+from app.domain.data_defaults import BATCH_SIZE, MAX_SEQ_LENGTH
 from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import (
@@ -14,7 +15,7 @@ from app.domain.job_document import (
     trainer,
     typed_hyperparameters,
 )
-from app.domain.parallelism import InvalidParallelism, parallelism
+from app.domain.parallelism import MEGATRON, InvalidParallelism, parallelism
 from app.domain.script_options import (
     CHECKPOINT_GLOB,
     LAUNCHER,
@@ -30,7 +31,6 @@ from app.domain.script_options import (
 )
 
 BACKENDS = ("nccl", "gloo")
-MEGATRON = "MEGATRON"
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(
@@ -95,10 +95,15 @@ def megatron_can_divide(document: Document) -> None:
             "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
             field="data_config.streaming",
         )
-    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+    if document["training_config"]["base_model"].get("dtype") == "float16":
         raise NotSupportedYet(
             "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
             field="training_config.base_model.dtype",
+        )
+    if (document["training_config"]["base_model"].get("model_kwargs") or {}).get("attn_implementation"):
+        raise NotSupportedYet(
+            "MEGATRON has an attention of its own; leave attn_implementation out",
+            field="training_config.base_model.model_kwargs.attn_implementation",
         )
     try:
         parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])
@@ -185,7 +190,7 @@ def hyperparameters_fit_the_data(document: Document) -> None:
     try:
         hyperparameters.check_data(values, evaluates=evaluates(document), streaming=bool(data.get("streaming")))
         rlhf.check_batch(values, _records_per_step(document))
-        rlhf.check_lengths(values, data["max_seq_length"])
+        rlhf.check_lengths(values, data.get("max_seq_length") or MAX_SEQ_LENGTH)
     except hyperparameters.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
 
@@ -193,7 +198,8 @@ def hyperparameters_fit_the_data(document: Document) -> None:
 def _records_per_step(document: Document) -> int:
     data, resources = document["data_config"], document["resource_config"]
     devices = (resources.get("node_count") or 1) * resources["gpu_count"]
-    return int(data["batch_size"] * data["gradient_accumulation_steps"] * devices)
+    batch = data.get("batch_size") or BATCH_SIZE
+    return int(batch * (data.get("gradient_accumulation_steps") or 1) * devices)
 
 
 def environment_leaves_the_platform_alone(document: Document) -> None:

@@ -16,6 +16,7 @@ from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_pat
 from app.domain.resources import Request
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
 from app.models.base import UtcDateTime, utc_now
+from app.reward_patterns import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services import controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
 from app.services.control_plane import ControlPlane
@@ -95,6 +96,7 @@ def check(
 ) -> Checked:
     """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
     spec = from_document(document, plane.reading, forwarded)
+    refuse_bad_pattern(spec.document)
     target = project or caller.home_project
     with plane.db.read() as session:
         request = plane.inventory.request(session, spec.document)

@@ -146,6 +146,21 @@ def test_what_is_preferred_gets_ahead_and_the_margin_says_which_checkpoint_is_be
     assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
 
 
+@shows("rlhf-grpo")
+def test_function_of_ones_own_raises_the_share_of_vowels(example: Ended) -> None:
+    assert example.series["eval_reward"][-1] > example.series["reward"][0]
+    best = max(example.checkpoints, key=lambda each: each["metrics"]["eval_reward"])
+    assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
+
+
+@shows("rlhf-rloo")
+def test_pattern_is_found_more_often_and_the_adapter_is_merged(example: Ended) -> None:
+    rewards = example.series["reward"]
+    assert sum(rewards[-8:]) > sum(rewards[:8])
+    assert example.series["kl"][0] == 0.0
+    assert "adapter_config.json" not in example.artifacts
+
+
 @shows("continued-pretrain")
 def test_pretraining_fills_its_blocks_and_validates(example: Ended) -> None:
     assert example.report["tokens"] == STEPS * 8 * 256

@@ -23,6 +23,7 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "float16": ("FULL_FINETUNE", {"gradient_checkpointing": "true"}, in_precision("float16")),
     "lora": ("LORA", {"lora_dropout": "0.1"}, in_precision("bfloat16")),
     "qlora": ("QLORA", {"lora_dropout": "0.1"}, in_precision("bfloat16")),
+    "grpo": ("RLHF", {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}, {}),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "cosine"}, {}),
 }

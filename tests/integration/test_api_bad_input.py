@@ -56,8 +56,8 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("labels", {f"k{i}": "v" for i in range(64)}, 201),
     ("project_id", "x", 422),
     ("training_config.training_type", "sft", 422),
-    ("training_config.training_type", "RLHF", 400),  # without a reward
-    ("training_config.framework.type", "MEGATRON", 400),
+    ("training_config.training_type", "RLHF", 201),
+    ("training_config.framework.type", "MEGATRON", 201),
     ("training_config.framework.type", "CUSTOM", 400),
     ("training_config.framework.custom_script_path", "/srv/train.py", 400),
     ("training_config.framework.distributed", {"world_size": 2}, 400),
@@ -208,6 +208,8 @@ CHANGES: list[tuple[str, Any, int]] = [
                            "framework": {"type": "HF_TRAINER"}, "hyperparameters": {"reward": said, **values}}, status)
       for said, values, status in (
         ("length:64", {}, 201), ("exact", {"algorithm": "rloo", "use_lora": "true"}, 201), ("regex:^a", {}, 201),
+        ("regex:(", {}, 400),
+        ("regex:(?=a)", {}, 400),
         ("", {}, 400), ("length:-1", {}, 400), ("judge", {}, 400), ("/etc/judge.py", {}, 400),
         ("file:///etc/judge.py", {}, 400), ("https://example.org/judge.py", {}, 400), ("../judge.py", {}, 400),
         ("judge.py", {}, 201), ("x" * 5000 + ".py", {}, 422), ("exact", {"num_generations": "3"}, 400),

@@ -25,7 +25,7 @@ def test_every_training_there_is_stands_in_the_table(sqlite_api: Api) -> None:
     rlhf = by_pair["HF_TRAINER", "RLHF"]
     assert rlhf["record_shapes"][0] == '{"prompt", …}'
     reward = next(row for row in rlhf["hyperparameters"] if row["name"] == "reward")
-    assert (reward["type"], reward["default"]) == ("text", "")
+    assert (reward["type"], reward["default"]) == ("text", "exact")
     assert (script["any_hyperparameter"], script["hyperparameters"]) == (True, [])
     assert not lora["any_hyperparameter"]
     rank = next(row for row in lora["hyperparameters"] if row["name"] == "lora_r")

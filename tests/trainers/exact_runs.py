@@ -13,7 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.trainers.step_hooks import limited_memory, recorded_rows, saved_by_transformers, slow_writing, wish_within
+from tests.trainers.step_hooks import (
+    limited_memory,
+    recorded_parts,
+    recorded_rows,
+    saved_by_transformers,
+    slow_shards,
+    slow_writing,
+    wish_within,
+)
 from trainyard import _manifest
 from trainyard._session import Identity, Progress, Result, Saved, manifest_for
 from trainyard._wishes import CheckpointNotSaved, Wishes
@@ -106,6 +114,10 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
             hooks.enter_context(recorded_rows(spec.run_dir / f"rows-{identity.rank}.jsonl"))
         if limit := plan.get("largest_batch"):
             hooks.enter_context(limited_memory(limit))
+        if plan.get("records_parts"):
+            hooks.enter_context(recorded_parts(spec.run_dir / f"parts-{identity.rank}.json"))
+        if plan.get("slow_shards"):
+            hooks.enter_context(slow_shards())
         if plan.get("slow_writing"):
             hooks.enter_context(slow_writing())
         if (step := plan.get("pause_within")) and identity.rank == 0:

@@ -54,6 +54,42 @@ def slow_writing() -> Iterator[None]:
 
 
 @contextmanager
+def recorded_parts(path: Path) -> Iterator[None]:
+    """The shapes of what this rank has of a model that Megatron divides, by name."""
+    from workers.trainers.megatron.loop import MegatronLoop  # noqa: PLC0415
+
+    def train(original: Any, loop: Any, *arguments: Any, **named: Any) -> None:
+        shapes = {name: list(tensor.shape) for name, tensor in loop.module.named_parameters()}
+        path.write_text(json.dumps(shapes))
+        original(loop, *arguments, **named)
+
+    with _around(MegatronLoop, "train", train):
+        yield
+
+
+@contextmanager
+def slow_shards() -> Iterator[None]:
+    """As `slow_writing`, of Megatron's checkpoints."""
+    from workers.trainers.megatron.loop import MegatronLoop  # noqa: PLC0415
+    from workers.trainers.megatron.saving import ShardSaving  # noqa: PLC0415
+
+    made: list[int] = []
+
+    def step(original: Any, loop: Any, share: Any) -> None:
+        original(loop, share)
+        made.append(loop.state.max_steps - loop.state.global_step)
+
+    def write(original: Any, *arguments: Any) -> None:
+        left = made[-1]
+        while left == made[-1] > 0:
+            time.sleep(0.01)
+        original(*arguments)
+
+    with _around(MegatronLoop, "_step", step), _around(ShardSaving, "_write_shards", write):
+        yield
+
+
+@contextmanager
 def wish_within(step: int, wish: Callable[[], None]) -> Iterator[None]:
     """Something is wished for in the middle of a step: between its forward passes, if it has several."""
     passes: list[int] = []
@@ -103,7 +139,7 @@ def _before_each_pass(look: Callable[[Any, Inputs], None]) -> Iterator[None]:
 def _around(owner: type, name: str, instead: Callable[..., Any]) -> Iterator[None]:
     """Call `instead` with the original method and its arguments."""
     original = getattr(owner, name)
-    setattr(owner, name, lambda *arguments: instead(original, *arguments))
+    setattr(owner, name, lambda *arguments, **named: instead(original, *arguments, **named))
     try:
         yield
     finally:

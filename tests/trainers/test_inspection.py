@@ -33,20 +33,22 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
     def make(
         *paths: Path, model: Path | None = assets / "model", kind: str = "SFT", rows: int = 1000, **changes: Any
     ) -> Findings:
-        values = hyperparameters.parse("HF_TRAINER", kind, changes.pop("hyperparameters", {}))
+        framework = changes.pop("framework", {"type": "HF_TRAINER"})
+        values = hyperparameters.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
         base = changes.pop("base_model", {})
+        devices = changes.pop("devices", 1)
         sources = changes.pop("sources", None) or [{"path": str(path)} for path in paths]
         return inspection.inspect(
             {
                 "run_dir": str(tmp_path),
-                "framework": "HF_TRAINER",
+                "framework": framework["type"],
                 "training_type": kind,
                 "hyperparameters": values,
                 "model_path": str(model or ""),
                 "data_paths": [str(path) for path in paths],
-                "training_config": {"base_model": base},
+                "training_config": {"base_model": base, "framework": framework},
                 "data_config": {"sources": sources, "max_seq_length": 64, **changes},
-                "world_size": 1,
+                "world_size": devices,
                 "rows": rows,
                 "has_weights": True,
             }
@@ -146,6 +148,26 @@ def test_pairs_of_the_same_answer_are_warned_of(inspect, tmp_path):
     found = inspect(lines(tmp_path / "pairs.jsonl", [pair, {**pair, "rejected": "b"}]), kind="DPO")
 
     assert any("1 of the first 2 records" in warning and "same tokens" in warning for warning in found["warnings"])
+
+
+SHORT = {"max_completion_length": "16"}
+
+
+def test_prompts_are_measured_without_anything_to_learn_in_them(inspect, assets):
+    found = inspect(assets / "train.jsonl", kind="RLHF", hyperparameters={"reward": "exact:completion", **SHORT})
+
+    assert (found["errors"], found["warnings"]) == ([], [])
+    assert found["batch"]["learned_share"] == 0
+    assert found["lengths"]["max"] <= 64 - 16
+
+
+def test_reward_by_a_column_that_is_not_there_is_told_before_a_device_is_taken(inspect, assets):
+    kind, message = only_error(
+        inspect(assets / "train.jsonl", kind="RLHF", hyperparameters={"reward": "exact", **SHORT})
+    )
+
+    assert kind == "INVALID_CONFIG"
+    assert "the records have no column answer; they have completion" in message
 
 
 def test_examples_are_no_preferences(inspect, assets):
@@ -256,6 +278,16 @@ def test_what_is_wrong_with_a_model_is_named(inspect, assets, model, spoil, kind
     found_kind, message = only_error(inspect(assets / "train.jsonl", model=model))
 
     assert (found_kind, said in message) == (kind, True), message
+
+
+def test_a_model_that_megatron_cannot_divide_so_is_found_before_it_is_trained(inspect, assets, model):
+    spoil_config(model, num_hidden_layers=3)
+    framework = {"type": "MEGATRON", "config": {"pipeline_parallel": "2"}}
+
+    kind, message = only_error(inspect(assets / "train.jsonl", model=model, framework=framework, devices=2))
+
+    assert kind == "INVALID_CONFIG"
+    assert "pipeline_parallel is 2, but must divide the model's num_hidden_layers, which is 3" in message
 
 
 def test_code_that_comes_with_a_model_runs_only_when_asked_for(inspect, assets, model):

@@ -27,16 +27,17 @@ def train(
 ) -> Ended:
     """One attempt of a small job in its own directory."""
     run_dir = base / "run"
+    framework = changes.get("framework", "HF_TRAINER")
     spec = {
         "job_id": "job-1",
         "attempt": 1,
         "run_dir": str(run_dir),
-        "framework": "HF_TRAINER",
+        "framework": framework,
         "training_type": "SFT",
         "training_config": {},
         "data_config": {"batch_size": 4, "gradient_accumulation_steps": 2, "max_seq_length": 48},
         "output_config": {"checkpoint": {"save_steps": 100}},
-        "hyperparameters": parse("HF_TRAINER", "SFT", {"learning_rate": "5e-3", **dict(hyperparameters)}),
+        "hyperparameters": parse(framework, "SFT", {"learning_rate": "5e-3", **dict(hyperparameters)}),
         "model_path": str(assets / "model"),
         "tokenizer_path": "",
         "data_paths": [str(assets / "train.jsonl")],

@@ -36,11 +36,12 @@ def world(make_world):
     return make_world()
 
 
-def start_sft(world, *, max_steps, save_steps):
+def start_sft(world, *, max_steps, save_steps, framework=None):
     """A fine-tuning on two ranks; returns the job's id."""
     document = make_document(
         training_config={
             "base_model": {"model_id": "demo/model"},
+            "framework": framework or {"type": "HF_TRAINER"},
             "hyperparameters": {"max_steps": str(max_steps), "learning_rate": "1e-3"},
         },
         data_config={"sources": [{"path": "demo/train.jsonl", "format": "jsonl"}], "batch_size": 2},
@@ -54,8 +55,13 @@ def start_sft(world, *, max_steps, save_steps):
 
 
 @pytest.mark.long
-def test_sft_on_two_ranks_is_requeued_and_finished(world):
-    job_id = start_sft(world, max_steps=12, save_steps=4)
+@pytest.mark.parametrize(
+    "framework",
+    [{"type": "HF_TRAINER"}, {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}],
+    ids=lambda framework: framework["type"],
+)
+def test_sft_on_two_ranks_is_requeued_and_finished(world, framework):
+    job_id = start_sft(world, max_steps=12, save_steps=4, framework=framework)
     world.wait(lambda: world.job(job_id).current_step >= 2, 60, job_id)
     world.wish(job_id, "requeue")
     assert world.wait_for_end(job_id, 60).state is JobState.QUEUED, world.describe(job_id)

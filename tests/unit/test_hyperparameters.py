@@ -90,7 +90,7 @@ def test_custom_script_gets_what_was_submitted():
 def test_supported_pairs():
     assert supported(*SFT)
     assert supported("CUSTOM", "DPO")
-    assert not supported("HF_TRAINER", "RLHF")
+    assert not supported("MEGATRON", "RLHF")
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,17 @@ from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.factories import make_document
+from workers.failures import AttemptFailed
 from workers.gpu_files import Gpu
 from workers.library import Library
-from workers.preparing import device_uuids, find_sources, job_environment, private_places, sources_document
+from workers.preparing import (
+    device_uuids,
+    find_sources,
+    job_environment,
+    private_places,
+    reward_document,
+    sources_document,
+)
 from workers.sealed import opened_secrets
 
 
@@ -104,6 +112,33 @@ def test_script_may_bring_its_own_model(library, tmp_path):
     assert sources.tokenizer.path == tmp_path / "mine/tokenizer"
     assert sources.script == tmp_path / "mine/train.py"
     assert [path.name for path in sorted(sources.data[0].path.iterdir())] == ["a.jsonl", "b.jsonl"]
+
+
+def test_file_that_judges_completions_is_readable_and_known_by_its_digest(library, tmp_path):
+    spec = document()
+    spec["training_config"]["hyperparameters"] = {"reward": " train.py "}
+
+    sources = find_sources(library, "HF_TRAINER", spec)
+
+    assert sources.reward == tmp_path / "mine/train.py"
+    assert sources.reward in sources.readable
+    assert reward_document(sources) == {
+        "reward_path": str(tmp_path / "mine/train.py"),
+        "reward_sha256": hashlib.sha256(b"").hexdigest(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("reward", "why"), [("none.py", "reward none.py is not a file"), ("/etc/judge.py", "it lies outside")]
+)
+def test_file_that_judges_completions_lies_where_jobs_may_read(library, reward, why):
+    spec = document()
+    spec["training_config"]["hyperparameters"] = {"reward": reward}
+
+    with pytest.raises(AttemptFailed, match=why) as failed:
+        find_sources(library, "HF_TRAINER", spec)
+
+    assert failed.value.error_type == "INVALID_CONFIG"
 
 
 def test_secrets_are_opened_for_whoever_needs_them(tmp_path):

@@ -1,5 +1,6 @@
 """Which checkpoint an attempt goes on from, and which of the others are of no use for ever."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from app.storage.storage import Storage
 from trainyard import _manifest
 from workers.failures import AttemptFailed
 from workers.library import Data, DataFile
-from workers.resuming import StartPoint, choose_start, refuse_changed_data
+from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 
 
 @pytest.fixture
@@ -120,6 +121,21 @@ def test_data_that_has_changed_since_the_checkpoint_is_named(start_from):
     assert said.startswith("DATA_INVALID: data source b.jsonl")
     assert "step 50" in said
     assert "a.jsonl" not in said
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused"),
+    [("a", "b", True), ("a", "a", False), ("a", "", False), ("", "b", False)],
+)
+def test_policy_follows_one_judge(tmp_path, before, now, refused):
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "state").touch()
+    manifest = _manifest.Manifest(job_id="j", attempt=1, step=50, data_position={"reward_sha256": before})
+    _manifest.commit(tmp_path / "draft", tmp_path / "checkpoint", manifest)
+    start = StartPoint(path=tmp_path / "checkpoint", step=50, checkpoint_id="ckpt-50", rejected=())
+
+    with pytest.raises(AttemptFailed, match=r"reward has changed .* step 50") if refused else nullcontext():
+        refuse_changed_reward(start, now)
 
 
 def test_unchanged_data_may_be_gone_on_with(start_from):

@@ -7,9 +7,13 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from app.domain.data_defaults import MAX_SEQ_LENGTH
+from app.domain.parallelism import MEGATRON
 from workers.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
+from workers.trainers.megatron.fitting import check as check_megatron
+from workers.trainers.megatron.fitting import layout_of
 
 _CAUSAL = "AutoModelForCausalLM"
 _INDEX = "model.safetensors.index.json"
@@ -24,6 +28,8 @@ def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedT
     directory = Path(existing(spec.model_path))
     config = _config(spec, directory)
     _check_causal(config, trusted=trust(spec)["trust_remote_code"])
+    if spec.framework == MEGATRON:
+        check_megatron(config, layout_of(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
     if has_weights:
         check_weights(directory)
     tokenizer = load_tokenizer(spec)

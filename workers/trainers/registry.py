@@ -22,8 +22,16 @@ TRAINERS: dict[tuple[str, str], str] = {
 }
 
 
+# Frameworks whose libraries are installed apart: the module that is missing, and the extra that has it.
+_EXTRAS = {"MEGATRON": ("megatron", "megatron")}
+
+
 class UnknownTrainer(LookupError):
     """There is no built-in trainer for this pair."""
+
+
+class MissingExtra(ImportError):
+    """This machine has not what the trainer needs."""
 
 
 def load(framework: str, training_type: str) -> type[Trainer]:
@@ -33,5 +41,11 @@ def load(framework: str, training_type: str) -> type[Trainer]:
     except KeyError:
         known = ", ".join("/".join(pair) for pair in sorted(TRAINERS))
         raise UnknownTrainer(f"no trainer for {framework}/{training_type}; known: {known}") from None
-    trainer: type[Trainer] = getattr(importlib.import_module(module), name)
+    library, extra = _EXTRAS.get(framework, ("", ""))
+    try:
+        trainer: type[Trainer] = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if not library or str(error.name).partition(".")[0] != library:
+            raise
+        raise MissingExtra(f"{framework} is not installed on this node: pip install 'trainyard[{extra}]'") from error
     return trainer

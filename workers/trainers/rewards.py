@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import re2
-
+from app.domain.hyperparameters import InvalidHyperparameter
 from app.domain.rlhf import EXACT, LENGTH, REGEX, reward_kind
+from app.reward_patterns import compiled
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 
 FUNCTION = "reward"  # in a file of the user's
@@ -108,11 +108,9 @@ def _length(target: int) -> Reward:
 
 def _regex(text: str) -> Reward:
     try:
-        options = re2.Options()
-        options.log_errors = False
-        pattern = re2.compile(text, options)
-    except re2.error as error:
-        raise InvalidConfig(f"reward regex:{text}: {error.args[0].decode(errors='replace')}") from error
+        pattern = compiled(text)
+    except InvalidHyperparameter as error:
+        raise InvalidConfig(error.message) from error
 
     def score(given: Given) -> Scores:
         return [float(pattern.search(each) is not None) for each in given.completions]

@@ -20,6 +20,10 @@ _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path"
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
+    (("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
+     "training_config.framework.config.tensor_parallel"),
+    (("training_config.framework.type", "MEGATRON"), (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
+     f"{_MODEL}.model_kwargs.attn_implementation"),
     ((f"{_MODEL}.model_id", " "),),
     ((f"{_MODEL}.model_id", "/etc/model"),),
     ((f"{_MODEL}.model_id", "https://example.org/model"),),
@@ -41,7 +45,7 @@ REFUSED: list[tuple[Any, ...]] = [
      f"{_MODEL}.model_kwargs.attn_implementation"),
     ((f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}), (f"{_MODEL}.dtype", "float32"),
      f"{_MODEL}.model_kwargs.attn_implementation"),
-    (("training_config.training_type", "RLHF"),),
+    ((f"{_FRAMEWORK}.type", "MEGATRON"), "training_config.training_type"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
     *(

@@ -13,8 +13,9 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
+from app.domain.hyperparameter import InvalidHyperparameter
 from app.domain.preprocessing import PROMPTS, records_of
-from app.domain.rlhf import longest_prompt
+from app.domain.rlhf import check_lengths, longest_prompt
 from workers.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
@@ -41,7 +42,7 @@ class Tokenizing:
         self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
         self._longest_prompt = 0
         if records_of(spec.training_type) == PROMPTS:
-            self._longest_prompt = longest_prompt(spec.hyperparameters, self._max_length)
+            self._longest_prompt = _longest_prompt(spec, self._max_length)
         self._truncates = preprocess.get("truncation") is not False
         self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
         self._add_bos: bool | None = preprocess.get("add_bos_token")
@@ -248,6 +249,14 @@ class Tokenizing:
                 f"{where} has {length} tokens, data_config.max_seq_length is {self._max_length}; raise it, or leave "
                 "preprocess.truncation on"
             )
+
+
+def _longest_prompt(spec: RunSpec, max_length: int) -> int:
+    try:
+        check_lengths(spec.hyperparameters, max_length)
+    except InvalidHyperparameter as error:
+        raise InvalidConfig(error.message) from error
+    return longest_prompt(spec.hyperparameters, max_length)
 
 
 def _kwargs(record: Record) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from app.domain.hyperparameters import USE_LORA
 from app.domain.output_rules import LORA_TYPES
+from app.domain.parallelism import MEGATRON
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.tokenizer import base_model
 
@@ -18,6 +19,7 @@ _LIBRARIES = (
     "torch",
     "transformers",
     "trl",
+    "megatron-core",
     "peft",
     "bitsandbytes",
     "accelerate",
@@ -103,7 +105,8 @@ class ModelCard:
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id"):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
-        tags = ["trainyard", "trl", *(["lora"] if self._has_adapter else [])]
+        library = "megatron-core" if self.spec.framework == MEGATRON else "trl"
+        tags = ["trainyard", library, *(["lora"] if self._has_adapter else [])]
         return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
     def _settings(self) -> str:

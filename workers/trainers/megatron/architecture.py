@@ -1,6 +1,4 @@
-"""A Hugging Face model's configuration as Megatron's, for the architectures that both compute alike."""
-
-from typing import Any
+"""A Hugging Face model's configuration as Megatron's, as far as both compute alike (see `fitting`)."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -9,13 +7,9 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from transformers import PretrainedConfig
 
-from app.domain.parallelism import PIPELINE, TENSOR, Parallelism
-from workers.trainers.failures import InvalidConfig
+from app.domain.parallelism import Parallelism
 from workers.trainers.megatron.layout import place
 
-ARCHITECTURES = ("llama", "mistral", "qwen2")
-# Megatron's own formula for Llama 3.1 has these built in.
-_LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 # The ways of training that save time on a GPU by kernels of their own, which a CPU has not.
 _FUSIONS = (
     "gradient_accumulation_fusion",
@@ -27,32 +21,10 @@ _FUSIONS = (
 )
 
 
-def check(config: PretrainedConfig, layout: Parallelism, max_length: int) -> None:
-    """Raises InvalidConfig for a model that Megatron would compute otherwise, or can't divide so."""
-    if config.model_type not in ARCHITECTURES:
-        raise InvalidConfig(
-            f"MEGATRON knows no models of type {config.model_type}, only {', '.join(ARCHITECTURES)}: "
-            "choose one of those, or framework HF_TRAINER"
-        )
-    for reason in _differences(config, max_length):
-        raise InvalidConfig(f"MEGATRON can't compute this model: {reason}; use framework HF_TRAINER")
-    for what, count, option, parts in (
-        ("num_attention_heads", config.num_attention_heads, TENSOR, layout.tensor),
-        ("num_key_value_heads", config.num_key_value_heads, TENSOR, layout.tensor),
-        ("intermediate_size", config.intermediate_size, TENSOR, layout.tensor),
-        ("num_hidden_layers", config.num_hidden_layers, PIPELINE, layout.pipeline),
-    ):
-        if count % parts:
-            raise InvalidConfig(
-                f"training_config.framework.config.{option} is {parts}, but must divide the model's {what}, which is "
-                f"{count}; choose a divisor"
-            )
-
-
 def transformer_config(
     config: PretrainedConfig, layout: Parallelism, *, bf16: bool, recompute: bool
 ) -> TransformerConfig:
-    """Of a model that has passed `check`."""
+    """Of a model that has passed `fitting.check`."""
     recomputing = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
         num_layers=config.num_hidden_layers,
@@ -119,22 +91,3 @@ def head_size(config: PretrainedConfig) -> int:
 
 def _leave(_tensor: torch.Tensor) -> None:
     """An initialization that does nothing."""
-
-
-def _differences(config: PretrainedConfig, max_length: int) -> list[str]:
-    """What Megatron has no counterpart for."""
-    rope: dict[str, Any] = dict(config.rope_parameters or {})
-    kind = rope.get("rope_type", "default")
-    window: Any = getattr(config, "sliding_window", None)
-    found = {
-        f"hidden_act is {config.hidden_act}, not silu": config.hidden_act != "silu",
-        "attention_bias is set": bool(getattr(config, "attention_bias", False)),
-        "mlp_bias is set": bool(getattr(config, "mlp_bias", False)),
-        "it is quantized": getattr(config, "quantization_config", None) is not None,
-        f"sliding_window {window} is shorter than data_config.max_seq_length {max_length}": bool(window)
-        and int(window) < max_length,
-        f"rope_type {kind} is unknown to it": kind not in ("default", "llama3"),
-        "its rope_parameters are not those of Llama 3.1": kind == "llama3"
-        and any(rope.get(name) != value for name, value in _LLAMA3_ROPE.items()),
-    }
-    return [reason for reason, differs in found.items() if differs]

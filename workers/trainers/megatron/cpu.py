@@ -21,6 +21,10 @@ def cuda_or_cpu() -> Iterator[None]:
             undo.enter_context(_replaced(torch.cuda, "synchronize", lambda *_: None))
             undo.enter_context(_replaced(torch.cuda, "manual_seed", torch.manual_seed))
             undo.enter_context(_replaced(megatron_random, "CudaRNGStatesTracker", _CpuStates))
+            undo.enter_context(_replaced(megatron_random, "_get_cuda_rng_state", lambda **_: torch.get_rng_state()))
+            undo.enter_context(
+                _replaced(megatron_random, "_set_cuda_rng_state", lambda state, **_: torch.set_rng_state(state))
+            )
             undo.enter_context(_CudaMeansCpu())
         yield
 

@@ -11,11 +11,10 @@ from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_par
 from torch._C._distributed_c10d import HashStore
 from transformers import set_seed
 
-from app.domain.parallelism import InvalidParallelism, Parallelism, parallelism
+from app.domain.parallelism import Parallelism
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
-from workers.trainers.failures import InvalidConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +31,6 @@ class Place:
     def speaks(self) -> bool:
         """Whether it is the one of its group that tells what the group has measured."""
         return self.tensor == 0 and self.is_last_stage
-
-
-def layout_of(spec: RunSpec) -> Parallelism:
-    """How the job wants its model divided. Raises InvalidConfig."""
-    framework = spec.training_config.get("framework") or {}
-    try:
-        return parallelism(framework.get("config") or {}, spec.world_size)
-    except InvalidParallelism as error:
-        raise InvalidConfig(f"training_config.framework.config: {error.message}") from error
 
 
 def join_alone(spec: RunSpec) -> None:

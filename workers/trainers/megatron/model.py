@@ -13,7 +13,8 @@ from app.domain.parallelism import Parallelism
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.pretrained import Precision
-from workers.trainers.megatron.architecture import check, gpt, transformer_config
+from workers.trainers.megatron.architecture import gpt, transformer_config
+from workers.trainers.megatron.fitting import check
 from workers.trainers.megatron.layout import place
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 

@@ -12,7 +12,8 @@ from workers.trainers.hf_trainer.pretrained import precision
 from workers.trainers.hf_trainer.training import Training
 from workers.trainers.megatron.batches import Data
 from workers.trainers.megatron.cpu import cuda_or_cpu
-from workers.trainers.megatron.layout import divided, join_alone, layout_of, place
+from workers.trainers.megatron.fitting import layout_of
+from workers.trainers.megatron.layout import divided, join_alone, place
 from workers.trainers.megatron.loop import MegatronLoop
 from workers.trainers.megatron.model import part_of
 from workers.trainers.megatron.saving import ShardSaving
