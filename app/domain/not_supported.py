@@ -20,7 +20,10 @@ class Gap:
 
 _LEAVE = "leave it out"
 GAPS: tuple[Gap, ...] = (
-    Gap("training_config.framework.config", (), "leave it out: use hyperparameters", read_by=("CUSTOM", "MEGATRON")),
+    Gap(
+        "training_config.framework.config", (), "leave it out: use hyperparameters",
+        read_by=("CUSTOM", "FSDP", "MEGATRON"),
+    ),
     Gap(
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
         read_by=("CUSTOM",),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+FSDP = "FSDP"
 RESHARD_AFTER_FORWARD, CPU_OFFLOAD = "reshard_after_forward", "cpu_offload"
 DEFAULTS = {RESHARD_AFTER_FORWARD: True, CPU_OFFLOAD: False}
 _WORDS = {"true": True, "false": False}

@@ -29,6 +29,7 @@ from app.domain.script_options import (
     launcher,
     processes_per_node,
 )
+from app.domain.sharding import FSDP, InvalidSharding, sharding
 
 BACKENDS = ("nccl", "gloo")
 
@@ -108,6 +109,25 @@ def megatron_can_divide(document: Document) -> None:
     try:
         parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])
     except InvalidParallelism as error:
+        raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
+
+
+def fsdp_can_divide(document: Document) -> None:
+    if trainer(document)[0] != FSDP:
+        return
+    if (document["resource_config"].get("node_count") or 1) > 1:
+        raise NotSupportedYet(
+            "with FSDP each rank writes its part of a checkpoint into one directory, which several nodes do not share; "
+            "ask for node_count 1, or choose HF_TRAINER",
+            field="resource_config.node_count",
+        )
+    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+        raise NotSupportedYet(
+            "FSDP computes in float32 or bfloat16; say one of them, or auto", field="training_config.base_model.dtype"
+        )
+    try:
+        sharding(document["training_config"]["framework"].get("config") or {})
+    except InvalidSharding as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
@@ -293,4 +313,4 @@ RULES = (
     start_is_named,
 )
 # They look at data_config, whose own rules come first.
-LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data, megatron_can_divide)
+LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data, megatron_can_divide, fsdp_can_divide)

@@ -61,13 +61,16 @@ class DistributedSchema(DocumentSchema):
 
 class FrameworkSchema(DocumentSchema):
     type = Choice(
-        FRAMEWORKS, required=True, **says("HF_TRAINER, MEGATRON, or CUSTOM for a script of one's own; others not yet")
+        FRAMEWORKS,
+        required=True,
+        **says("HF_TRAINER, FSDP, MEGATRON, or CUSTOM for a script of one's own; others not yet"),
     )
     config = ScriptOptions(
         keys=_PARAMETER,
         rule="must be the name of an option",
         **says(
-            "MEGATRON: tensor_parallel and pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
+            "FSDP: reshard_after_forward, default true, and cpu_offload, default false; MEGATRON: tensor_parallel and "
+            "pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
             "metric.NAME (a pattern of lines), and the script's own options"
         ),
     )

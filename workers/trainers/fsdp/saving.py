@@ -7,7 +7,6 @@ from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -15,6 +14,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
@@ -37,10 +38,10 @@ class FsdpSaving(HostSaving):
     """
 
     def __init__(
-        self, context: RunContext, boundary: StepBoundary, load: Callable[[PreTrainedTokenizerBase], Any]
+        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
     ) -> None:
         super().__init__(context, boundary)
-        self._load = load
+        self._read_model = read
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT) if dist.is_initialized() else None
         self._tokens: PreTrainedTokenizerBase | None = None
         self._written: Future[Any] | None = None
@@ -69,7 +70,7 @@ class FsdpSaving(HostSaving):
             self._small, self._text = small(trainer, randoms), state_text(trainer)
         wait_for_all()
         state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
-        written = dcp.async_save(
+        written = async_save(
             state, checkpoint_id=directory / SHARDS, process_group=self._group, no_dist=self._group is None
         )
         if not isinstance(written, Future):
@@ -113,12 +114,12 @@ class FsdpSaving(HostSaving):
         weights = get_model_state_dict(_model(trainer), options=_WHOLE)
         if self._context.rank != 0:
             return None
-        model = self._load(self._tokens)
+        model = self._read_model(self._tokens)
         model.load_state_dict(weights)
         return model
 
     def _read(self, state: dict[str, Any], checkpoint: Path) -> None:
-        dcp.load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
+        load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
 
 
 def _model(trainer: Trainer) -> Any:

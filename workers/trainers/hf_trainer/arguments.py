@@ -4,6 +4,7 @@ from typing import Any
 
 from app.domain.checkpoints import best_rule
 from app.domain.hyperparameters import InvalidHyperparameter, check_data
+from app.domain.sharding import FSDP
 from workers.run_context import RunContext
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
@@ -98,7 +99,7 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
     pin_memory = spec.data_config.get("pin_memory")
     distributed: dict[str, Any] = {}
-    if spec.framework == "FSDP":
+    if spec.framework == FSDP:
         from workers.trainers.fsdp.sharding import sharded_arguments  # noqa: PLC0415  (of no use to others)
 
         distributed = sharded_arguments(spec)

@@ -7,6 +7,7 @@ from datasets import Dataset, disable_progress_bars
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
+from app.domain.sharding import FSDP
 from workers.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import StepBoundary, first_rank_first, wait_for_all
@@ -21,8 +22,6 @@ from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
 from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.weights import AllWeights
-
-FSDP = "FSDP"
 
 
 class Loop(Protocol):
