@@ -57,10 +57,11 @@ class Sources:
     data: tuple[Data, ...]
     script: Path | None
     reward: Path | None = None  # the file that judges completions
+    reward_model: Model | None = None  # the same of a model
 
     @property
     def readable(self) -> tuple[Path, ...]:
-        models = tuple(found.visible for found in (self.model, self.tokenizer) if found is not None)
+        models = tuple(found.visible for found in (self.model, self.tokenizer, self.reward_model) if found is not None)
         judges = () if self.reward is None else (self.reward,)
         return tuple(dict.fromkeys((*models, *judges, *(path for data in self.data for path in data.visible))))
 

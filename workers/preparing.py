@@ -11,7 +11,7 @@ from app.domain import hyperparameters
 from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.domain.resources import WHOLE, Device, gpu_of
-from app.domain.rlhf import reward_file
+from app.domain.rlhf import reward_file, reward_model
 from app.domain.script_options import checkpoint_glob, launcher
 from app.extensions import Database
 from app.models import Job
@@ -125,10 +125,12 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     custom = framework == hyperparameters.CUSTOM
     script = training["framework"].get("custom_script_path") if custom else None
     found_script = find_script(library, script) if script else None
-    judge = "" if custom else reward_file(training.get("hyperparameters") or {})
+    values = {} if custom else training.get("hyperparameters") or {}
+    judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
-    data_wanted = data_wishes(spec["data_config"], library.secrets, custom=custom)
-    models, data = find(library, model_wishes(base, custom=custom), data_wanted)
+    wanted = model_wishes(base, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
+    models, data = find(library, wanted, data_wishes(spec["data_config"], library.secrets, custom=custom))
+    found_model = models.pop() if judging else None
     without_model = custom and base["model_id"] == NO_MODEL
     return Sources(
         model=None if without_model else models[0],
@@ -136,6 +138,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
         data=tuple(data),
         script=found_script,
         reward=found_judge,
+        reward_model=found_model,
     )
 
 
@@ -171,11 +174,13 @@ def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
 
 
 def reward_document(sources: Sources) -> dict[str, str]:
-    """The part of spec.json about the file that judges completions."""
-    path = sources.reward
-    if path is None:
-        return {"reward_path": "", "reward_sha256": ""}
-    return {"reward_path": str(path), "reward_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    """The part of spec.json about what judges completions, if that is a file or a model."""
+    path, model = sources.reward, sources.reward_model
+    return {
+        "reward_path": "" if path is None else str(path),
+        "reward_sha256": "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest(),
+        "reward_model_path": "" if model is None else str(model.path),
+    }
 
 
 def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:

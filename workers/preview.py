@@ -57,7 +57,7 @@ def identities(sources: Sources) -> list[Any]:
 
 
 def _models(sources: Sources) -> Iterator[Model]:
-    return (model for model in (sources.model, sources.tokenizer) if model is not None)
+    return (model for model in (sources.model, sources.tokenizer, sources.reward_model) if model is not None)
 
 
 def _facts(path: Path) -> tuple[int, ...]:

@@ -39,8 +39,9 @@ class RunSpec:
     `sources` stands in the order of data_config.sources: for each its `location` as submitted, its local `files`
     (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
     each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if it
-    does, and `reward_sha256` its digest. `adjustments` is what was learnt from earlier attempts:
-    `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
+    does, `reward_sha256` its digest, and `reward_model_path` the model that judges instead. `adjustments` is what was
+    learnt from earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss
+    exploded.
     """
 
     run_dir: Path
@@ -55,6 +56,7 @@ class RunSpec:
     tokenizer_path: str = ""
     reward_path: str = ""
     reward_sha256: str = ""
+    reward_model_path: str = ""
     training_config: Document = field(default_factory=dict)
     data_config: Document = field(default_factory=dict)
     output_config: Document = field(default_factory=dict)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain import hyperparameters
-from app.domain.rlhf import REWARD, reward_file
+from app.domain.rlhf import REWARD, REWARD_MODEL, reward_file, reward_model
 from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
 
 Document = Mapping[str, Any]
@@ -66,5 +66,6 @@ def locations(document: Document) -> list[tuple[str, str]]:
         *((source["path"], f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
     ]
     if not is_custom(document):
-        named.append((reward_file(training["hyperparameters"]), f"training_config.hyperparameters.{REWARD}"))
+        values, field = training["hyperparameters"], "training_config.hyperparameters"
+        named += [(reward_file(values), f"{field}.{REWARD}"), (reward_model(values), f"{field}.{REWARD_MODEL}")]
     return [(location, field) for location, field in named if location]

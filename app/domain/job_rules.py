@@ -9,6 +9,7 @@ from app.domain.job_document import NEEDING_A_GPU, Document, locations
 from app.domain.locations import ReadingRules, check_model, check_output, check_script, check_source
 from app.domain.not_supported import refuse_gaps
 from app.domain.resources import WHOLE
+from app.domain.rlhf import REWARD_MODEL
 
 __all__ = ["RULES", "check", "locations"]
 
@@ -87,7 +88,7 @@ RULES: tuple[Callable[[Document], None], ...] = (
 
 def _check_locations(document: Document, rules: ReadingRules) -> None:
     for location, field in locations(document):
-        if field.startswith("training_config.base_model"):
+        if field.startswith("training_config.base_model") or field.endswith(REWARD_MODEL):
             check_model(location, rules, field=field)
         elif field.startswith(("training_config.framework", "training_config.hyperparameters")):
             check_script(location, rules, field=field)

@@ -9,6 +9,7 @@ GRPO, RLOO = "grpo", "rloo"
 ALGORITHMS = (GRPO, RLOO)
 
 REWARD = "reward"
+REWARD_MODEL = "reward_model_id"
 LENGTH, REGEX, EXACT, FILE = "length", "regex", "exact", "file"
 ANSWER = "answer"  # the column that `exact` compares with, unless it names another
 _WAYS = (
@@ -26,6 +27,12 @@ ROWS = (
         choices=ALGORITHMS,
     ),
     Hyperparameter(REWARD, "text", EXACT, f"What a completion is worth: {_WAYS}"),
+    Hyperparameter(
+        REWARD_MODEL,
+        "text",
+        "",
+        "A model that says it instead of reward: a directory, a URI or an id of the hub; one number for each text",
+    ),
     Hyperparameter(
         "num_generations",
         "int",
@@ -97,9 +104,20 @@ def reward_file(values: Mapping[str, Value]) -> str:
     return rest if kind == FILE else ""
 
 
+def reward_model(values: Mapping[str, Value]) -> str:
+    """The model that judges, by parsed values or as submitted; empty when there is none."""
+    return str(values.get(REWARD_MODEL) or "").strip()
+
+
 def check(values: Mapping[str, Value]) -> None:
     """What goes together in RLHF. Raises InvalidHyperparameter."""
     said = str(values[REWARD])
+    if values[REWARD_MODEL]:
+        if said != EXACT:
+            raise InvalidHyperparameter(
+                REWARD, f"{REWARD} says nothing with {REWARD_MODEL}, which judges by itself; leave one of them out"
+            )
+        return
     if not said:
         raise InvalidHyperparameter(REWARD, f"{REWARD} must say what a completion is worth: {_WAYS}")
     kind, rest = reward_kind(said)

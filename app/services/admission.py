@@ -19,7 +19,7 @@ from app.domain.fitting import refuse_unfitting
 from app.domain.job_state import JobState
 from app.domain.locations import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.resources import request_of
-from app.domain.rlhf import reward_file
+from app.domain.rlhf import reward_file, reward_model
 from app.extensions import Database
 from app.models import Inspection, Job
 from app.services import fingerprints, inspections, lifecycle, nodes
@@ -142,13 +142,14 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     script = training["framework"].get("custom_script_path")
     if script:
         yield script, "INVALID_CONFIG", "custom script"
-    judge = (
-        ""
-        if training["framework"]["type"] == hyperparameters.CUSTOM
-        else reward_file(training.get("hyperparameters") or {})
-    )
+    custom = training["framework"]["type"] == hyperparameters.CUSTOM
+    values = {} if custom else training.get("hyperparameters") or {}
+    judge = reward_file(values)
     if judge:
         yield judge, "INVALID_CONFIG", "reward"
+    model = reward_model(values)
+    if model and not is_hub_id(model):
+        yield model, "MODEL_NOT_FOUND", "reward model"
 
 
 def may_be_on_hub(base_model: Mapping[str, Any], model_id: str) -> bool:
@@ -174,8 +175,10 @@ def fingerprint_of(project: str, spec: Mapping[str, Any], rules: ReadingRules, l
     base = spec["training_config"]["base_model"]
     if base.get("source") == "hub":
         return ""  # a directory of the same name says nothing
-    models = [name for name in (base["model_id"], base.get("tokenizer_id")) if name and name != NO_MODEL]
-    judge = reward_file(spec["training_config"].get("hyperparameters") or {})
+    values = spec["training_config"].get("hyperparameters") or {}
+    named = (base["model_id"], base.get("tokenizer_id"), reward_model(values))
+    models = [name for name in named if name and name != NO_MODEL]
+    judge = reward_file(values)
     judges = [judge] if judge else []
     locations = [*models, *(source["path"] for source in spec["data_config"]["sources"]), *judges]
     return fingerprints.fingerprint(spec, locations, rules, project, looking.rows)

@@ -22,6 +22,7 @@ SHAPING = (
     "eval_batch_size",
     "algorithm",
     "reward",
+    "reward_model_id",
     "max_prompt_length",
     "max_completion_length",
     "lora_target_modules",

@@ -125,7 +125,24 @@ def test_file_that_judges_completions_is_readable_and_known_by_its_digest(librar
     assert reward_document(sources) == {
         "reward_path": str(tmp_path / "mine/train.py"),
         "reward_sha256": hashlib.sha256(b"").hexdigest(),
+        "reward_model_path": "",
     }
+
+
+def test_model_that_judges_is_found_beside_the_others(library, tmp_path):
+    spec = document(tokenizer_id="tokenizer")
+    (tmp_path / "mine/judge").mkdir()
+    (tmp_path / "mine/judge/config.json").write_text("{}")
+    spec["training_config"]["hyperparameters"] = {"reward_model_id": "judge"}
+
+    sources = find_sources(library, "HF_TRAINER", spec)
+
+    assert sources.model is not None
+    assert sources.model.path.name == "model"
+    assert sources.tokenizer is not None
+    assert sources.tokenizer.path.name == "tokenizer"
+    assert reward_document(sources)["reward_model_path"] == str(tmp_path / "mine/judge")
+    assert tmp_path / "mine/judge" in sources.readable
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
     if not train:
         raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
     reward = str(spec.hyperparameters.get(REWARD) or "")
-    if reward and not reward_file(spec.hyperparameters):  # code of the user's own is left to the node
+    if (
+        reward and not reward_file(spec.hyperparameters) and not spec.reward_model_path
+    ):  # code of the user's own is left to the node
         reward_of(reward, sorted(set().union(*(each.columns for each in train))))
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)

@@ -6,6 +6,7 @@ and Liu et al., Understanding R1-Zero-Like Training, 2025 (arXiv:2503.20783). RL
 """
 
 from copy import deepcopy
+from typing import Any
 
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
@@ -22,6 +23,7 @@ from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.completing import Completing, column_names
 from workers.trainers.hf_trainer.pretrained import leave_out_dropout
+from workers.trainers.hf_trainer.reward_model import load_judge
 from workers.trainers.hf_trainer.reward_watch import RewardWatch
 from workers.trainers.hf_trainer.training import Training
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
@@ -71,7 +73,6 @@ class RlhfTrainer(Training):
         values = spec.hyperparameters
         trainer, config, own = _CHOSEN[values[rlhf.ALGORITHM]]
         self._check_amount(splits)
-        reward = reward_of(values[rlhf.REWARD], column_names(splits.train), spec.reward_path)
         model = self.weights.load_base(tokenizer)
         if values["disable_dropout"]:
             leave_out_dropout(model)
@@ -81,7 +82,7 @@ class RlhfTrainer(Training):
             beta=values["beta"],
             reference=deepcopy(model) if adapter is None and values["beta"] else None,
             model=model,
-            reward_funcs=reward,
+            **self._judge(splits),
             peft_config=adapter,
             args=config(
                 **arguments(self.context, self.plan, validates=splits.validation is not None),
@@ -95,6 +96,16 @@ class RlhfTrainer(Training):
         )
         found.add_callback(RewardWatch(self.context))
         return found
+
+    def _judge(self, splits: Splits) -> dict[str, Any]:
+        """What says what a completion is worth."""
+        spec = self.context.spec
+        if spec.reward_model_path:
+            model, tokenizer = load_judge(spec)
+            return {"reward_funcs": model, "reward_processing_classes": tokenizer}
+        return {
+            "reward_funcs": reward_of(spec.hyperparameters[rlhf.REWARD], column_names(splits.train), spec.reward_path)
+        }
 
     def _check_amount(self, splits: Splits) -> None:
         prompts = self.plan.records_per_step // self.context.spec.hyperparameters["num_generations"]
