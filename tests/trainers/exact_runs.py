@@ -17,6 +17,7 @@ from tests.trainers.step_hooks import (
     limited_memory,
     recorded_parts,
     recorded_rows,
+    recorded_shards,
     saved_by_transformers,
     slow_shards,
     slow_writing,
@@ -98,6 +99,14 @@ class RecordingSession:
         """It is raised here."""
 
 
+# Of a plan → what writes down what happens, and the file it writes for each rank.
+_RECORDERS = {
+    "records_rows": (recorded_rows, "rows-{}.jsonl"),
+    "records_parts": (recorded_parts, "parts-{}.json"),
+    "records_shards": (recorded_shards, "shards-{}.json"),
+}
+
+
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     """One run; errors are part of the outcome."""
     # Only now, so that importing this module for its session is cheap.
@@ -110,12 +119,11 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     outcome: dict[str, Any] = {"error": None}
     context = RunContext(spec, session)
     with ExitStack() as hooks:
-        if plan.get("records_rows"):
-            hooks.enter_context(recorded_rows(spec.run_dir / f"rows-{identity.rank}.jsonl"))
+        for name, (hook, file) in _RECORDERS.items():
+            if plan.get(name):
+                hooks.enter_context(hook(spec.run_dir / file.format(identity.rank)))
         if limit := plan.get("largest_batch"):
             hooks.enter_context(limited_memory(limit))
-        if plan.get("records_parts"):
-            hooks.enter_context(recorded_parts(spec.run_dir / f"parts-{identity.rank}.json"))
         if plan.get("slow_shards"):
             hooks.enter_context(slow_shards())
         if plan.get("slow_writing"):

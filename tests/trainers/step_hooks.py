@@ -68,6 +68,21 @@ def recorded_parts(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def recorded_shards(path: Path) -> Iterator[None]:
+    """Write down of each parameter that is trained how many numbers it has, and how many of them are here."""
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    def note(trainer: Any, _: Inputs) -> None:
+        if not path.exists():
+            trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
+            here = {name: p.to_local() if isinstance(p, DTensor) else p for name, p in trained.items()}
+            path.write_text(json.dumps({name: [p.numel(), here[name].numel()] for name, p in trained.items()}))
+
+    with _before_each_pass(note):
+        yield
+
+
+@contextmanager
 def slow_shards() -> Iterator[None]:
     """As `slow_writing`, of Megatron's checkpoints."""
     from workers.trainers.megatron.loop import MegatronLoop  # noqa: PLC0415

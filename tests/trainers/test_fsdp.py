@@ -1,49 +1,124 @@
-"""Training with FSDP: the model really is divided, and every resume is exact."""
+"""Trainings with FSDP for real: what its ranks hold, that it learns as HF_TRAINER does, and goes on to the bit."""
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
+from trainyard import _manifest
 
-STEPS = 14
-METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "sft": ("SFT", {"group_by_length": "true", "gradient_checkpointing": "true"}, {}),
-    "lora": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}, {}),
-    "packed": ("FULL_FINETUNE", {"packing": "true"}, {}),
-    "pretrain": ("CONTINUED_PRETRAIN", {}, {}),
+STEPS = 14  # an epoch has 8, the last one half full
+TIMEOUT = 600
+# What each method runs with: training type, hyperparameters.
+METHODS: dict[str, tuple[str, dict[str, str]]] = {
+    "sft": ("SFT", {"group_by_length": "true", "gradient_checkpointing": "true"}),
+    "lora": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}),
+    "packed": ("FULL_FINETUNE", {"packing": "true"}),
+    "pretrain": ("CONTINUED_PRETRAIN", {}),
 }
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
+SMALL = {"max_steps": "4", "warmup_steps": "2"}
+
+
+def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = "SFT", **values: str) -> dict[str, Any]:
+    given = {"max_steps": str(STEPS), "warmup_steps": "3", **values}
+    return plan_of(directory, assets, training_type, given, world_size=ranks, framework="FSDP")
+
+
+def newest(outcome: Outcome) -> str:
+    return outcome.checkpoints[-1]
+
+
+@pytest.fixture(scope="module")
+def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """Two ranks, once without a stop and once with."""
+    directory = tmp_path_factory.mktemp("pair")
+    plans = {
+        "whole": plan(directory / "whole", assets, **SMALL) | {"records_shards": True},
+        "paused": plan(directory / "paused", assets, **SMALL) | {"stop_at": 2},
+        "resumed": plan(directory / "resumed", assets, **SMALL) | {"resume_from": "paused"},
+    }
+    return runs(directory, plans, world_size=2)
+
+
+def test_each_rank_has_half_of_every_parameter(pair):
+    directory = pair["whole"].output.parent
+
+    for rank in (0, 1):
+        shards = json.loads((directory / f"shards-{rank}.json").read_text())
+        assert len(shards) > 10
+        assert all(here * 2 == whole for whole, here in shards.values()), shards
+
+
+def test_a_paused_run_goes_on_bit_by_bit(pair):
+    check_exact(pair["whole"], [pair["paused"], pair["resumed"]])
+
+
+def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
+    files = {entry.path for entry in _manifest.verify(newest(pair["paused"])).files}
+
+    assert {"shards/__0_0.distcp", "shards/__1_0.distcp", "shards/.metadata"} <= files
+    assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
+
+
+def test_result_is_a_whole_model_that_transformers_loads_alone(pair):
+    model = AutoModelForCausalLM.from_pretrained(pair["whole"].output)
+
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(TIMEOUT)
+def test_another_number_of_ranks_goes_on(pair, assets, tmp_path):
+    """Without a record left out or repeated: the losses are those of the others but for rounding and dropout."""
+    alone = plan(tmp_path / "alone", assets, ranks=1, **SMALL) | {"stop_at": 3}
+    alone["spec"]["resume_checkpoint"] = newest(pair["paused"])
+    (first,) = runs(tmp_path, {"alone": alone}).values()
+    both = plan(tmp_path / "both", assets, **SMALL)
+    both["spec"]["resume_checkpoint"] = newest(first)
+    (last,) = runs(tmp_path, {"both": both}, world_size=2).values()
+
+    found = first.series("loss") | last.series("loss")
+    assert found == pytest.approx({step: pair["whole"].series("loss")[step] for step in (3, 4)}, rel=0.05)
+    assert [note["reason"] for note in (*first.notes, *last.notes)] == ["NOT_BIT_EQUAL"] * 2
 
 
 @pytest.fixture(scope="module")
 def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
-    draw = random.Random(7)
+    """For each method the whole run, and a chain of runs that ends at three random steps and then at the last."""
+    seed = random.randrange(1_000_000)
+    draw = random.Random(seed)
     directory = tmp_path_factory.mktemp("fsdp")
     plans: dict[str, Any] = {}
-    for method, (training_type, hyperparameters, changes) in METHODS.items():
-        values = {"max_steps": str(STEPS), "warmup_steps": "3", **hyperparameters}
+    for method, (training_type, values) in METHODS.items():
         before = None
         stops = sorted(draw.sample(range(1, STEPS), 3))
+        print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
         for name in ("whole", *stops, "end"):
             run = f"{method}-{name}"
-            plans[run] = plan_of(
-                directory / run, assets, training_type, values, world_size=2, framework="FSDP", **changes
-            )
+            plans[run] = plan(directory / run, assets, training_type=training_type, **values)
             if name != "whole":
                 plans[run] |= {"stop_at": name if name in stops else None, "resume_from": before}
                 before = run
-    return runs(directory, plans, world_size=2)
+    return runs(directory, plans, world_size=2, timeout_seconds=TIMEOUT - 20)
 
 
-@pytest.mark.timeout(300)  # the first one waits for all the runs
+@pytest.mark.long
+@pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
 @pytest.mark.parametrize("method", METHODS)
 def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
-    whole = outcomes[f"{method}-whole"]
-    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-") and outcome is not whole]
+    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-")]
 
-    assert [part.result["stopped"] for part in parts] == ["pause", "pause", "pause", None]
+    check_exact(parts[0], parts[1:])
+
+
+def check_exact(whole: Outcome, parts: list[Outcome]) -> None:
+    assert [part.result["stopped"] for part in parts] == ["pause"] * (len(parts) - 1) + [None]
     for name in SERIES:
         assert {step: value for part in parts for step, value in part.series(name).items()} == whole.series(name), name
     assert parts[-1].weights() == whole.weights()
+    assert parts[-1].result["tokens"] == whole.result["tokens"] > 0
