@@ -269,6 +269,7 @@ def test_training_goes_on_while_all_ranks_write_a_checkpoint(moved):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_ranks_are_paused_by_their_supervisor_and_go_on_in_other_processes(tmp_path, assets):
     job = {
         "framework": "MEGATRON",

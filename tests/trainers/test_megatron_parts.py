@@ -1,5 +1,7 @@
 """What Megatron's ranks hold: weights both ways to the bit, records dealt out once, models it can't compute refused."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from app.domain.parallelism import Parallelism
+from tests.trainers.supervision import ROOT
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
@@ -153,3 +156,16 @@ def test_an_epoch_goes_on_where_it_was_left():
     for left, right in zip(rest, whole[2:], strict=True):
         pairs = zip(left.batches, right.batches, strict=True)
         assert all(torch.equal(one["input_ids"], other["input_ids"]) for one, other in pairs)
+
+
+def test_a_node_without_megatron_says_what_to_install():
+    code = (
+        "import sys; sys.modules['megatron'] = None\n"
+        "from workers.trainers import registry\n"
+        "try: registry.load('MEGATRON', 'SFT')\n"
+        "except registry.MissingExtra as error: print(error)"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+
+    assert ended.stdout == "MEGATRON is not installed on this node: pip install 'trainyard[megatron]'\n"
