@@ -21,10 +21,10 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "pretrain": ("CONTINUED_PRETRAIN", {}),
 }
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
-SMALL = {"max_steps": "4", "warmup_steps": "2"}
+SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
 
 
-def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = "SFT", **values: str) -> dict[str, Any]:
+def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = "SFT", **values: Any) -> dict[str, Any]:
     given = {"max_steps": str(STEPS), "warmup_steps": "3", **values}
     return plan_of(directory, assets, training_type, given, world_size=ranks, framework="FSDP")
 
