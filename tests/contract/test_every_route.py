@@ -48,7 +48,7 @@ def test_every_answer_is_a_described_one_and_tells_nothing_of_others(sqlite_api:
 
     walk = Walk(
         key=key, own_key_id=own_key_id, ids=ids, forbidden=secret, seconds=SECONDS, examples=3, seed=SEED
-    ).go(sqlite_api.app)  # fmt: skip
-
-    assert walk.report() == "", f"CONTRACT_SEED={SEED}"
-    assert walk.statuses[200] > 20  # how far it comes in its time depends on the machine
+    )  # fmt: skip
+    while walk.statuses[200] <= 20:  # how far it comes in its time depends on the machine
+        walk.go(sqlite_api.app)
+        assert walk.report() == "", f"CONTRACT_SEED={SEED}"

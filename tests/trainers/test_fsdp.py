@@ -14,7 +14,7 @@ from trainyard import _manifest
 STEPS = 14  # an epoch has 8, the last one half full
 TIMEOUT = 600
 # What each method runs with: training type, hyperparameters.
-METHODS: dict[str, tuple[str, dict[str, str]]] = {
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "sft": ("SFT", {"group_by_length": "true", "gradient_checkpointing": "true"}),
     "lora": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}),
     "packed": ("FULL_FINETUNE", {"packing": "true"}),
