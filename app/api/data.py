@@ -11,6 +11,7 @@ from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.idempotency import Answering
 from app.api.operation import operation
 from app.domain.locations import NO_MODEL
+from app.domain.parallelism import MEGATRON, InvalidParallelism, least_devices
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
 from app.schemas.output_config import OutputConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
@@ -51,14 +52,24 @@ def _patience() -> Patience:
 def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:
     """The job that would ask for this training, so that the rules are the same."""
     training = {"base_model": {"model_id": NO_MODEL}, **body["training_config"]}
-    ranks = (training["framework"].get("distributed") or {}).get("world_size") or 1
     device = "cuda" if training["base_model"].get("dtype") == "float16" else "auto"
     return {
         "name": "data",
         "labels": {},
         "training_config": training,
         "data_config": body["data_config"],
-        "resource_config": {"gpu_count": ranks, "device_type": device},
+        "resource_config": {"gpu_count": _devices(training["framework"]), "device_type": device},
         "output_config": OutputConfigSchema().load({}),
         "scheduling_config": SchedulingConfigSchema().load({}),
     }
+
+
+def _devices(framework: Mapping[str, Any]) -> int:
+    """As many as are named, or as the model is to be divided among."""
+    named: int | None = (framework.get("distributed") or {}).get("world_size")
+    if named or framework["type"] != MEGATRON:
+        return named or 1
+    try:
+        return least_devices(framework.get("config") or {})
+    except InvalidParallelism:
+        return 1  # the rules say what is wrong with it

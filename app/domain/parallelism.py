@@ -44,6 +44,11 @@ def parallelism(options: Mapping[str, str], devices: int) -> Parallelism:
     return Parallelism(tensor=tensor, pipeline=pipeline, data=devices // (tensor * pipeline))
 
 
+def least_devices(options: Mapping[str, str]) -> int:
+    """How many devices one whole model takes. Raises InvalidParallelism."""
+    return _count(options, TENSOR) * _count(options, PIPELINE)
+
+
 def _count(options: Mapping[str, str], name: str) -> int:
     text = options.get(name, "1").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MOST):

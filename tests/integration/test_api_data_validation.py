@@ -70,6 +70,15 @@ def test_the_answer_has_what_was_found(api: Api):
     assert work.spec["training_config"]["training_type"] == "SFT"
 
 
+def test_a_model_that_is_to_be_divided_has_the_devices_for_it(sqlite_api: Api):
+    framework = {"type": "MEGATRON", "config": {"tensor_parallel": "2", "pipeline_parallel": "3"}}
+    with coordinator(sqlite_api) as seen:
+        asked = {"training_type": "SFT", "framework": framework}
+        assert sqlite_api.data(sqlite_api.post(PATH, question(sqlite_api, training_config=asked)))["valid"]
+
+    assert [work.spec["resource_config"]["gpu_count"] for work in seen] == [6]
+
+
 def test_the_same_again_is_known_and_a_changed_file_is_not(api: Api):
     asked = question(api)
     with coordinator(api) as seen:
