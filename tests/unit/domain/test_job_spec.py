@@ -114,7 +114,7 @@ def test_unknown_hyperparameters_list_the_known_ones() -> None:
 
 def test_unsupported_pairs_list_the_supported_ones() -> None:
     with pytest.raises(NotSupportedYet, match=r"HF_TRAINER with SFT.*CUSTOM with any"):
-        spec_of(changed(("training_config.framework.type", "FSDP")))
+        spec_of(changed(("training_config.framework.type", "MEGATRON"), ("training_config.training_type", "QLORA")))
 
 
 def test_a_custom_script_reads_as_it_likes() -> None:
