@@ -21,6 +21,7 @@ from tests.trainers.step_hooks import (
     saved_by_transformers,
     slow_shards,
     slow_writing,
+    unwritten_shards,
     wish_within,
 )
 from trainyard import _manifest
@@ -33,7 +34,8 @@ class RecordingSession:
     """A session that remembers what it is told and wishes at given steps, on rank 0 only.
 
     Of a plan: `stop_at` a step to pause at, unless it says `pause_within`; `wishes` other commands by step; `unwritten`
-    and `unstored` the steps whose checkpoints fail, while they are written here or taken over there.
+    and `unstored` the steps whose checkpoints fail, while they are written here or taken over there; `unwritten_shards`
+    those of which the last rank can't write its part.
     """
 
     def __init__(self, identity: Identity, plan: Mapping[str, Any]) -> None:
@@ -105,6 +107,8 @@ _RECORDERS = {
     "records_parts": (recorded_parts, "parts-{}.json"),
     "records_shards": (recorded_shards, "shards-{}.json"),
 }
+# Of a plan → what makes checkpoints slow.
+_SLOW = {"slow_shards": slow_shards, "slow_writing": slow_writing}
 
 
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,19 +123,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     outcome: dict[str, Any] = {"error": None}
     context = RunContext(spec, session)
     with ExitStack() as hooks:
-        for name, (hook, file) in _RECORDERS.items():
-            if plan.get(name):
-                hooks.enter_context(hook(spec.run_dir / file.format(identity.rank)))
-        if limit := plan.get("largest_batch"):
-            hooks.enter_context(limited_memory(limit))
-        if plan.get("slow_shards"):
-            hooks.enter_context(slow_shards())
-        if plan.get("slow_writing"):
-            hooks.enter_context(slow_writing())
-        if (step := plan.get("pause_within")) and identity.rank == 0:
-            hooks.enter_context(wish_within(step, lambda: session.wishes.receive({"type": "pause"})))
-        if plan.get("saves_twice"):
-            hooks.enter_context(saved_by_transformers(spec.run_dir / "transformers"))
+        _interfere(hooks, plan, session)
         try:
             result = registry.load(spec.framework, spec.training_type)(context).run()
             context.finish(result)
@@ -143,6 +135,25 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
             outcome |= {"error": f"{failures.error_type(error)}: {error}"}
     told = ("values", "phases", "checkpoints", "notes", "pauses_failed", "reached_when_saved")
     return outcome | {name: getattr(session, name) for name in told}
+
+
+def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSession) -> None:
+    """Enter what the plan puts into this training."""
+    identity = session.identity
+    for name, (hook, file) in _RECORDERS.items():
+        if plan.get(name):
+            hooks.enter_context(hook(identity.run_dir / file.format(identity.rank)))
+    if limit := plan.get("largest_batch"):
+        hooks.enter_context(limited_memory(limit))
+    for name, slow in _SLOW.items():
+        if plan.get(name):
+            hooks.enter_context(slow())
+    if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:
+        hooks.enter_context(unwritten_shards(steps))
+    if (step := plan.get("pause_within")) and identity.rank == 0:
+        hooks.enter_context(wish_within(step, lambda: session.wishes.receive({"type": "pause"})))
+    if plan.get("saves_twice"):
+        hooks.enter_context(saved_by_transformers(identity.run_dir / "transformers"))
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """What a test puts into a training: notes which records came, lets memory run out, writes slowly, saves twice."""
 
+import errno
 import hashlib
 import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,22 @@ def recorded_shards(path: Path) -> Iterator[None]:
             path.write_text(json.dumps({name: [p.numel(), here[name].numel()] for name, p in trained.items()}))
 
     with _before_each_pass(note):
+        yield
+
+
+@contextmanager
+def unwritten_shards(steps: Iterable[int]) -> Iterator[None]:
+    """A disk that is full when this rank's part of one of these checkpoints is written."""
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: PLC0415
+
+    names = {f"checkpoint-{step}" for step in steps}
+
+    def write(original: Any, writer: Any, *arguments: Any) -> Any:
+        if names & set(Path(writer.path).parts):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(writer, *arguments)
+
+    with _around(FileSystemWriter, "write_data", write):
         yield
 
 

@@ -22,6 +22,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
 SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
+PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}
 
 
 def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = "SFT", **values: Any) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "whole": plan(directory / "whole", assets, **SMALL) | {"records_shards": True},
         "paused": plan(directory / "paused", assets, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, **SMALL) | {"resume_from": "paused"},
+        "disk full": plan(directory / "full", assets, **SMALL) | {"wishes": PAUSES, "unwritten_shards": [2]},
     }
     return runs(directory, plans, world_size=2)
 
@@ -56,6 +58,15 @@ def test_each_rank_has_half_of_every_parameter(pair):
 
 def test_a_paused_run_goes_on_bit_by_bit(pair):
     check_exact(pair["whole"], [pair["paused"], pair["resumed"]])
+
+
+def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_is_followed(pair):
+    found = pair["disk full"]
+
+    assert found.pauses_failed == ["OSError: [Errno 28] No space left on device"]
+    assert (found.result["stopped"], found.result["step"]) == ("pause", 3)
+    assert [Path(path).name for path in found.checkpoints] == ["step-3"]
+    assert found.series("loss") == {step: pair["whole"].series("loss")[step] for step in (1, 2, 3)}
 
 
 def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):

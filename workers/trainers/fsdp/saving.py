@@ -1,12 +1,13 @@
 """Checkpoints in torch's distributed form: each rank writes its part, any number of ranks can go on from them."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -62,7 +63,8 @@ class FsdpSaving(HostSaving):
         randoms = self._boundary.gather(random_state(trainer))
         directory = Path(str(trainer.args.output_dir)) / f"checkpoint-{trainer.state.global_step}"
         if self._written is not None:
-            self._written.result()
+            # Whether it went wrong is for the first rank to say, which hands it over.
+            wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
             _manifest.discard(directory)
@@ -84,7 +86,7 @@ class FsdpSaving(HostSaving):
             raise RuntimeError("nothing was taken to be committed")
 
         def write() -> None:
-            written.result()
+            _finish(written)
             self._write_tokenizer(directory)
             for name, value in files.items():
                 torch.save(value, directory / name)
@@ -120,6 +122,16 @@ class FsdpSaving(HostSaving):
 
     def _read(self, state: dict[str, Any], checkpoint: Path) -> None:
         load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
+
+
+def _finish(written: Future[Any]) -> None:
+    """Wait until every rank has written. Raises what went wrong on one of them, as it was raised there."""
+    try:
+        written.result()
+    except CheckpointException as error:
+        # No Exception: those who go on without a checkpoint would not catch it, nor see why it failed.
+        cause, _ = next(iter(error.failures.values()))
+        raise cause from error
 
 
 def _model(trainer: Trainer) -> Any:
