@@ -27,6 +27,7 @@ AS_THEY_ARE = (
     "custom-mpi",
     "validation-split",
 )  # one shows no steps of ours, the other its epochs
+WITHOUT_TREND = ("rlhf-grpo", "rlhf-rloo")  # a policy's loss says nothing of what it has learnt
 NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
 # Whose results a test looks at besides those of the one it names.
 LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}
@@ -84,11 +85,12 @@ def shows(name: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in DOCUMENTS if path.stem not in GOES_ON_FROM])
-def test_example_completes_and_its_loss_falls(example: Ended) -> None:
+def test_example_completes_and_its_loss_falls(example: Ended, name: str) -> None:
     losses = example.series["loss"]
 
     assert len(losses) == example.job["current_step"]
-    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.1, losses
+    if name not in WITHOUT_TREND:
+        assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.1, losses
     assert example.report["status"] == "SUCCESS"
     assert example.report["model_hash"]
 
