@@ -17,7 +17,7 @@ from tests.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, fil
 from tests.places import BUCKET, REPOSITORY, Places, running_places
 from tests.system import System
 
-SECONDS = 900.0
+SECONDS = 1800.0
 STEPS = 24
 MORE_STEPS = {"resume-best": 48, "lora-merged": 40}
 OFTEN = {"lora-merged": 8}
