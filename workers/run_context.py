@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.domain.rlhf import method_of
 from trainyard import _manifest
 from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
@@ -67,6 +68,11 @@ class RunSpec:
     gpu_memory_percent: int | None = None  # None: all of it
     resume_checkpoint: str = ""
     adjustments: Document = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """As rlhf.method_of."""
+        return method_of(self.training_type, self.hyperparameters)
 
     @classmethod
     def from_document(cls, document: Document) -> "RunSpec":

@@ -57,11 +57,11 @@ def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_b
     return [None if value is None or math.isnan(value) else sign * value for value in values]
 
 
-def best_rule(settings: Mapping[str, Any], training_type: str) -> tuple[str, bool]:
+def best_rule(settings: Mapping[str, Any], method: str) -> tuple[str, bool]:
     """The metric that decides, and whether more of it is better, by a job's output_config.checkpoint.
 
-    `training_type` is that of a built-in trainer: nobody knows what a script measures.
+    `method` is a built-in trainer's, by rlhf.method_of: nobody knows what a script measures.
     """
-    metric = settings.get("metric_for_best_model") or measures.BEST.get(training_type, DEFAULT_BEST_METRIC)
+    metric = settings.get("metric_for_best_model") or measures.BEST.get(method, DEFAULT_BEST_METRIC)
     greater = settings.get("greater_is_better")
     return metric, not metric.endswith(_LOWER_IS_BETTER) if greater is None else bool(greater)

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.filters import BadFilter, check_filter
-from app.domain.job_document import Document, is_custom, is_trained_on, sources, trainer
+from app.domain.job_document import Document, is_custom, is_trained_on, method, sources
 from app.domain.locations import kind_of
 from app.domain.preprocessing import (
     TEXTS,
@@ -163,7 +163,7 @@ def preprocessing_has_a_meaning(document: Document) -> None:
     preprocess = document["data_config"].get("preprocess") or {}
     if is_custom(document):
         return
-    records = records_of(trainer(document)[1])
+    records = records_of(method(document))
     try:
         check_tokenizer_config(preprocess.get("tokenizer_config") or {})
         check_field_mapping(preprocess.get("field_mapping") or {}, records=records)

@@ -244,7 +244,7 @@ _WITHOUT_DROPOUT = Hyperparameter(
     "disable_dropout",
     "bool",
     True,
-    "Without the model's own dropout, which would only blur the comparison with the reference model",
+    "Without the model's own dropout, which would only blur what is compared: model and reference, or two answers",
 )
 
 _PREFERENCES = (

@@ -92,7 +92,7 @@ def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool)
             )
     if not streaming:
         return
-    if rlhf.ALGORITHM in values:
+    if rlhf.completes(values):
         raise InvalidHyperparameter(
             rlhf.ALGORITHM, "RLHF needs all its prompts at once: set data_config.streaming to false"
         )
@@ -139,8 +139,7 @@ def _check_together(values: Mapping[str, Value]) -> None:
         raise InvalidHyperparameter(
             "label_smoothing", "label_smoothing must be above 0 with loss_type exo_pair; 0.001 is what its authors use"
         )
-    if rlhf.ALGORITHM in values:
-        rlhf.check(values)
+    rlhf.check(values)
     if values.get("packing") and values.get("group_by_length"):
         raise InvalidHyperparameter(
             "group_by_length",

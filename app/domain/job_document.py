@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain import hyperparameters
-from app.domain.rlhf import REWARD, REWARD_MODEL, reward_file, reward_model
+from app.domain.rlhf import REWARD, REWARD_MODEL, method_of, reward_file, reward_model
 from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
 
 Document = Mapping[str, Any]
@@ -16,6 +16,11 @@ def trainer(document: Document) -> tuple[str, str]:
     """(framework, training type)."""
     training = document["training_config"]
     return training["framework"]["type"], training["training_type"]
+
+
+def method(document: Document) -> str:
+    """As rlhf.method_of."""
+    return method_of(trainer(document)[1], document["training_config"]["hyperparameters"])
 
 
 def is_custom(document: Document) -> bool:

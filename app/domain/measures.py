@@ -2,6 +2,8 @@
 
 import math
 
+from app.domain.rlhf import REWARD_METHOD
+
 COMMON = ("loss", "mean_token_accuracy", "entropy")
 # Of a model that learns preferences: how much more likely than to its reference the answers are to it (times beta),
 # by how much the chosen ones are ahead, how often they are; and how likely the answers are.
@@ -12,9 +14,12 @@ PREFERENCES = (
 # Of a policy that learns by rewards: what its completions are worth and how far those lie apart, how far it is from the
 # base model, how long the completions are in tokens, and the share of them that was cut off.
 REINFORCEMENT = ("reward", "reward_std", "kl", "completion_length", "completions_cut")
-MORE = {"DPO": PREFERENCES, "RLHF": REINFORCEMENT}
-# Nobody says which token would have been the right one.
-_NOT_MEASURED = {"RLHF": ("mean_token_accuracy",)}
+# Of a model that learns to judge: how often and by how much the chosen answers of pairs are worth more, and what all
+# answers are worth.
+JUDGEMENTS = ("accuracy", "margin", "mean_reward")
+MORE = {"DPO": PREFERENCES, "RLHF": REINFORCEMENT, REWARD_METHOD: JUDGEMENTS}
+# Nobody says which token would have been the right one; who judges predicts none.
+_NOT_MEASURED = {"RLHF": ("mean_token_accuracy",), REWARD_METHOD: ("mean_token_accuracy", "entropy")}
 # What tells which checkpoint is best when a job does not say, unless it is the loss of the evaluation.
 BEST = {"RLHF": "eval_reward"}
 # Of validation and test data only.
@@ -23,15 +28,15 @@ EVERY = (*COMMON, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values())
 EVAL_PREFIX = "eval_"
 
 
-def trained(training_type: str) -> tuple[str, ...]:
-    """What a step tells of the model."""
-    left_out = _NOT_MEASURED.get(training_type, ())
-    return (*(name for name in COMMON if name not in left_out), *MORE.get(training_type, ()))
+def trained(method: str) -> tuple[str, ...]:
+    """What a step tells of the model, by rlhf.method_of."""
+    left_out = _NOT_MEASURED.get(method, ())
+    return (*(name for name in COMMON if name not in left_out), *MORE.get(method, ()))
 
 
-def evaluated(training_type: str) -> tuple[str, ...]:
+def evaluated(method: str) -> tuple[str, ...]:
     """What an evaluation tells of it, without its prefix."""
-    return trained(training_type) + ONLY_EVALUATED.get(training_type, ())
+    return trained(method) + ONLY_EVALUATED.get(method, ())
 
 
 def perplexity(loss: float) -> float:

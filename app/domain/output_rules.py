@@ -4,7 +4,7 @@ import re
 
 from app.domain import hyperparameters, measures
 from app.domain.errors import BadSpec
-from app.domain.job_document import Document, evaluates, is_custom, trainer, typed_hyperparameters
+from app.domain.job_document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.measures import EVAL_PREFIX
 
 EXPORT_FORMATS = ("safetensors", "merged", "adapter")
@@ -95,11 +95,11 @@ def _is_repository(name: str) -> bool:
     return bool(_REPOSITORY.fullmatch(name)) and "--" not in name and ".." not in name and not name.endswith(".git")
 
 
-def best_metrics(training_type: str) -> tuple[str, ...]:
+def best_metrics(method: str) -> tuple[str, ...]:
     """What ``metric_for_best_model`` may say with a built-in trainer."""
     return (
-        *(EVAL_PREFIX + name for name in measures.evaluated(training_type)),
-        *measures.trained(training_type),
+        *(EVAL_PREFIX + name for name in measures.evaluated(method)),
+        *measures.trained(method),
     )
 
 
@@ -115,7 +115,7 @@ def best_checkpoint_has_a_metric(document: Document) -> None:
         return
     needs = "set data_config.validation_split above 0 or give a source with split validation, and leave evaluation on"
     if metric:
-        known = best_metrics(trainer(document)[1])
+        known = best_metrics(method(document))
         if metric not in known:
             raise BadSpec(f"no checkpoint has a metric {metric[:64]!r}; known: {', '.join(known)}", field=_BEST)
         if metric.startswith(EVAL_PREFIX) and not evaluates(document):

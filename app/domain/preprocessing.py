@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from app.domain.rlhf import REWARD_METHOD
+
 PADDINGS = ("longest", "max_length")
 SIDES = ("left", "right")
 LONGEST_TOKEN = 255
@@ -18,7 +20,7 @@ COLUMNS = {
     PROMPTS: ("messages", "prompt"),
 }
 _ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
-_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES, "RLHF": PROMPTS}
+_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES, "RLHF": PROMPTS, REWARD_METHOD: PREFERENCES}
 MESSAGE_KEYS = ("messages.role", "messages.content")
 ROLE_PREFIX = "roles."
 ROLES = ("system", "user", "assistant", "tool")
@@ -43,9 +45,9 @@ def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
             raise BadPreprocessing(part, f"{name} must be {expected}")
 
 
-def records_of(training_type: str) -> str:
-    """What kind of records a built-in trainer learns from."""
-    return _RECORDS.get(training_type, EXAMPLES)
+def records_of(method: str) -> str:
+    """What kind of records a built-in trainer learns from, by rlhf.method_of."""
+    return _RECORDS.get(method, EXAMPLES)
 
 
 def check_field_mapping(mapping: Mapping[str, str], *, records: str) -> None:

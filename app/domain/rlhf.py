@@ -1,12 +1,16 @@
 """Hyperparameters of RLHF alone, and what `reward` may say of a completion's worth."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from app.domain.hyperparameter import Hyperparameter, InvalidHyperparameter, Value
 
 ALGORITHM = "algorithm"
-GRPO, RLOO = "grpo", "rloo"
-ALGORITHMS = (GRPO, RLOO)
+GRPO, RLOO, REWARD_MODELLING = "grpo", "rloo", "reward"
+POLICIES = (GRPO, RLOO)
+ALGORITHMS = (*POLICIES, REWARD_MODELLING)
+# What a training by this algorithm is called where its records and metrics are none of a policy.
+REWARD_METHOD = f"RLHF with {ALGORITHM} {REWARD_MODELLING}"
 
 REWARD = "reward"
 REWARD_MODEL = "reward_model_id"
@@ -18,14 +22,15 @@ _WAYS = (
 )
 _MOST_NAMED = 12
 
-ROWS = (
-    Hyperparameter(
-        ALGORITHM,
-        "choice",
-        GRPO,
-        "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo)",
-        choices=ALGORITHMS,
-    ),
+_ALGORITHM = Hyperparameter(
+    ALGORITHM,
+    "choice",
+    GRPO,
+    "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo); "
+    "reward: no policy, but the model that judges its completions",
+    choices=ALGORITHMS,
+)
+_OF_POLICIES = (
     Hyperparameter(REWARD, "text", EXACT, f"What a completion is worth: {_WAYS}"),
     Hyperparameter(
         REWARD_MODEL,
@@ -88,6 +93,35 @@ ROWS = (
     ),
     Hyperparameter("mask_truncated_completions", "bool", False, "Learn nothing from completions that were cut off"),
 )
+_OF_REWARD_MODELS = (
+    Hyperparameter(
+        "center_rewards_coefficient",
+        "float",
+        0.0,
+        "What the squared sum of a pair's rewards costs, so that rewards lie around 0; 0 = nothing; 0.01 is usual",
+        0.0,
+        100.0,
+        only_with=(ALGORITHM, (REWARD_MODELLING,)),
+    ),
+)
+
+
+def _only_with_policies(item: Hyperparameter) -> Hyperparameter:
+    return replace(item, only_with=item.only_with or (ALGORITHM, POLICIES))
+
+
+ROWS = (_ALGORITHM, *map(_only_with_policies, _OF_POLICIES), *_OF_REWARD_MODELS)
+
+
+def method_of(training_type: str, values: Mapping[str, Value]) -> str:
+    """What is learnt, and from what: the training type, or REWARD_METHOD; by parsed values or as submitted."""
+    judges = training_type == "RLHF" and str(values.get(ALGORITHM) or "").strip() == REWARD_MODELLING
+    return REWARD_METHOD if judges else training_type
+
+
+def completes(values: Mapping[str, Value]) -> bool:
+    """Whether parsed values are those of a policy, which completes prompts."""
+    return values.get(ALGORITHM) in POLICIES
 
 
 def reward_kind(said: str) -> tuple[str, str]:
@@ -110,7 +144,9 @@ def reward_model(values: Mapping[str, Value]) -> str:
 
 
 def check(values: Mapping[str, Value]) -> None:
-    """What goes together in RLHF. Raises InvalidHyperparameter."""
+    """What goes together in RLHF. Raises InvalidHyperparameter, for values of policies only."""
+    if not completes(values):
+        return
     said = str(values[REWARD])
     if values[REWARD_MODEL]:
         if said != EXACT:
@@ -131,7 +167,7 @@ def check(values: Mapping[str, Value]) -> None:
 
 def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:
     """A step must hold all completions of its prompts. Raises InvalidHyperparameter, also for other methods' values."""
-    count = int(values.get("num_generations") or 1)
+    count = int(values["num_generations"]) if completes(values) else 1
     if records_per_step % count == 0:
         return
     fitting = [str(n) for n in range(2, records_per_step + 1) if records_per_step % n == 0][:_MOST_NAMED]
@@ -144,8 +180,8 @@ def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:
 
 
 def check_lengths(values: Mapping[str, Value], max_seq_length: int) -> None:
-    """Prompt and completion are one sequence. Raises InvalidHyperparameter, for values of RLHF only."""
-    if "max_completion_length" not in values:
+    """Prompt and completion are one sequence. Raises InvalidHyperparameter, for values of policies only."""
+    if not completes(values):
         return
     prompt, completion = int(values["max_prompt_length"]), int(values["max_completion_length"])
     if completion + max(prompt, 1) > max_seq_length:

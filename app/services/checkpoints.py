@@ -15,6 +15,7 @@ from app.domain.hyperparameters import CUSTOM
 from app.domain.ids import new_id
 from app.domain.job_state import HELD, TERMINAL
 from app.domain.output_rules import DEFAULT_SAVE_TOTAL_LIMIT
+from app.domain.rlhf import method_of
 from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
@@ -274,7 +275,11 @@ def _newest(rows: list[Checkpoint]) -> str | None:
 def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
     """The job's own choice, of which those that it went back behind are no part."""
     rows = [c for c in rows if not c.diverged]
-    kind = "" if job.framework == CUSTOM else job.training_type
+    kind = (
+        ""
+        if job.framework == CUSTOM
+        else method_of(job.training_type, job.spec["training_config"].get("hyperparameters") or {})
+    )
     metric, greater = best_rule(_checkpoint_settings(job), kind)
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [

@@ -125,7 +125,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     with ExitStack() as hooks:
         _interfere(hooks, plan, session)
         try:
-            result = registry.load(spec.framework, spec.training_type)(context).run()
+            result = registry.load(spec.framework, spec.method)(context).run()
             context.finish(result)
             outcome |= {"result": vars(result)}
         except Exception as error:

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.hyperparameters import parse
+from app.domain.rlhf import REWARD_METHOD, method_of
 from tests.trainers.supervision import ROOT, free_port, wait_for_all
 
 # Files and the splits of them.
 _PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))
 _PARTS = ("train[:60]", "validation[60:72]")
+_PREFERENCES = (("preferences.jsonl", "preferences.jsonl"), _PARTS)
 _DATA = {
     "CONTINUED_PRETRAIN": (("text.jsonl", "text.jsonl"), _PARTS),
-    "DPO": (("preferences.jsonl", "preferences.jsonl"), _PARTS),
+    "DPO": _PREFERENCES,
+    REWARD_METHOD: _PREFERENCES,
     "RLHF": (("train.jsonl", "train.jsonl"), ("train[:13]", "validation[50:55]")),
 }
 
@@ -72,7 +75,7 @@ def plan_of(
     **changes: Any,
 ) -> dict[str, Any]:
     """A small run: some 8 steps of 8 records make an epoch, which ends in an evaluation."""
-    files, splits = _DATA.get(training_type, _PAIRS)
+    files, splits = _DATA.get(method_of(training_type, hyperparameters), _PAIRS)
     data = {
         "batch_size": 4 // world_size,
         "gradient_accumulation_steps": 2,

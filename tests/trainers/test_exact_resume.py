@@ -42,12 +42,28 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {**RLHF, "algorithm": "rloo", "reward": "exact:completion", "temperature": "1.3", "top_k": "9"},
         {},
     ),
+    "reward": ("RLHF", {"algorithm": "reward", "disable_dropout": "false", "load_best_model_at_end": "true"}, {}),
+    "reward_lora": (
+        "RLHF",
+        {"algorithm": "reward", "use_lora": "true", "lora_dropout": "0.1", "center_rewards_coefficient": "0.01"},
+        {"adjustments": {"batch_halvings": 1}},
+    ),
     "packed": ("FULL_FINETUNE", {"packing": "true", "neftune_noise_alpha": "5"}, {}),
     "pretrain": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, {}),
     "streamed": ("SFT", {"load_best_model_at_end": "true"}, {"data_config": {"streaming": True, "shuffle_buffer": 16}}),
     "halved": ("LORA", {"lr_scheduler_type": "cosine"}, {"adjustments": {"batch_halvings": 1}}),
 }
-SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
+SERIES = (
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "mean_token_accuracy",
+    "rewards/margins",
+    "reward",
+    "kl",
+    "margin",
+    "eval_loss",
+)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])

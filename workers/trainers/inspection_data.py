@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from app.domain import data_defaults
 from app.domain.preprocessing import EXAMPLES, PROMPTS, records_of
-from app.domain.rlhf import REWARD, reward_file
+from app.domain.rlhf import REWARD, REWARD_METHOD, completes, reward_file
 from workers.run_context import RunSpec
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
@@ -70,7 +70,7 @@ class _Reader:
         """Raises DataNotFound, DataInvalid, InvalidConfig."""
         found = _Read(source)
         mapping = (self._spec.data_config.get("preprocess") or {}).get("field_mapping") or {}
-        for located in records(source, mapping, self._spec.training_type, one_pass=True):
+        for located in records(source, mapping, self._spec.method, one_pass=True):
             if found.count >= self._most or time.monotonic() > self._until:
                 return found
             self._add(found, located)
@@ -104,11 +104,9 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
     train = [each for each in sources if each.source.split == TRAIN]
     if not train:
         raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
-    reward = str(spec.hyperparameters.get(REWARD) or "")
-    if (
-        reward and not reward_file(spec.hyperparameters) and not spec.reward_model_path
-    ):  # code of the user's own is left to the node
-        reward_of(reward, sorted(set().union(*(each.columns for each in train))))
+    judged = completes(spec.hyperparameters) and not spec.reward_model_path
+    if judged and not reward_file(spec.hyperparameters):  # code of the user's own is left to the node
+        reward_of(str(spec.hyperparameters[REWARD]), sorted(set().union(*(each.columns for each in train))))
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)
         findings["warnings"] += _token_warnings(spec, reader, sources)
@@ -205,12 +203,12 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
                 f"{each.ties} of the first {each.count} records of {_name(each.source)} have the same tokens as chosen "
                 "and rejected: nothing is learned from them"
             )
-        if each.whole and not each.ended and _adds_end(spec) and records_of(spec.training_type) != PROMPTS:
+        if each.whole and not each.ended and _adds_end(spec) and _learns_to_stop(spec):
             yield (
                 f"no record of {_name(each.source)} teaches the end of sequence {reader.eos_token!r}: the model will "
                 "not learn to stop"
             )
-    wants = spec.hyperparameters.get("assistant_only_loss", records_of(spec.training_type) == EXAMPLES)
+    wants = spec.hyperparameters.get("assistant_only_loss", records_of(spec.method) == EXAMPLES)
     if wants and any(each.conversational for each in sources) and not reader.marks_assistant:
         yield (
             "the chat template does not mark the assistant's turns ({% generation %}): questions are learned like "
@@ -239,6 +237,11 @@ def _together(sources: list[_Read]) -> dict[str, Any]:
 
 def _adds_end(spec: RunSpec) -> bool:
     return (spec.data_config.get("preprocess") or {}).get("add_eos_token") is not False
+
+
+def _learns_to_stop(spec: RunSpec) -> bool:
+    """Neither who writes by itself learns that from records, nor who only judges."""
+    return records_of(spec.method) != PROMPTS and spec.method != REWARD_METHOD
 
 
 def _longest(spec: RunSpec) -> int:

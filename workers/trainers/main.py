@@ -41,7 +41,7 @@ def _train(context: RunContext) -> None:
     if context.spec.training_type != "QLORA":
         # peft imports it wherever it is installed: most of a second, and a context on the first GPU in every rank.
         sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
-    trainer = registry.load(context.spec.framework, context.spec.training_type)
+    trainer = registry.load(context.spec.framework, context.spec.method)
     distributed.join(context.spec)
     result = trainer(context).run()
     distributed.leave()

@@ -1,7 +1,8 @@
-"""Which class trains what: one line per (framework, training type)."""
+"""Which class trains what: one line per (framework, training type), or what `rlhf.method_of` makes of that."""
 
 import importlib
 
+from app.domain.rlhf import REWARD_METHOD
 from workers.trainers.base import Trainer
 
 TRAINERS: dict[tuple[str, str], str] = {
@@ -11,6 +12,7 @@ TRAINERS: dict[tuple[str, str], str] = {
     ("HF_TRAINER", "QLORA"): "workers.trainers.hf_trainer.qlora:QloraTrainer",
     ("HF_TRAINER", "DPO"): "workers.trainers.hf_trainer.dpo:DpoTrainer",
     ("HF_TRAINER", "RLHF"): "workers.trainers.hf_trainer.rlhf:RlhfTrainer",
+    ("HF_TRAINER", REWARD_METHOD): "workers.trainers.hf_trainer.reward_modelling:RewardModelTrainer",
     ("HF_TRAINER", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
     ("FSDP", "SFT"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
     ("FSDP", "FULL_FINETUNE"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
@@ -34,13 +36,13 @@ class MissingExtra(ImportError):
     """This machine has not what the trainer needs."""
 
 
-def load(framework: str, training_type: str) -> type[Trainer]:
+def load(framework: str, method: str) -> type[Trainer]:
     """The trainer's class; imports what it needs, and nothing of the others."""
     try:
-        module, _, name = TRAINERS[framework, training_type].partition(":")
+        module, _, name = TRAINERS[framework, method].partition(":")
     except KeyError:
         known = ", ".join("/".join(pair) for pair in sorted(TRAINERS))
-        raise UnknownTrainer(f"no trainer for {framework}/{training_type}; known: {known}") from None
+        raise UnknownTrainer(f"no trainer for {framework}/{method}; known: {known}") from None
     library, extra = _EXTRAS.get(framework, ("", ""))
     try:
         trainer: type[Trainer] = getattr(importlib.import_module(module), name)

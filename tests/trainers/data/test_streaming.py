@@ -141,7 +141,7 @@ def test_records_are_tokenized_by_the_lane_that_gets_them(write, make_spec):
     lanes = Stream(
         sources=sources_of(spec),
         mapping={},
-        training_type="SFT",
+        method="SFT",
         tokenizing=cast("Tokenizing", counting),
         shuffle_buffer=0,
         seed=0,

@@ -92,13 +92,13 @@ class _Loading:
     def _stored(self, source: Source) -> Stored:
         found = stored(
             self._directory / f"source-{source.index}.arrow",
-            columns_of(self._spec.training_type),
+            columns_of(self._spec.method),
             self._encoded(source),
         )
         if not len(found.dataset):
             lengths = found.lengths
             what = f"{lengths.truncated} of {lengths.records} are cut"
-            if records_of(self._spec.training_type) == PROMPTS:
+            if records_of(self._spec.method) == PROMPTS:
                 what = f"all {lengths.records} prompts are too long, see max_prompt_length"
             raise DataInvalid(
                 f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length ({what})"
@@ -106,7 +106,7 @@ class _Loading:
         return found
 
     def _encoded(self, source: Source) -> Iterator[tuple[AnyEncoded, bool]]:
-        found = records(source, self._mapping, self._spec.training_type)
+        found = records(source, self._mapping, self._spec.method)
         told_at = time.monotonic()
         with all_threads(self._spec):
             for number, (located, encoded) in enumerate(self._tokenizing.encode_all(found), start=1):
@@ -155,7 +155,7 @@ class _Loading:
         return Stream(
             sources=tuple(self._of(TRAIN)),
             mapping=self._mapping,
-            training_type=self._spec.training_type,
+            method=self._spec.method,
             tokenizing=self._tokenizing,
             shuffle_buffer=SHUFFLE_BUFFER if buffer is None else int(buffer),
             seed=seed_of(self._data),
@@ -164,9 +164,7 @@ class _Loading:
         ).dataset()
 
     def _streams_messages(self) -> bool:
-        firsts = (
-            next(records(source, self._mapping, self._spec.training_type, one_pass=True)) for source in self._of(TRAIN)
-        )
+        firsts = (next(records(source, self._mapping, self._spec.method, one_pass=True)) for source in self._of(TRAIN))
         return any(first.conversational for first in firsts)
 
     def _statistics(self, found: dict[Source, Stored], splits: dict[str, Any]) -> dict[str, Any]:

@@ -108,6 +108,6 @@ class EncodedPrompt:
 AnyEncoded = Encoded | EncodedPair | EncodedPrompt
 
 
-def columns_of(training_type: str) -> tuple[str, ...]:
-    """The columns of all records that a training of this type learns from."""
-    return {PREFERENCES: _PAIR, PROMPTS: _PROMPT}.get(records_of(training_type), _SEQUENCE)
+def columns_of(method: str) -> tuple[str, ...]:
+    """The columns of all records that a training by this method learns from."""
+    return {PREFERENCES: _PAIR, PROMPTS: _PROMPT}.get(records_of(method), _SEQUENCE)

@@ -23,15 +23,13 @@ class Located:
         return "messages" in self.record or isinstance(self.record.get("prompt"), list)
 
 
-def records(
-    source: Source, mapping: Mapping[str, str], training_type: str, *, one_pass: bool = False
-) -> Iterator[Located]:
+def records(source: Source, mapping: Mapping[str, str], method: str, *, one_pass: bool = False) -> Iterator[Located]:
     """Slice, filters, sampling, columns, field mapping, checks; in this order. All are of one shape.
 
     With `one_pass` the files are read once only, see `selection.selected`. Raises DataNotFound, and DataInvalid
     also when there is no record at all.
     """
-    shaping = Shaping(mapping, training_type)
+    shaping = Shaping(mapping, method)
     shape = ""
     for file, row in selected(source, one_pass=one_pass):
         place = where(file, source.format, row.number)

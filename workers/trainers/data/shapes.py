@@ -31,15 +31,15 @@ _NAMES_SHOWN = 50
 class Shaping:
     """Turns the values of rows into records by data_config.preprocess.field_mapping."""
 
-    def __init__(self, mapping: Mapping[str, str], training_type: str) -> None:
+    def __init__(self, mapping: Mapping[str, str], method: str) -> None:
         self._columns = mapped_columns(mapping)
         self._role_key = mapping.get("messages.role")
         self._content_key = mapping.get("messages.content")
         self._roles = {
             target.removeprefix(ROLE_PREFIX): role for target, role in mapping.items() if target.startswith(ROLE_PREFIX)
         }
-        self._training_type = training_type
-        self._kind = records_of(training_type)
+        self._method = method
+        self._kind = records_of(method)
 
     def record(self, values: Mapping[str, Any], where: str) -> tuple[str, Record]:
         """The shape and the record. Raises DataInvalid naming row and field."""
@@ -107,7 +107,7 @@ class Shaping:
         columns = [self._columns.get(name, name) for name in _ANSWERS]
         if missing := [column for column in columns if column not in values]:
             raise DataInvalid(
-                f"{where} has no column {', '.join(missing)}; {self._training_type} learns from a chosen and a "
+                f"{where} has no column {', '.join(missing)}; {self._method} learns from a chosen and a "
                 f"rejected answer to a prompt; name their columns in preprocess.field_mapping; the row has "
                 f"{_names(values)}"
             )

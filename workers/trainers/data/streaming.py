@@ -29,7 +29,7 @@ class Stream:
 
     sources: tuple[Source, ...]
     mapping: Mapping[str, str]
-    training_type: str
+    method: str
     tokenizing: Tokenizing
     shuffle_buffer: int
     seed: int
@@ -66,7 +66,7 @@ class Stream:
 
     def _pass(self, number: int) -> Iterator[Located]:
         found = itertools.chain.from_iterable(
-            records(source, self.mapping, self.training_type, one_pass=True) for source in self.sources
+            records(source, self.mapping, self.method, one_pass=True) for source in self.sources
         )
         draw = random.Random(f"{self.seed}/{number}")  # noqa: S311
         return shuffled(found, self.shuffle_buffer, draw)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.data_defaults import MAX_SEQ_LENGTH
 from app.domain.hyperparameter import InvalidHyperparameter
 from app.domain.preprocessing import PROMPTS, records_of
-from app.domain.rlhf import check_lengths, longest_prompt
+from app.domain.rlhf import REWARD_METHOD, check_lengths, longest_prompt
 from workers.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
@@ -41,12 +41,14 @@ class Tokenizing:
         self._tokenizer = tokenizer
         self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
         self._longest_prompt = 0
-        if records_of(spec.training_type) == PROMPTS:
+        if records_of(spec.method) == PROMPTS:
             self._longest_prompt = _longest_prompt(spec, self._max_length)
         self._truncates = preprocess.get("truncation") is not False
         self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
         self._add_bos: bool | None = preprocess.get("add_bos_token")
         self._add_eos: bool | None = preprocess.get("add_eos_token")
+        # What a reward model judges are texts as they are generated, which trl gives to it without special tokens.
+        self._judges = spec.method == REWARD_METHOD
         self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
         self._completion_only = bool(spec.hyperparameters.get("completion_only_loss", True))
         self._is_pretraining = spec.training_type == "CONTINUED_PRETRAIN"
@@ -166,12 +168,16 @@ class Tokenizing:
     def _ids(self, texts: list[str]) -> list[list[int]]:
         # Not verbose: it would warn that a long text does not fit the model, which is cut or refused here.
         return [
-            list(ids) for ids in self._tokenizer(text=texts, verbose=False, return_attention_mask=False)["input_ids"]
+            list(ids)
+            for ids in self._tokenizer(
+                text=texts, verbose=False, return_attention_mask=False, add_special_tokens=not self._judges
+            )["input_ids"]
         ]
 
     def _ended(self, text: str) -> str:
         eos = str(self._tokenizer.eos_token or "")
-        return text if self._add_eos is False or text.endswith(eos) else text + eos
+        ends = self._add_eos is not False and not self._judges
+        return text + eos if ends and not text.endswith(eos) else text
 
     def _encoded(self, located: Located, tokens: list[_Tokens]) -> AnyEncoded:
         if not all(ids for ids, _ in tokens):

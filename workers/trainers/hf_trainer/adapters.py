@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, set_seed
 from transformers.pytorch_utils import Conv1D
 
 from app.domain.hyperparameters import names
+from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig
@@ -38,13 +39,15 @@ def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> L
     _check(model, targets, whole)
     embeddings = _name_of(model, model.get_input_embeddings())
     head = _head_of(model)
-    tied = bool(model.config.get_text_config().tie_word_embeddings)
+    scores = spec.method == REWARD_METHOD
+    tied = bool(model.config.get_text_config().tie_word_embeddings) and not scores
     if new_tokens:
         # What no base model knows can be read and written only if it is learned whole.
         wanted = (embeddings,) if tied else (embeddings, head)
         whole += [name for name in wanted if name not in whole]
     return LoraConfig(
-        task_type=TaskType.CAUSAL_LM,
+        # A head that scores is new, and peft trains it whole.
+        task_type=TaskType.SEQ_CLS if scores else TaskType.CAUSAL_LM,
         r=values["lora_r"],
         lora_alpha=values["lora_alpha"],
         lora_dropout=values["lora_dropout"],
@@ -91,7 +94,9 @@ def _matches(name: str, modules: Iterable[str]) -> bool:
 
 
 def _head_of(model: PreTrainedModel) -> str:
-    return _name_of(model, model.get_output_embeddings())  # type: ignore[no-untyped-call]
+    """What gives logits of tokens, or else scores."""
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return _name_of(model, getattr(model, "score", None) if head is None else head)
 
 
 def _name_of(model: PreTrainedModel, wanted: nn.Module | None) -> str:

@@ -74,7 +74,7 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
-    best = best_rule(checkpoint, context.spec.training_type)
+    best = best_rule(checkpoint, context.spec.method)
     plateau = values["lr_scheduler_type"] == PLATEAU
     return {
         "save_strategy": save_strategy,

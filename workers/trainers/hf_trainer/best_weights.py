@@ -30,7 +30,7 @@ class BestWeights(TrainerCallback):
     def __init__(self, context: RunContext, reporting: Reporting) -> None:
         self._wanted = bool(context.spec.hyperparameters.get("load_best_model_at_end"))
         self._metric, self._greater_is_better = best_rule(
-            context.spec.output_config.get("checkpoint") or {}, context.spec.training_type
+            context.spec.output_config.get("checkpoint") or {}, context.spec.method
         )
         self._reporting = reporting
         self._leads = context.rank == 0

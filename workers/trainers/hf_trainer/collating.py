@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 from trl.trainer.dpo_trainer import DataCollatorForPreference
+from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollatorForJudging
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
@@ -25,6 +26,11 @@ def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
 def preference_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PreferencePadding":
     """The same for pairs: the longer answers of a batch decide."""
     return PreferencePadding(**_padding(spec, tokenizer))
+
+
+def judging_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "JudgingPadding":
+    """The same for a reward model, which learns no tokens."""
+    return JudgingPadding(**_padding(spec, tokenizer))
 
 
 def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -62,14 +68,32 @@ class PreferencePadding(DataCollatorForPreference):
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         """input_ids, attention_mask, completion_mask of shape (2 × records, longest), the chosen answers first."""
         batch = dict(super().torch_call(examples))
-        if not self.left:
-            return batch
-        shifts = (batch["attention_mask"] == 0).sum(1).tolist()
-        moved = {
-            name: torch.stack([row.roll(shift) for row, shift in zip(values, shifts, strict=True)])
-            for name, values in batch.items()
-        }
-        return {**moved, "position_ids": _positions(moved["attention_mask"])}
+        return _moved_left(batch) if self.left else batch
+
+
+@dataclass
+class JudgingPadding(DataCollatorForJudging):
+    """The same of trl's collator for reward models, which takes prompts and answers together."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids and attention_mask of shape (2 × records, longest), the chosen answers first."""
+        whole = [
+            {name: each["prompt_ids"] + each[name] for name in ("chosen_ids", "rejected_ids")} for each in examples
+        ]
+        batch = dict(super().torch_call(whole))
+        return _moved_left(batch) if self.left else batch
+
+
+def _moved_left(batch: dict[str, Any]) -> dict[str, Any]:
+    """With the padding, which is on the right, on the left."""
+    shifts = (batch["attention_mask"] == 0).sum(1).tolist()
+    moved = {
+        name: torch.stack([row.roll(shift) for row, shift in zip(values, shifts, strict=True)])
+        for name, values in batch.items()
+    }
+    return {**moved, "position_ids": _positions(moved["attention_mask"])}
 
 
 def _positions(attention_mask: torch.Tensor) -> torch.Tensor:

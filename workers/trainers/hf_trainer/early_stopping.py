@@ -24,7 +24,7 @@ class EarlyStopping(TrainerCallback):
         self._patience = int(values.get("early_stopping_patience", 0))
         self._threshold = float(values.get("early_stopping_threshold", 0.0))
         self._metric, self._greater_is_better = best_rule(
-            context.spec.output_config.get("checkpoint") or {}, context.spec.training_type
+            context.spec.output_config.get("checkpoint") or {}, context.spec.method
         )
         self._reporting = reporting
         self._leads = context.rank == 0

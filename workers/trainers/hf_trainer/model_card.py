@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from app.domain.hyperparameters import USE_LORA
 from app.domain.output_rules import LORA_TYPES
 from app.domain.parallelism import MEGATRON
+from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.tokenizer import base_model
 
@@ -34,18 +35,19 @@ _METHODS = {
     "QLORA": "fine-tuning of a LoRA adapter beside a base model in 4 bits",
     "DPO": "direct preference optimization (DPO)",
     "RLHF": "reinforcement learning from feedback (RLHF)",
+    REWARD_METHOD: "learning which of two answers is preferred, as a reward model: one number for each text,",
     "CONTINUED_PRETRAIN": "continued pre-training of all weights",
 }
-_LOAD_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
+_LOAD_MODEL = """from transformers import {kind}, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained("path/to/this/directory")
+model = {kind}.from_pretrained("path/to/this/directory")
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
 """
 _LOAD_ADAPTER = """from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import {kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
-base = AutoModelForCausalLM.from_pretrained({base})
+base = {kind}.from_pretrained({base}{labels})
 {resize}model = PeftModel.from_pretrained(base, "path/to/this/directory")
 """
 
@@ -93,15 +95,20 @@ class ModelCard:
         ]
 
     @property
+    def _judges(self) -> bool:
+        return self.spec.method == REWARD_METHOD
+
+    @property
     def _has_adapter(self) -> bool:
         return self.spec.training_type in LORA_TYPES or bool(self.spec.hyperparameters.get(USE_LORA))
 
     def _origin(self, kind: str) -> str:
-        method = _METHODS.get(self.spec.training_type, self.spec.training_type)
+        method = _METHODS.get(self.spec.method, self.spec.method)
         return f"This {kind} was made by {method} from `{self._base}`, in {self.steps} optimizer steps."
 
     def _front_matter(self, *, adapter: bool) -> str:
-        lines = ["---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"]
+        task = "text-classification" if self._judges else "text-generation"
+        lines = ["---", f"library_name: {'peft' if adapter else 'transformers'}", f"pipeline_tag: {task}"]
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id"):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
@@ -118,10 +125,12 @@ class ModelCard:
         return _table("name", "value", {name: str(value) for name, value in rows.items()})
 
     def _loading(self, *, adapter: bool, resized: bool) -> str:
+        kind = "AutoModelForSequenceClassification" if self._judges else "AutoModelForCausalLM"
         if not adapter:
-            return _LOAD_MODEL
+            return _LOAD_MODEL.format(kind=kind)
+        labels = ", num_labels=1" if self._judges else ""
         resize = "base.resize_token_embeddings(len(tokenizer))\n" if resized else ""
-        return _LOAD_ADAPTER.format(base=json.dumps(self._base), resize=resize)
+        return _LOAD_ADAPTER.format(kind=kind, labels=labels, base=json.dumps(self._base), resize=resize)
 
 
 def _source(source: Mapping[str, Any], number: int) -> str:

@@ -11,12 +11,14 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     set_seed,
 )
 
+from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
@@ -62,7 +64,9 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
 
 
 def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
-    """The base model with `base_model.model_kwargs` applied; `how` is passed on to `from_pretrained`.
+    """The base model, for a reward model with a head that scores, and with `base_model.model_kwargs` applied.
+
+    `how` is passed on to `from_pretrained`.
 
     Raises ModelNotFound and InvalidConfig.
     """
@@ -85,7 +89,13 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
 
 
 def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+    kind: Any = AutoModelForCausalLM
+    if spec.method == REWARD_METHOD:
+        kind = AutoModelForSequenceClassification
+        config.num_labels = 1
+        # A base model has no head that scores: it is drawn, on every rank and at every resume the same.
+        set_seed(seed_of(spec.data_config))
+    model: PreTrainedModel = kind.from_pretrained(
         directory, config=config, dtype=precision(spec).weights, **trust(spec), **how
     )
     return model

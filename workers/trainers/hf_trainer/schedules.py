@@ -39,7 +39,7 @@ def scheduler_kwargs(spec: RunSpec, total_steps: int) -> dict[str, Any]:
         # The only one that is no share of the peak.
         kwargs["lr_end"] *= learning_rate_factor(spec)
     if name == PLATEAU:
-        greater_is_better = best_rule(spec.output_config.get("checkpoint") or {}, spec.training_type)[1]
+        greater_is_better = best_rule(spec.output_config.get("checkpoint") or {}, spec.method)[1]
         kwargs["mode"] = "max" if greater_is_better else "min"
     return kwargs
 

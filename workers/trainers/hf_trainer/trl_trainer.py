@@ -78,7 +78,7 @@ class TrlTrainer(Trainer):
         found = self.evaluate(dataset, metric_key_prefix="test")
         # trl calls what it adds eval_… in any case.
         named = {name.partition("_")[2]: float(value) for name, value in found.items()}
-        return {f"test_{name}": named[name] for name in evaluated(self._spec.training_type) if name in named}
+        return {f"test_{name}": named[name] for name in evaluated(self._spec.method) if name in named}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for prefix in ("eval", "test") if self._perplexity else ():

@@ -157,7 +157,7 @@ class MegatronLoop:
                 sums[name] = sums.get(name, 0.0) + value
         means = _means(sums)
         means["perplexity"] = measures.perplexity(means["loss"])
-        return {prefix + name: means[name] for name in measures.evaluated(self._context.spec.training_type)}
+        return {prefix + name: means[name] for name in measures.evaluated(self._context.spec.method)}
 
     def _tell(self, event: str, values: dict[str, float] | None = None) -> None:
         """The callbacks say by the control what is due."""
