@@ -21,8 +21,8 @@ from tests.system import System, wait_for
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted((ROOT / "examples" / "jobs").glob("*.json"))
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"}
-# Submitted when the other's job is done, because it goes on from there.
-GOES_ON_FROM = {"resume-best": "validation-test"}
+# Submitted when the other's job is done, because it goes on from there, or uses its result.
+GOES_ON_FROM = {"resume-best": "validation-test", "rlhf-judged": "rlhf-reward"}
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ _BUILT_IN: dict[str, tuple[str, tuple[str, ...]]] = {
         (PREFERENCE, CHAT_PREFERENCE),
     ),
     "RLHF": (
-        "Reinforcement learning of all weights or an adapter: the model's own completions become likelier by a reward",
-        (PROMPT, CHAT),
+        "Reinforcement learning of all weights or an adapter: completions become likelier by rewards; or their judge",
+        (PROMPT, CHAT, PREFERENCE, CHAT_PREFERENCE),
     ),
     "CONTINUED_PRETRAIN": ("Pretraining goes on: text joined by EOS and cut into blocks of max_seq_length", (TEXT,)),
 }

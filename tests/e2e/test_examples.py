@@ -163,6 +163,18 @@ def test_pattern_is_found_more_often_and_the_adapter_is_merged(example: Ended) -
     assert "adapter_config.json" not in example.artifacts
 
 
+@shows("rlhf-reward")
+def test_reward_model_learns_what_is_preferred_and_lies_where_others_find_it(example: Ended) -> None:
+    assert example.series["eval_accuracy"][-1] > 0.9
+    assert (example.assets / "finished" / "judge" / "config.json").is_file()
+
+
+@shows("rlhf-judged")
+def test_model_of_another_job_judges_completions(example: Ended) -> None:
+    rewards = example.series["reward"]
+    assert sum(rewards[-8:]) > sum(rewards[:8])
+
+
 @shows("continued-pretrain")
 def test_pretraining_fills_its_blocks_and_validates(example: Ended) -> None:
     assert example.report["tokens"] == STEPS * 8 * 256

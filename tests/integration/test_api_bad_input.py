@@ -216,6 +216,10 @@ CHANGES: list[tuple[str, Any, int]] = [
         ("exact", {"reward_model_id": "/etc/judge"}, 400), ("regex:a", {"reward_model_id": "org/judge"}, 400),
         ("x" * 5000 + ".py", {}, 422), ("exact", {"num_generations": "3"}, 400),
         ("exact", {"max_completion_length": "1024"}, 400), ("exact", {"max_prompt_length": "800"}, 400),
+        ("exact", {"algorithm": "reward"}, 201), ("regex:a", {"algorithm": "reward"}, 400),
+        ("exact", {"algorithm": "reward", "reward_model_id": "org/judge"}, 400),
+        ("exact", {"algorithm": "reward", "num_generations": "2"}, 400),
+        ("exact", {"center_rewards_coefficient": "0.1"}, 400),
         ("exact", {"loss_type": "grpo", "algorithm": "rloo"}, 400))),
     ("output_config.export_format", "merged", 400),
     *(("output_config.output_path", path, 400) for path in (

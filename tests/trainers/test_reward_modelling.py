@@ -38,6 +38,7 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
             "whole": whole,
             "adapter": plan("adapter", adapter, data_config=NEW_TOKENS),
             "merged": plan("merged", {**adapter, "lora_r": "4"}, output_config={"merge_lora": True}),
+            "streamed": plan("streamed", {"max_steps": "3"}, data_config={"streaming": True}),
             "head": plan("head", {**adapter, "lora_target_modules": "score"}),
         },
     )
@@ -91,6 +92,8 @@ def test_card_says_what_it_is_and_how_to_load_it(outcomes):
     assert "num_labels=1)" in of_adapter
 
 
+# peft asks for what transformers calls by a new name.
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.long
 def test_adapter_has_its_head_and_new_embeddings(outcomes, assets):
     assert outcomes["adapter"].error is None
@@ -109,6 +112,12 @@ def test_merged_adapter_is_a_judge_like_any(outcomes):
     _, loading = AutoModelForSequenceClassification.from_pretrained(outcomes["merged"].output, output_loading_info=True)
 
     assert not loading["missing_keys"]
+
+
+@pytest.mark.long
+def test_streamed_pairs_are_learnt_from(outcomes):
+    assert outcomes["streamed"].error is None
+    assert list(outcomes["streamed"].series("margin")) == [1, 2, 3]
 
 
 @pytest.mark.long
