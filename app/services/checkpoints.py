@@ -275,17 +275,17 @@ def _newest(rows: list[Checkpoint]) -> str | None:
 def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
     """The job's own choice, of which those that it went back behind are no part."""
     rows = [c for c in rows if not c.diverged]
-    kind = (
-        ""
-        if job.framework == CUSTOM
-        else method_of(job.training_type, job.spec["training_config"].get("hyperparameters") or {})
-    )
+    kind = "" if job.framework == CUSTOM else method_of(job.training_type, _hyperparameters(job))
     metric, greater = best_rule(_checkpoint_settings(job), kind)
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [
         Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
         for c, score in zip(rows, found, strict=True)
     ]
+
+
+def _hyperparameters(job: Job) -> dict[str, Any]:
+    return (job.spec.get("training_config") or {}).get("hyperparameters") or {}
 
 
 def _checkpoint_settings(job: Job) -> dict[str, Any]:

@@ -141,9 +141,9 @@ def test_step_that_can_not_be_filled_is_refused(outcomes):
 
 def test_numbers_that_fit_are_named():
     with pytest.raises(InvalidHyperparameter, match=r"set num_generations to 2 or 3 or 4 or 6 or 12, or make those"):
-        check_batch({"num_generations": 5}, 12)
+        check_batch({"algorithm": "grpo", "num_generations": 5}, 12)
     with pytest.raises(InvalidHyperparameter, match=r"devices\): make those a multiple of 8"):
-        check_batch({"num_generations": 8}, 1)
+        check_batch({"algorithm": "rloo", "num_generations": 8}, 1)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_numbers_that_fit_are_named():
 )
 def test_lengths_that_do_not_fit_are_refused(prompt, completion, named):
     with pytest.raises(InvalidHyperparameter, match="more than max_seq_length 64, which both have to share") as refused:
-        check_lengths({"max_prompt_length": prompt, "max_completion_length": completion}, 64)
+        check_lengths({"algorithm": "grpo", "max_prompt_length": prompt, "max_completion_length": completion}, 64)
 
     assert refused.value.name == named
 
