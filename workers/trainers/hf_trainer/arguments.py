@@ -4,12 +4,12 @@ from typing import Any
 
 from app.domain.checkpoints import best_rule
 from app.domain.hyperparameters import InvalidHyperparameter, check_data
-from app.domain.sharding import FSDP
 from workers.run_context import RunContext
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.pretrained import precision
 from workers.trainers.hf_trainer.schedules import PLATEAU, learning_rate_factor
 
@@ -98,14 +98,6 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
     if chosen.note and context.rank == 0:
         print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
     pin_memory = spec.data_config.get("pin_memory")
-    distributed: dict[str, Any] = {}
-    if spec.framework == FSDP:
-        from workers.trainers.fsdp.sharding import sharded_arguments  # noqa: PLC0415  (of no use to others)
-
-        distributed = sharded_arguments(spec)
-    elif spec.world_size > 1:
-        # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
-        distributed = {"ddp_backend": "gloo" if on_cpu else "nccl", "ddp_find_unused_parameters": False}
     return {
         "output_dir": str(context.work_dir / "trainer"),
         "use_cpu": on_cpu,
@@ -116,7 +108,7 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
         "disable_tqdm": True,
-        **distributed,
+        **division_of(spec.framework).arguments(spec),
     }
 
 

@@ -7,7 +7,6 @@ from datasets import Dataset, disable_progress_bars
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
-from app.domain.sharding import FSDP
 from workers.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import StepBoundary, first_rank_first, wait_for_all
@@ -16,11 +15,11 @@ from workers.trainers.hf_trainer.adjusting import tell_adjustments, telling_memo
 from workers.trainers.hf_trainer.batch_plan import batch_plan
 from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.boundaries import Boundaries, Saving
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.loss_watch import LossWatch
 from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
-from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.weights import AllWeights
 
 
@@ -118,11 +117,7 @@ class Training(ABC):
 
     def make_saving(self) -> Saving:
         """How checkpoints are written; `boundary` is there already."""
-        if self.context.spec.framework == FSDP:
-            from workers.trainers.fsdp.saving import FsdpSaving  # noqa: PLC0415  (takes a second to import)
-
-            return FsdpSaving(self.context, self.boundary, self.weights.load)
-        return HostSaving(self.context, self.boundary)
+        return division_of(self.context.spec.framework).saving(self.context, self.boundary, self.weights.load)
 
     def choose_weights(self) -> AllWeights:
         """What of the model is trained."""

@@ -1,0 +1,46 @@
+"""How the ranks of a training with transformers' Trainer divide it among them: one line for each framework."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from workers.run_context import RunContext, RunSpec
+from workers.trainers.distributed import StepBoundary
+from workers.trainers.hf_trainer.saving import HostSaving
+
+_DIVISIONS = {
+    "HF_TRAINER": "workers.trainers.hf_trainer.divisions:Replicas",
+    "FSDP": "workers.trainers.fsdp.division:Sharded",
+    # Its own loop divides; only the configuration is the same.
+    "MEGATRON": "workers.trainers.hf_trainer.divisions:Replicas",
+}
+
+
+class Replicas:
+    """Every rank has the whole model, and learns from its part of the records."""
+
+    def arguments(self, spec: RunSpec) -> dict[str, Any]:
+        """What trl's configuration says besides. Raises InvalidConfig."""
+        if spec.world_size == 1:
+            return {}
+        backend = "nccl" if spec.device_type == "cuda" else "gloo"
+        # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
+        return {"ddp_backend": backend, "ddp_find_unused_parameters": False}
+
+    def saving(
+        self,
+        context: RunContext,
+        boundary: StepBoundary,
+        read: Callable[[PreTrainedTokenizerBase], Any],  # noqa: ARG002  (a part can't be exported without the rest)
+    ) -> HostSaving:
+        """What writes and reads checkpoints; `read` gives the model as it is before the training."""
+        return HostSaving(context, boundary)
+
+
+def division_of(framework: str) -> Replicas:
+    """Imports what the framework needs, and nothing of the others."""
+    module, _, name = _DIVISIONS[framework].partition(":")
+    found: Replicas = getattr(importlib.import_module(module), name)()
+    return found
