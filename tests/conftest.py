@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import pytest_randomly
 
 from app.extensions import Database, make_engine
 from app.migrations.runner import upgrade
@@ -16,6 +17,9 @@ from tests import guards
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+
+# It would import every library that offers to be seeded: DeepSpeed does, which takes seconds and torch with it.
+pytest_randomly.entrypoint_reseeds = []
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -22,7 +22,7 @@ _LEAVE = "leave it out"
 GAPS: tuple[Gap, ...] = (
     Gap(
         "training_config.framework.config", (), "leave it out: use hyperparameters",
-        read_by=("CUSTOM", "FSDP", "MEGATRON"),
+        read_by=("CUSTOM", "DEEPSPEED", "FSDP", "MEGATRON"),
     ),
     Gap(
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",

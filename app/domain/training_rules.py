@@ -30,6 +30,7 @@ from app.domain.script_options import (
     processes_per_node,
 )
 from app.domain.sharding import FSDP, InvalidSharding, sharding
+from app.domain.zero import DEEPSPEED, InvalidZero, zero
 
 BACKENDS = ("nccl", "gloo")
 
@@ -115,20 +116,36 @@ def megatron_can_divide(document: Document) -> None:
 def fsdp_can_divide(document: Document) -> None:
     if trainer(document)[0] != FSDP:
         return
-    if (document["resource_config"].get("node_count") or 1) > 1:
-        raise NotSupportedYet(
-            "with FSDP each rank writes its part of a checkpoint into one directory, which several nodes do not share; "
-            "ask for node_count 1, or choose HF_TRAINER",
-            field="resource_config.node_count",
-        )
-    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
-        raise NotSupportedYet(
-            "FSDP computes in float32 or bfloat16; say one of them, or auto", field="training_config.base_model.dtype"
-        )
+    _parts_come_together(document, FSDP)
     try:
         sharding(document["training_config"]["framework"].get("config") or {})
     except InvalidSharding as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
+
+
+def zero_can_divide(document: Document) -> None:
+    if trainer(document)[0] != DEEPSPEED:
+        return
+    _parts_come_together(document, DEEPSPEED)
+    try:
+        zero(document["training_config"]["framework"].get("config") or {})
+    except InvalidZero as error:
+        raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
+
+
+def _parts_come_together(document: Document, framework: str) -> None:
+    """What is asked of frameworks whose ranks write parts of a checkpoint."""
+    if (document["resource_config"].get("node_count") or 1) > 1:
+        raise NotSupportedYet(
+            f"with {framework} each rank writes its part of a checkpoint into one directory, which several nodes do "
+            "not share; ask for node_count 1, or choose HF_TRAINER",
+            field="resource_config.node_count",
+        )
+    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+        raise NotSupportedYet(
+            f"{framework} computes in float32 or bfloat16; say one of them, or auto",
+            field="training_config.base_model.dtype",
+        )
 
 
 def ranks_match_devices(document: Document) -> None:
@@ -313,4 +330,10 @@ RULES = (
     start_is_named,
 )
 # They look at data_config, whose own rules come first.
-LATER_RULES = (evaluation_has_data, hyperparameters_fit_the_data, megatron_can_divide, fsdp_can_divide)
+LATER_RULES = (
+    evaluation_has_data,
+    hyperparameters_fit_the_data,
+    megatron_can_divide,
+    fsdp_can_divide,
+    zero_can_divide,
+)

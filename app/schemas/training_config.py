@@ -63,13 +63,13 @@ class FrameworkSchema(DocumentSchema):
     type = Choice(
         FRAMEWORKS,
         required=True,
-        **says("HF_TRAINER, FSDP, MEGATRON, or CUSTOM for a script of one's own; others not yet"),
+        **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for a script of one's own"),
     )
     config = ScriptOptions(
         keys=_PARAMETER,
         rule="must be the name of an option",
         **says(
-            "FSDP: reshard_after_forward, default true, and cpu_offload, default false; MEGATRON: tensor_parallel and "
+            "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; FSDP: reshard_after_forward, default true, and cpu_offload, default false; MEGATRON: tensor_parallel and "
             "pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
             "metric.NAME (a pattern of lines), and the script's own options"
         ),

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from app.domain.zero import DEEPSPEED
 from tests.trainers.step_hooks import (
     limited_memory,
     recorded_parts,
@@ -163,6 +164,8 @@ def main() -> None:
     path = Path(sys.argv[1])
     plans: dict[str, Any] = json.loads(path.read_text())
     rank = int(os.environ.get("RANK", "0"))
+    if all(plan["spec"]["framework"] != DEEPSPEED for plan in plans.values()):
+        sys.modules["deepspeed"] = None  # type: ignore[assignment]  # as in workers.trainers.main
     distributed.join(RunSpec.from_document(next(iter(plans.values()))["spec"]))
     outcomes: dict[str, Any] = {}
     for name, plan in plans.items():

@@ -77,8 +77,7 @@ def recorded_shards(path: Path) -> Iterator[None]:
     def note(trainer: Any, _: Inputs) -> None:
         if not path.exists():
             trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
-            here = {name: p.to_local() if isinstance(p, DTensor) else p for name, p in trained.items()}
-            path.write_text(json.dumps({name: [p.numel(), here[name].numel()] for name, p in trained.items()}))
+            path.write_text(json.dumps({name: _numbers(p, DTensor) for name, p in trained.items()}))
 
     with _before_each_pass(note):
         yield
@@ -87,6 +86,7 @@ def recorded_shards(path: Path) -> Iterator[None]:
 @contextmanager
 def unwritten_shards(steps: Iterable[int]) -> Iterator[None]:
     """A disk that is full when this rank's part of one of these checkpoints is written."""
+    import torch  # noqa: PLC0415
     from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: PLC0415
 
     names = {f"checkpoint-{step}" for step in steps}
@@ -96,7 +96,12 @@ def unwritten_shards(steps: Iterable[int]) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return original(writer, *arguments)
 
-    with _around(FileSystemWriter, "write_data", write):
+    def save(original: Any, value: Any, path: Any, *arguments: Any, **named: Any) -> None:
+        if names & set(Path(str(path)).parts) and "optim_states" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(value, path, *arguments, **named)
+
+    with _around(FileSystemWriter, "write_data", write), _around(torch, "save", save):
         yield
 
 
@@ -169,7 +174,7 @@ def _before_each_pass(look: Callable[[Any, Inputs], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _around(owner: type, name: str, instead: Callable[..., Any]) -> Iterator[None]:
+def _around(owner: Any, name: str, instead: Callable[..., Any]) -> Iterator[None]:
     """Call `instead` with the original method and its arguments."""
     original = getattr(owner, name)
     setattr(owner, name, lambda *arguments, **named: instead(original, *arguments, **named))
@@ -177,3 +182,10 @@ def _around(owner: type, name: str, instead: Callable[..., Any]) -> Iterator[Non
         yield
     finally:
         setattr(owner, name, original)
+
+
+def _numbers(parameter: Any, sharded: type) -> list[int]:
+    """How many a parameter has, and how many of them are here; DeepSpeed keeps those apart from the parameter."""
+    if hasattr(parameter, "ds_tensor"):
+        return [parameter.ds_numel, parameter.ds_tensor.numel()]
+    return [parameter.numel(), (parameter.to_local() if isinstance(parameter, sharded) else parameter).numel()]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from app.domain.zero import DEEPSPEED
 from workers.run_context import RunContext, RunSpec, Stop
 
 T = TypeVar("T")
@@ -45,8 +46,8 @@ def join(spec: RunSpec) -> None:
     if spec.device_type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         keep_to_share(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
-    if spec.world_size == 1:
-        # accelerate would form a group of one.
+    if spec.world_size == 1 and spec.framework != DEEPSPEED:
+        # accelerate would form a group of one, which only DeepSpeed needs.
         for name in _LAUNCH_VARIABLES:
             os.environ.pop(name, None)
         return

@@ -6,6 +6,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from app.domain.zero import DEEPSPEED
 from trainyard._channel import ChannelClosed
 from workers.run_context import RunContext, supervised_run
 
@@ -41,6 +42,9 @@ def _train(context: RunContext) -> None:
     if context.spec.training_type != "QLORA":
         # peft imports it wherever it is installed: most of a second, and a context on the first GPU in every rank.
         sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
+    if context.spec.framework != DEEPSPEED:
+        # So do transformers and accelerate with this one, which takes several seconds.
+        sys.modules["deepspeed"] = None  # type: ignore[assignment]
     trainer = registry.load(context.spec.framework, context.spec.method)
     distributed.join(context.spec)
     result = trainer(context).run()

@@ -18,6 +18,13 @@ TRAINERS: dict[tuple[str, str], str] = {
     ("FSDP", "FULL_FINETUNE"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
     ("FSDP", "LORA"): "workers.trainers.hf_trainer.lora:LoraTrainer",
     ("FSDP", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
+    ("DEEPSPEED", "SFT"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
+    ("DEEPSPEED", "FULL_FINETUNE"): "workers.trainers.hf_trainer.supervised:SupervisedTrainer",
+    ("DEEPSPEED", "LORA"): "workers.trainers.hf_trainer.lora:LoraTrainer",
+    ("DEEPSPEED", "DPO"): "workers.trainers.hf_trainer.dpo:DpoTrainer",
+    ("DEEPSPEED", "RLHF"): "workers.trainers.hf_trainer.rlhf:RlhfTrainer",
+    ("DEEPSPEED", REWARD_METHOD): "workers.trainers.hf_trainer.reward_modelling:RewardModelTrainer",
+    ("DEEPSPEED", "CONTINUED_PRETRAIN"): "workers.trainers.hf_trainer.pretraining:PretrainingTrainer",
     ("MEGATRON", "SFT"): "workers.trainers.megatron.supervised:MegatronTrainer",
     ("MEGATRON", "FULL_FINETUNE"): "workers.trainers.megatron.supervised:MegatronTrainer",
     ("MEGATRON", "CONTINUED_PRETRAIN"): "workers.trainers.megatron.supervised:MegatronTrainer",
@@ -25,7 +32,7 @@ TRAINERS: dict[tuple[str, str], str] = {
 
 
 # Frameworks whose libraries are installed apart: the module that is missing, and the extra that has it.
-_EXTRAS = {"MEGATRON": ("megatron", "megatron")}
+_EXTRAS = {"MEGATRON": ("megatron", "megatron"), "DEEPSPEED": ("deepspeed", "deepspeed")}
 
 
 class UnknownTrainer(LookupError):

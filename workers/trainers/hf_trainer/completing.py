@@ -12,6 +12,7 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from workers.run_context import RunSpec
 from workers.trainers.data.encoded import RECORD
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
 
@@ -36,7 +37,7 @@ class Completing(TrlTrainer):
         self.beta = beta
         if reference is not None:
             add_fused_lm_head(reference, temperature=spec.hyperparameters["temperature"])
-            self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
+            self.ref_model = division_of(spec.framework).prepared(self, reference)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         model: Any = self.model

@@ -2,9 +2,10 @@
 
 import importlib
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
@@ -13,6 +14,7 @@ from workers.trainers.hf_trainer.saving import HostSaving
 _DIVISIONS = {
     "HF_TRAINER": "workers.trainers.hf_trainer.divisions:Replicas",
     "FSDP": "workers.trainers.fsdp.division:Sharded",
+    "DEEPSPEED": "workers.trainers.zero.division:Zero",
     # Its own loop divides; only the configuration is the same.
     "MEGATRON": "workers.trainers.hf_trainer.divisions:Replicas",
 }
@@ -28,6 +30,14 @@ class Replicas:
         backend = "nccl" if spec.device_type == "cuda" else "gloo"
         # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
         return {"ddp_backend": backend, "ddp_find_unused_parameters": False}
+
+    def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:  # noqa: ARG002
+        """The same model once more, as it was read; `read` reads it again."""
+        return deepcopy(model)
+
+    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+        """A model that only measures, as the trainer's ranks can use it."""
+        return trainer.accelerator.prepare_model(model, evaluation_mode=True)
 
     def saving(
         self,

@@ -4,16 +4,16 @@ Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly
 (arXiv:2305.18290). The losses besides are trl's.
 """
 
-from copy import deepcopy
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.collating import preference_collator
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.pretrained import leave_out_dropout
 from workers.trainers.hf_trainer.training import Training
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
@@ -36,10 +36,6 @@ class DpoTrainer(Training):
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
         spec = self.context.spec
         values = spec.hyperparameters
-        model = self.weights.load_base(tokenizer)
-        if values["disable_dropout"]:
-            leave_out_dropout(model)
-        adapter = self.weights.adapter(model)
         config = DPOConfig(
             **arguments(self.context, self.plan, validates=splits.validation is not None),
             beta=values["beta"],
@@ -50,12 +46,23 @@ class DpoTrainer(Training):
             # Records come truncated.
             max_length=None,
         )
+        model = self._read(tokenizer)
+        adapter = self.weights.adapter(model)
         return _Dpo(
             **self.common(splits, tokenizer),
             model=model,
-            ref_model=deepcopy(model) if adapter is None else None,
+            ref_model=self._reference(model, tokenizer) if adapter is None else None,
             # trl would take an adapter that is there already for a part of the reference.
             peft_config=adapter,
             args=config,
             data_collator=preference_collator(spec, tokenizer),
         )
+
+    def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        model = self.weights.load_base(tokenizer)
+        if self.context.spec.hyperparameters["disable_dropout"]:
+            leave_out_dropout(model)
+        return model
+
+    def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))

@@ -128,7 +128,8 @@ def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: Run
 
     The new rows are drawn from the distribution of the old ones, by the job's seed.
     """
-    known = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[index]
+    # Not by the shape of its weight: of one that is divided among ranks nothing may be here.
+    known = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) <= known:
         return False
     set_seed(seed_of(spec.data_config))

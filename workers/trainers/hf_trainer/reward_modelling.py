@@ -39,6 +39,13 @@ class RewardModelTrainer(Training):
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
         spec = self.context.spec
         values = spec.hyperparameters
+        args = RewardConfig(
+            **arguments(self.context, self.plan, validates=splits.validation is not None),
+            center_rewards_coefficient=values["center_rewards_coefficient"] or None,
+            disable_dropout=False,
+            # Records come truncated.
+            max_length=None,
+        )
         model = self.weights.load_base(tokenizer)
         if values["disable_dropout"]:
             leave_out_dropout(model)
@@ -46,12 +53,6 @@ class RewardModelTrainer(Training):
             **self.common(splits, tokenizer),
             model=model,
             peft_config=self.weights.adapter(model),
-            args=RewardConfig(
-                **arguments(self.context, self.plan, validates=splits.validation is not None),
-                center_rewards_coefficient=values["center_rewards_coefficient"] or None,
-                disable_dropout=False,
-                # Records come truncated.
-                max_length=None,
-            ),
+            args=args,
             data_collator=judging_collator(spec, tokenizer),
         )

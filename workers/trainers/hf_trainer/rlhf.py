@@ -5,11 +5,10 @@ and Liu et al., Understanding R1-Zero-Like Training, 2025 (arXiv:2503.20783). RL
 2024 (arXiv:2402.14740).
 """
 
-from copy import deepcopy
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.rloo_config import RLOOConfig
@@ -22,6 +21,7 @@ from workers.trainers.data.datasets import Splits
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.completing import Completing, column_names
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.pretrained import leave_out_dropout
 from workers.trainers.hf_trainer.reward_model import load_judge
 from workers.trainers.hf_trainer.reward_watch import RewardWatch
@@ -73,29 +73,37 @@ class RlhfTrainer(Training):
         values = spec.hyperparameters
         trainer, config, own = _CHOSEN[values[rlhf.ALGORITHM]]
         self._check_amount(splits)
-        model = self.weights.load_base(tokenizer)
-        if values["disable_dropout"]:
-            leave_out_dropout(model)
+        args = config(
+            **arguments(self.context, self.plan, validates=splits.validation is not None),
+            **{name: values[name] for name in (*_COPIED, *own)},
+            # One of each prompt is enough to measure, and fits every batch.
+            num_generations_eval=1,
+            # trl would read the reference model from where the model was read, without what was changed since.
+            beta=0.0,
+            disable_dropout=False,
+        )
+        model = self._read(tokenizer)
         adapter = self.weights.adapter(model)
         found = trainer(
             **self.common(splits, tokenizer),
             beta=values["beta"],
-            reference=deepcopy(model) if adapter is None and values["beta"] else None,
+            reference=self._reference(model, tokenizer) if adapter is None and values["beta"] else None,
             model=model,
             **self._judge(splits),
             peft_config=adapter,
-            args=config(
-                **arguments(self.context, self.plan, validates=splits.validation is not None),
-                **{name: values[name] for name in (*_COPIED, *own)},
-                # One of each prompt is enough to measure, and fits every batch.
-                num_generations_eval=1,
-                # trl would read the reference model from where the model was read, without what was changed since.
-                beta=0.0,
-                disable_dropout=False,
-            ),
+            args=args,
         )
         found.add_callback(RewardWatch(self.context))
         return found
+
+    def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        model = self.weights.load_base(tokenizer)
+        if self.context.spec.hyperparameters["disable_dropout"]:
+            leave_out_dropout(model)
+        return model
+
+    def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))
 
     def _judge(self, splits: Splits) -> dict[str, Any]:
         """What says what a completion is worth."""

@@ -1,0 +1,156 @@
+"""Trainings with DeepSpeed for real: what its ranks hold, that it learns as HF_TRAINER does, and goes on to the bit."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from tests.trainers.in_process import Outcome, plan_of, runs
+from trainyard import _manifest
+
+STEPS = 14  # an epoch has 8, the last one half full
+TIMEOUT = 600
+RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
+OFFLOADED = {"zero_stage": "3", "offload_optimizer": "cpu", "offload_param": "cpu"}
+# What each method runs with: training type, hyperparameters, how it is divided.
+METHODS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "sft-1": ("SFT", {"group_by_length": "true"}, {"zero_stage": "1"}),
+    "sft-3": ("SFT", {"gradient_checkpointing": "true"}, {"zero_stage": "3"}),
+    "offloaded-2": ("FULL_FINETUNE", {"packing": "true"}, {"offload_optimizer": "cpu"}),
+    "offloaded-3": ("FULL_FINETUNE", {"optim": "adafactor"}, OFFLOADED),
+    "lora-2": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}, {}),
+    "lora-3": ("LORA", {"lora_dropout": "0.1"}, {"zero_stage": "3"}),
+    "pretrain-2": ("CONTINUED_PRETRAIN", {}, {}),
+    "dpo-3": ("DPO", {"disable_dropout": "false"}, {"zero_stage": "3"}),
+    "dpo-lora-3": ("DPO", {"use_lora": "true", "lora_dropout": "0.1"}, {"zero_stage": "3"}),
+    "grpo-2": ("RLHF", RLHF, {}),
+    "grpo-3": ("RLHF", {**RLHF, "beta": "0.1"}, {"zero_stage": "3"}),
+    "rloo-lora-2": ("RLHF", {**RLHF, "algorithm": "rloo", "use_lora": "true"}, {}),
+    "reward-3": ("RLHF", {"algorithm": "reward"}, {"zero_stage": "3"}),
+}
+SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
+SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
+PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}
+
+
+def plan(
+    directory: Path,
+    assets: Path,
+    *,
+    options: dict[str, str] | None = None,
+    training_type: str = "SFT",
+    ranks: int = 2,
+    framework: str = "DEEPSPEED",
+    **values: Any,
+) -> dict[str, Any]:
+    given = {"max_steps": str(STEPS), "warmup_steps": "3", **values}
+    found = plan_of(directory, assets, training_type, given, world_size=ranks, framework=framework)
+    found["spec"]["training_config"]["framework"] = {"type": framework, "config": options or {}}
+    return found
+
+
+@pytest.fixture(scope="module")
+def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """Two ranks that have divided all there is, once without a stop and once with."""
+    directory = tmp_path_factory.mktemp("pair")
+    three = {"zero_stage": "3"}
+    plans = {
+        "whole": plan(directory / "whole", assets, options=three, **SMALL) | {"records_shards": True},
+        "paused": plan(directory / "paused", assets, options=three, **SMALL) | {"stop_at": 2},
+        "resumed": plan(directory / "resumed", assets, options=three, **SMALL) | {"resume_from": "paused"},
+        "disk full": plan(directory / "full", assets, options=three, **SMALL)
+        | {"wishes": PAUSES, "unwritten_shards": [2]},
+        "moments": plan(directory / "moments", assets, **SMALL) | {"stop_at": 2},
+    }
+    return runs(directory, plans, world_size=2)
+
+
+def test_in_stage_3_each_rank_has_half_of_every_parameter(pair):
+    directory = pair["whole"].output.parent
+
+    for rank in (0, 1):
+        shards = json.loads((directory / f"shards-{rank}.json").read_text())
+        assert len(shards) > 10
+        assert all(here * 2 == whole for whole, here in shards.values()), shards
+
+
+def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
+    files = {entry.path: entry.size_bytes for entry in _manifest.verify(pair["moments"].checkpoints[-1]).files}
+    model, *parts = (
+        files[f"global_step2/{name}"]
+        for name in (
+            "mp_rank_00_model_states.pt",
+            "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+            "zero_pp_rank_1_mp_rank_00_optim_states.pt",
+        )
+    )
+
+    # Two moments of every weight, and the weight that they are for.
+    assert parts == [pytest.approx(1.5 * model, rel=0.02)] * 2
+
+
+def test_a_paused_run_goes_on_bit_by_bit(pair):
+    check_exact(pair["whole"], [pair["paused"], pair["resumed"]])
+
+
+def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_is_followed(pair):
+    found = pair["disk full"]
+
+    assert found.pauses_failed == ["OSError: [Errno 28] No space left on device"]
+    assert (found.result["stopped"], found.result["step"]) == ("pause", 3)
+    assert [Path(path).name for path in found.checkpoints] == ["step-3"]
+    assert found.series("loss") == {step: pair["whole"].series("loss")[step] for step in (1, 2, 3)}
+
+
+def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
+    files = {entry.path for entry in _manifest.verify(pair["paused"].checkpoints[-1]).files}
+
+    parts = {f"global_step2/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)}
+    assert parts | {"latest"} <= files
+    assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
+
+
+def test_result_is_a_whole_model_that_transformers_loads_alone(pair):
+    model = AutoModelForCausalLM.from_pretrained(pair["whole"].output)
+
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.fixture(scope="module")
+def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """For each method the whole run, and a chain of runs that ends at three random steps and then at the last."""
+    seed = random.randrange(1_000_000)
+    draw = random.Random(seed)
+    directory = tmp_path_factory.mktemp("zero")
+    plans: dict[str, Any] = {}
+    for method, (training_type, values, options) in METHODS.items():
+        before = None
+        stops = sorted(draw.sample(range(1, STEPS), 3))
+        print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
+        for name in ("whole", *stops, "end"):
+            run = f"{method}:{name}"
+            plans[run] = plan(directory / run, assets, training_type=training_type, options=options, **values)
+            if name != "whole":
+                plans[run] |= {"stop_at": name if name in stops else None, "resume_from": before}
+                before = run
+    return runs(directory, plans, world_size=2, timeout_seconds=TIMEOUT - 20)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
+    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}:")]
+
+    check_exact(parts[0], parts[1:])
+
+
+def check_exact(whole: Outcome, parts: list[Outcome]) -> None:
+    assert [part.result["stopped"] for part in parts] == ["pause"] * (len(parts) - 1) + [None]
+    for name in SERIES:
+        assert {step: value for part in parts for step, value in part.series(name).items()} == whole.series(name), name
+    assert parts[-1].weights() == whole.weights()
+    assert parts[-1].result["tokens"] == whole.result["tokens"] > 0

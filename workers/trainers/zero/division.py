@@ -1,0 +1,37 @@
+"""DeepSpeed's part in a training with transformers' Trainer."""
+
+from collections.abc import Callable
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from trl.models.utils import prepare_deepspeed
+
+from workers.run_context import RunContext, RunSpec
+from workers.trainers.distributed import StepBoundary
+from workers.trainers.hf_trainer.divisions import Replicas
+from workers.trainers.hf_trainer.saving import HostSaving
+from workers.trainers.zero.configuration import configuration, enter
+
+
+class Zero(Replicas):
+    """Every rank has a part of the optimizer's state, and of what else the job asks for."""
+
+    def arguments(self, spec: RunSpec) -> dict[str, Any]:
+        return {"deepspeed": configuration(spec, universal=False)}
+
+    def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+        # What is divided among ranks can't be copied.
+        divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
+        return read() if divided else super().twin(model, read)
+
+    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+        return prepare_deepspeed(model, trainer.accelerator)
+
+    def saving(
+        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+    ) -> HostSaving:
+        enter(context.spec.device_type)
+        from workers.trainers.zero.saving import ZeroSaving  # noqa: PLC0415  (DeepSpeed must know the device before)
+
+        return ZeroSaving(context, boundary, read)
