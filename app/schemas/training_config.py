@@ -69,8 +69,9 @@ class FrameworkSchema(DocumentSchema):
         keys=_PARAMETER,
         rule="must be the name of an option",
         **says(
-            "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; FSDP: reshard_after_forward, default true, and cpu_offload, default false; MEGATRON: tensor_parallel and "
-            "pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
+            "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; "
+            "FSDP: reshard_after_forward, default true, and cpu_offload, default false; "
+            "MEGATRON: tensor_parallel and pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "
             "metric.NAME (a pattern of lines), and the script's own options"
         ),
     )

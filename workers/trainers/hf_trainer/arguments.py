@@ -108,7 +108,7 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
         "disable_tqdm": True,
-        **division_of(spec.framework).arguments(spec),
+        **division_of(spec.framework).arguments(context),
     }
 
 

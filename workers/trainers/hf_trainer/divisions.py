@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from workers.run_context import RunContext, RunSpec
+from workers.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.saving import HostSaving
 
@@ -23,13 +23,21 @@ _DIVISIONS = {
 class Replicas:
     """Every rank has the whole model, and learns from its part of the records."""
 
-    def arguments(self, spec: RunSpec) -> dict[str, Any]:
+    def arguments(self, context: RunContext) -> dict[str, Any]:
         """What trl's configuration says besides. Raises InvalidConfig."""
+        spec = context.spec
         if spec.world_size == 1:
             return {}
         backend = "nccl" if spec.device_type == "cuda" else "gloo"
         # Every parameter that is trained gets a gradient, an adapter's too; looking for others costs each step.
         return {"ddp_backend": backend, "ddp_find_unused_parameters": False}
+
+    def resumable(self, context: RunContext, checkpoint: str) -> str:  # noqa: ARG002
+        """The directory to go on from: the checkpoint's own, or what was made of it for these ranks.
+
+        Raises InvalidConfig.
+        """
+        return checkpoint
 
     def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:  # noqa: ARG002
         """The same model once more, as it was read; `read` reads it again."""

@@ -90,6 +90,8 @@ class Training(ABC):
     def _run(self) -> Result:
         tell_adjustments(self.context, self.plan)
         with self.context.section("loading"):
+            if self._resume is not None:
+                self._resume = division_of(self.context.spec.framework).resumable(self.context, self._resume)
             tokenizer = pretrained.load_tokenizer(self.context.spec)
             splits = self._load_data(tokenizer)
             trainer = self.build(splits, tokenizer)

@@ -11,6 +11,8 @@ from typing import Any
 from app.domain.zero import Zero, zero
 from workers.run_context import RunSpec
 
+LATEST = "latest"  # where DeepSpeed looks for the name of the directory with the parts
+
 
 def zero_of(spec: RunSpec) -> Zero:
     """What the job asks for."""

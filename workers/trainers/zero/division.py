@@ -7,18 +7,22 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl.models.utils import prepare_deepspeed
 
-from workers.run_context import RunContext, RunSpec
+from workers.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.divisions import Replicas
 from workers.trainers.hf_trainer.saving import HostSaving
+from workers.trainers.zero import universal
 from workers.trainers.zero.configuration import configuration, enter
 
 
 class Zero(Replicas):
     """Every rank has a part of the optimizer's state, and of what else the job asks for."""
 
-    def arguments(self, spec: RunSpec) -> dict[str, Any]:
-        return {"deepspeed": configuration(spec, universal=False)}
+    def arguments(self, context: RunContext) -> dict[str, Any]:
+        return {"deepspeed": configuration(context.spec, universal=universal.is_needed(context))}
+
+    def resumable(self, context: RunContext, checkpoint: str) -> str:
+        return universal.resumable(context, checkpoint)
 
     def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
         # What is divided among ranks can't be copied.

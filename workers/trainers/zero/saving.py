@@ -18,8 +18,7 @@ from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.hf_trainer.saving import HostSaving, random_state, small, state_text
-
-_LATEST = "latest"  # where DeepSpeed looks for the name of the directory with the parts
+from workers.trainers.zero.configuration import LATEST
 
 
 class _Taking(CheckpointEngine):  # type: ignore[misc]
@@ -108,7 +107,7 @@ class ZeroSaving(HostSaving):
         def write() -> None:
             written.result()
             (part,) = [path.name for path in directory.iterdir()]
-            (directory / _LATEST).write_text(part, encoding="utf-8")
+            (directory / LATEST).write_text(part, encoding="utf-8")
             self._write_tokenizer(directory)
             for name, value in files.items():
                 torch.save(value, directory / name)
