@@ -184,7 +184,7 @@ def _around(owner: Any, name: str, instead: Callable[..., Any]) -> Iterator[None
         setattr(owner, name, original)
 
 
-def _numbers(parameter: Any, sharded: type) -> list[int]:
+def _numbers(parameter: Any, sharded: Any) -> list[int]:
     """How many a parameter has, and how many of them are here; DeepSpeed keeps those apart from the parameter."""
     if hasattr(parameter, "ds_tensor"):
         return [parameter.ds_numel, parameter.ds_tensor.numel()]

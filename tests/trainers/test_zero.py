@@ -13,10 +13,10 @@ from trainyard import _manifest
 
 STEPS = 14  # an epoch has 8, the last one half full
 TIMEOUT = 600
-RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
+RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 OFFLOADED = {"zero_stage": "3", "offload_optimizer": "cpu", "offload_param": "cpu"}
 # What each method runs with: training type, hyperparameters, how it is divided.
-METHODS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+METHODS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "sft-1": ("SFT", {"group_by_length": "true"}, {"zero_stage": "1"}),
     "sft-3": ("SFT", {"gradient_checkpointing": "true"}, {"zero_stage": "3"}),
     "offloaded-2": ("FULL_FINETUNE", {"packing": "true"}, {"offload_optimizer": "cpu"}),
@@ -137,7 +137,7 @@ def test_another_number_of_ranks_goes_on(assets, tmp_path, stage):
     (last,) = runs(tmp_path, {"last": without_dropout("last", 2, alone)}, world_size=2).values()
 
     found = start.series("loss") | alone.series("loss") | last.series("loss")
-    assert found == pytest.approx(whole.series("loss"), rel=1e-5)
+    assert found == pytest.approx(whole.series("loss"), rel=1e-4)
     assert [note["reason"] for note in (*alone.notes, *last.notes)] == ["NOT_BIT_EQUAL"] * 2
 
 
