@@ -337,10 +337,15 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("FSDP", "SFT"): _sharded(_FULL),
     ("FSDP", "FULL_FINETUNE"): _sharded(_FULL),
     ("FSDP", "LORA"): _sharded((_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER)),
+    ("FSDP", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
+    ("FSDP", "RLHF"): _sharded((_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)),
     ("FSDP", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("DEEPSPEED", "SFT"): _sharded(_FULL),
     ("DEEPSPEED", "FULL_FINETUNE"): _sharded(_FULL),
     ("DEEPSPEED", "LORA"): _sharded((_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER)),
+    ("DEEPSPEED", "QLORA"): _sharded(
+        (_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER, *_QUANTIZATION)
+    ),
     ("DEEPSPEED", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
     ("DEEPSPEED", "RLHF"): _sharded((_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)),
     ("DEEPSPEED", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),

@@ -30,7 +30,7 @@ from app.domain.script_options import (
     processes_per_node,
 )
 from app.domain.sharding import FSDP, InvalidSharding, sharding
-from app.domain.zero import DEEPSPEED, InvalidZero, zero
+from app.domain.zero import DEEPSPEED, STAGE, InvalidZero, zero
 
 BACKENDS = ("nccl", "gloo")
 
@@ -128,9 +128,14 @@ def zero_can_divide(document: Document) -> None:
         return
     _parts_come_together(document, DEEPSPEED)
     try:
-        zero(document["training_config"]["framework"].get("config") or {})
+        asked = zero(document["training_config"]["framework"].get("config") or {})
     except InvalidZero as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
+    if asked.stage == 3 and trainer(document)[1] == "QLORA":
+        raise NotSupportedYet(
+            "weights in 4 bits can't be divided among ranks, as stage 3 does; set zero_stage to 1 or 2",
+            field=f"training_config.framework.config.{STAGE}",
+        )
 
 
 def _parts_come_together(document: Document, framework: str) -> None:

@@ -27,7 +27,12 @@ AS_THEY_ARE = (
     "custom-mpi",
     "validation-split",
 )  # one shows no steps of ours, the other its epochs
-WITHOUT_TREND = ("rlhf-grpo", "rlhf-rloo", "deepspeed-rlhf")  # a policy's loss says nothing of what it has learnt
+WITHOUT_TREND = (
+    "rlhf-grpo",
+    "rlhf-rloo",
+    "deepspeed-rlhf",
+    "fsdp-rlhf",
+)  # a policy's loss says nothing of what it has learnt
 NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
 # Whose results a test looks at besides those of the one it names.
 LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}

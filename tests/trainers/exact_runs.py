@@ -22,6 +22,7 @@ from tests.trainers.step_hooks import (
     saved_by_transformers,
     slow_shards,
     slow_writing,
+    uneven_completions,
     unwritten_shards,
     wish_within,
 )
@@ -107,6 +108,7 @@ _RECORDERS = {
     "records_rows": (recorded_rows, "rows-{}.jsonl"),
     "records_parts": (recorded_parts, "parts-{}.json"),
     "records_shards": (recorded_shards, "shards-{}.json"),
+    "uneven_completions": (uneven_completions, "completions-{}.json"),
 }
 # Of a plan → what makes checkpoints slow.
 _SLOW = {"slow_shards": slow_shards, "slow_writing": slow_writing}

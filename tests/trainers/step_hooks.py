@@ -84,6 +84,29 @@ def recorded_shards(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def uneven_completions(path: Path) -> Iterator[None]:
+    """Completions end after as many tokens as the number of their rank says; in `path` how often each goes on."""
+    from transformers import GenerationMixin  # noqa: PLC0415
+
+    rank = int(os.environ["RANK"])
+    made: list[int] = []
+
+    def look(original: Any, model: Any, this_peer_finished: bool, synced_gpus: bool, device: Any) -> bool:  # noqa: FBT001
+        made[-1] += 1
+        ended = this_peer_finished or made[-1] > rank + 1
+        goes_on: bool = original(model, ended, synced_gpus, device)
+        path.write_text(json.dumps(made))
+        return goes_on
+
+    def generate(original: Any, *arguments: Any, **named: Any) -> Any:
+        made.append(0)
+        return original(*arguments, **named)
+
+    with _around(GenerationMixin, "_has_unfinished_sequences", look), _around(GenerationMixin, "generate", generate):
+        yield
+
+
+@contextmanager
 def unwritten_shards(steps: Iterable[int]) -> Iterator[None]:
     """A disk that is full when this rank's part of one of these checkpoints is written."""
     import torch  # noqa: PLC0415

@@ -13,14 +13,20 @@ from trainyard import _manifest
 
 STEPS = 14  # an epoch has 8, the last one half full
 TIMEOUT = 600
+RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "sft": ("SFT", {"group_by_length": "true", "gradient_checkpointing": "true"}),
     "lora": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}),
     "packed": ("FULL_FINETUNE", {"packing": "true"}),
     "pretrain": ("CONTINUED_PRETRAIN", {}),
+    "dpo": ("DPO", {"disable_dropout": "false"}),
+    "dpo_lora": ("DPO", {"use_lora": "true", "lora_dropout": "0.1"}),
+    "grpo": ("RLHF", {**RLHF, "beta": "0.1"}),
+    "rloo_lora": ("RLHF", {**RLHF, "algorithm": "rloo", "use_lora": "true"}),
+    "reward": ("RLHF", {"algorithm": "reward"}),
 }
-SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "eval_loss")
+SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
 SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
 PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}
 
@@ -80,6 +86,20 @@ def test_result_is_a_whole_model_that_transformers_loads_alone(pair):
     model = AutoModelForCausalLM.from_pretrained(pair["whole"].output)
 
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["grpo", "rloo_lora"])
+def test_ranks_whose_completions_have_ended_go_on_with_the_others(assets, tmp_path, method):
+    training_type, values = METHODS[method]
+    few = {**values, **SMALL, "max_steps": "2"}
+    uneven = plan(tmp_path / "uneven", assets, training_type=training_type, **few) | {"uneven_completions": True}
+    (found,) = runs(tmp_path, {"uneven": uneven}, world_size=2).values()
+
+    first, second = (json.loads((tmp_path / "uneven" / f"completions-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert set(first) == {3}  # the longest has two tokens
+    assert found.result["step"] == 2
 
 
 @pytest.mark.long

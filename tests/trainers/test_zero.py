@@ -23,6 +23,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "offloaded-3": ("FULL_FINETUNE", {"optim": "adafactor"}, OFFLOADED),
     "lora-2": ("LORA", {"lora_dropout": "0.1", "modules_to_save": "embed_tokens"}, {}),
     "lora-3": ("LORA", {"lora_dropout": "0.1"}, {"zero_stage": "3"}),
+    "qlora-2": ("QLORA", {"lora_dropout": "0.1"}, {}),
     "pretrain-2": ("CONTINUED_PRETRAIN", {}, {}),
     "dpo-3": ("DPO", {"disable_dropout": "false"}, {"zero_stage": "3"}),
     "dpo-lora-3": ("DPO", {"use_lora": "true", "lora_dropout": "0.1"}, {"zero_stage": "3"}),

@@ -35,9 +35,11 @@ class Completing(TrlTrainer):
         self._tokens_before = 0
         super().__init__(spec, saving, **given)
         self.beta = beta
+        division = division_of(spec.framework)
+        division.ready_to_complete(self.model)
         if reference is not None:
             add_fused_lm_head(reference, temperature=spec.hyperparameters["temperature"])
-            self.ref_model = division_of(spec.framework).prepared(self, reference)
+            self.ref_model = division.prepared(self, reference)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         model: Any = self.model

@@ -47,6 +47,9 @@ class Replicas:
         """A model that only measures, as the trainer's ranks can use it."""
         return trainer.accelerator.prepare_model(model, evaluation_mode=True)
 
+    def ready_to_complete(self, model: Any) -> None:
+        """Before the ranks let `model` complete prompts, each its own."""
+
     def saving(
         self,
         context: RunContext,

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo, CheckpointEngine
 from deepspeed.runtime.zero.partition_parameters import GatheredParameters
 from transformers import PreTrainedTokenizerBase, Trainer
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from trainyard import _manifest
@@ -123,7 +123,10 @@ class ZeroSaving(HostSaving):
         return True
 
     def whole_model(self, trainer: Trainer) -> Any:
-        """Read again and given all weights, which are gathered in the memory of the first rank's host."""
+        """In stage 3 read again and given all weights, which are gathered in the memory of the first rank's host."""
+        divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
+        if not divided:
+            return super().whole_model(trainer)
         module = trainer.accelerator.unwrap_model(trainer.model)
         weights = _gathered(module, keep=self._context.rank == 0)
         # Else this rank alone would begin to divide what it reads.
