@@ -338,7 +338,9 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("FSDP", "FULL_FINETUNE"): _sharded(_FULL),
     ("FSDP", "LORA"): _sharded((_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER)),
     ("FSDP", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
-    ("FSDP", "RLHF"): _sharded((_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)),
+    ("FSDP", "RLHF"): _sharded(
+        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_RANKS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
+    ),
     ("FSDP", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("DEEPSPEED", "SFT"): _sharded(_FULL),
     ("DEEPSPEED", "FULL_FINETUNE"): _sharded(_FULL),
@@ -347,7 +349,9 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
         (_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER, *_QUANTIZATION)
     ),
     ("DEEPSPEED", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
-    ("DEEPSPEED", "RLHF"): _sharded((_learning_rate(1e-6), *_COMMON, *rlhf.ROWS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)),
+    ("DEEPSPEED", "RLHF"): _sharded(
+        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_RANKS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
+    ),
     ("DEEPSPEED", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("MEGATRON", "SFT"): _MEGATRON_SUPERVISED,
     ("MEGATRON", "FULL_FINETUNE"): _MEGATRON_SUPERVISED,

@@ -14,6 +14,8 @@ PREFERENCES = (
 # Of a policy that learns by rewards: what its completions are worth and how far those lie apart, how far it is from the
 # base model, how long the completions are in tokens, and the share of them that was cut off.
 REINFORCEMENT = ("reward", "reward_std", "kl", "completion_length", "completions_cut")
+# Of PPO's two losses, and the share of tokens that has moved too far to count; of a step alone.
+OF_PPO = ("policy_loss", "value_loss", "clip_ratio")
 # Of a model that learns to judge: how often and by how much the chosen answers of pairs are worth more, and what all
 # answers are worth.
 JUDGEMENTS = ("accuracy", "margin", "mean_reward")
@@ -24,7 +26,7 @@ _NOT_MEASURED = {"RLHF": ("mean_token_accuracy",), REWARD_METHOD: ("mean_token_a
 BEST = {"RLHF": "eval_reward"}
 # Of validation and test data only.
 ONLY_EVALUATED = {"CONTINUED_PRETRAIN": ("perplexity",)}
-EVERY = (*COMMON, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names))
+EVERY = (*COMMON, *OF_PPO, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names))
 EVAL_PREFIX = "eval_"
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from app.domain.hyperparameter import Hyperparameter, InvalidHyperparameter, Value
 
 ALGORITHM = "algorithm"
-GRPO, RLOO, REWARD_MODELLING = "grpo", "rloo", "reward"
-POLICIES = (GRPO, RLOO)
+GRPO, RLOO, PPO, REWARD_MODELLING = "grpo", "rloo", "ppo", "reward"
+POLICIES = (GRPO, RLOO, PPO)
 ALGORITHMS = (*POLICIES, REWARD_MODELLING)
 # What a training by this algorithm is called where its records and metrics are none of a policy.
 REWARD_METHOD = f"RLHF with {ALGORITHM} {REWARD_MODELLING}"
@@ -26,7 +26,8 @@ _ALGORITHM = Hyperparameter(
     ALGORITHM,
     "choice",
     GRPO,
-    "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo); "
+    "How the policy is improved: against the mean of a prompt's completions (grpo) or of the others of them (rloo), or "
+    "against what a critic expects of each token (ppo, one device, HF_TRAINER); "
     "reward: no policy, but the model that judges its completions",
     choices=ALGORITHMS,
 )
@@ -93,6 +94,31 @@ _OF_POLICIES = (
     ),
     Hyperparameter("mask_truncated_completions", "bool", False, "Learn nothing from completions that were cut off"),
 )
+_OF_PPO = (
+    Hyperparameter("num_ppo_epochs", "int", 4, "How often the same completions are learnt from", 1, 1000),
+    Hyperparameter(
+        "num_mini_batches",
+        "int",
+        1,
+        "Steps that learn from all completions once: these are so many times a step's",
+        1,
+        1000,
+    ),
+    Hyperparameter(
+        "cliprange", "float", 0.2, "A token's probability counts no further than this share from what it was", 0.0, 1.0
+    ),
+    Hyperparameter("cliprange_value", "float", 0.2, "How far what the critic expects may move at once", 0.0, 1e6),
+    Hyperparameter("vf_coef", "float", 0.1, "How much the critic's loss counts beside the policy's", 0.0, 1e6),
+    Hyperparameter("gamma", "float", 1.0, "What the next token's worth counts before it", 0.0, 1.0),
+    Hyperparameter(
+        "lam",
+        "float",
+        0.95,
+        "Advantages: 0 by what the critic expects next, 1 by what came of the completion",
+        0.0,
+        1.0,
+    ),
+)
 _OF_REWARD_MODELS = (
     Hyperparameter(
         "center_rewards_coefficient",
@@ -110,7 +136,17 @@ def _only_with_policies(item: Hyperparameter) -> Hyperparameter:
     return replace(item, only_with=item.only_with or (ALGORITHM, POLICIES))
 
 
-ROWS = (_ALGORITHM, *map(_only_with_policies, _OF_POLICIES), *_OF_REWARD_MODELS)
+ROWS = (
+    _ALGORITHM,
+    *map(_only_with_policies, _OF_POLICIES),
+    *(replace(item, only_with=(ALGORITHM, (PPO,))) for item in _OF_PPO),
+    *_OF_REWARD_MODELS,
+)
+# Where several ranks have one model: a critic and the completions that are kept are one rank's.
+ROWS_OF_RANKS = (
+    replace(_ALGORITHM, choices=tuple(each for each in ALGORITHMS if each != PPO)),
+    *(item for item in ROWS[1:] if item.only_with != (ALGORITHM, (PPO,))),
+)
 
 
 def method_of(training_type: str, values: Mapping[str, Value]) -> str:
@@ -163,6 +199,16 @@ def check(values: Mapping[str, Value]) -> None:
         )
     if kind == FILE and not rest.endswith(".py"):
         raise InvalidHyperparameter(REWARD, f"{REWARD} {said[:64]!r} is none of {_WAYS}, whose name ends in .py")
+
+
+def check_devices(values: Mapping[str, Value], devices: int) -> None:
+    """PPO is one process's. Raises InvalidHyperparameter, also for other methods' values."""
+    if values.get(ALGORITHM) == PPO and devices > 1:
+        raise InvalidHyperparameter(
+            ALGORITHM,
+            f"{ALGORITHM} {PPO} trains on one device, not on {devices}: ask for gpu_count 1 and node_count 1, or "
+            f"choose {GRPO} or {RLOO}",
+        )
 
 
 def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:

@@ -231,15 +231,20 @@ def hyperparameters_fit_the_data(document: Document) -> None:
     data, values = document["data_config"], typed_hyperparameters(document)
     try:
         hyperparameters.check_data(values, evaluates=evaluates(document), streaming=bool(data.get("streaming")))
+        rlhf.check_devices(values, _devices_of(document))
         rlhf.check_batch(values, _records_per_step(document))
         rlhf.check_lengths(values, data.get("max_seq_length") or MAX_SEQ_LENGTH)
     except hyperparameters.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
 
 
+def _devices_of(document: Document) -> int:
+    resources = document["resource_config"]
+    return int((resources.get("node_count") or 1) * resources["gpu_count"])
+
+
 def _records_per_step(document: Document) -> int:
-    data, resources = document["data_config"], document["resource_config"]
-    devices = (resources.get("node_count") or 1) * resources["gpu_count"]
+    data, devices = document["data_config"], _devices_of(document)
     batch = data.get("batch_size") or BATCH_SIZE
     return int(batch * (data.get("gradient_accumulation_steps") or 1) * devices)
 

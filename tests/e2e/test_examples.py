@@ -30,6 +30,7 @@ AS_THEY_ARE = (
 WITHOUT_TREND = (
     "rlhf-grpo",
     "rlhf-rloo",
+    "rlhf-ppo",
     "deepspeed-rlhf",
     "fsdp-rlhf",
 )  # a policy's loss says nothing of what it has learnt

@@ -136,7 +136,9 @@ def test_rewards_that_no_longer_differ_are_told_once(outcomes):
 @pytest.mark.long
 def test_step_that_can_not_be_filled_is_refused(outcomes):
     assert outcomes["shared"].error.startswith("INVALID_CONFIG: num_generations 3 does not divide the 8 completions")
-    assert outcomes["few"].error.startswith("DATA_INVALID: there are 1 prompts to train on, fewer than the 2 of one")
+    assert outcomes["few"].error.startswith(
+        "DATA_INVALID: there are 1 prompts to train on, fewer than the 2 completed at once"
+    )
 
 
 def test_numbers_that_fit_are_named():

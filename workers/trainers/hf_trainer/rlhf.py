@@ -22,6 +22,7 @@ from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.completing import Completing, column_names
 from workers.trainers.hf_trainer.divisions import division_of
+from workers.trainers.hf_trainer.ppo import Ppo
 from workers.trainers.hf_trainer.pretrained import leave_out_dropout
 from workers.trainers.hf_trainer.reward_model import load_judge
 from workers.trainers.hf_trainer.reward_watch import RewardWatch
@@ -42,6 +43,7 @@ class _Rloo(Completing, RLOOTrainer):
 _CHOSEN: dict[str, tuple[type[Completing], type[GRPOConfig] | type[RLOOConfig], tuple[str, ...]]] = {
     rlhf.GRPO: (_Grpo, GRPOConfig, ("loss_type", "scale_rewards")),
     rlhf.RLOO: (_Rloo, RLOOConfig, ("normalize_advantages",)),
+    rlhf.PPO: (Ppo, RLOOConfig, ()),
 }
 _COPIED = (
     "num_generations",
@@ -76,6 +78,7 @@ class RlhfTrainer(Training):
         args = config(
             **arguments(self.context, self.plan, validates=splits.validation is not None),
             **{name: values[name] for name in (*_COPIED, *own)},
+            **self._reuse(),
             # One of each prompt is enough to measure, and fits every batch.
             num_generations_eval=1,
             # trl would read the reference model from where the model was read, without what was changed since.
@@ -105,6 +108,14 @@ class RlhfTrainer(Training):
     def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))
 
+    def _reuse(self) -> dict[str, Any]:
+        """How many steps learn from the same completions: one, unless they are kept in checkpoints."""
+        values = self.context.spec.hyperparameters
+        if values[rlhf.ALGORITHM] != rlhf.PPO:
+            return {}
+        steps = self.plan.accumulation * values["num_mini_batches"]
+        return {"num_iterations": values["num_ppo_epochs"], "steps_per_generation": steps}
+
     def _judge(self, splits: Splits) -> dict[str, Any]:
         """What says what a completion is worth."""
         spec = self.context.spec
@@ -116,9 +127,11 @@ class RlhfTrainer(Training):
         }
 
     def _check_amount(self, splits: Splits) -> None:
-        prompts = self.plan.records_per_step // self.context.spec.hyperparameters["num_generations"]
+        values = self.context.spec.hyperparameters
+        steps = values["num_mini_batches"] if values[rlhf.ALGORITHM] == rlhf.PPO else 1
+        prompts = self.plan.records_per_step * steps // values["num_generations"]
         if isinstance(splits.train, Dataset) and len(splits.train) < prompts:
             raise DataInvalid(
-                f"there are {len(splits.train)} prompts to train on, fewer than the {prompts} of one step: lower "
-                "data_config.batch_size, or raise num_generations"
+                f"there are {len(splits.train)} prompts to train on, fewer than the {prompts} completed at once: "
+                "lower data_config.batch_size, or raise num_generations"
             )

@@ -177,6 +177,8 @@ def small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
     names = ["rng_state.pth"] if len(randoms) == 1 else [f"rng_state_{rank}.pth" for rank in range(len(randoms))]
     scheduler: Any = trainer.lr_scheduler
     found: dict[str, Any] = dict(zip(names, randoms, strict=True))
+    ours: Any = trainer
+    found |= ours.own_files()
     found[TRAINING_ARGS_NAME] = trainer.args
     found[SCHEDULER_NAME] = deepcopy(scheduler.state_dict())
     if (scaler := trainer.accelerator.scaler) is not None:

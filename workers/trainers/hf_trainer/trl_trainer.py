@@ -54,6 +54,10 @@ class TrlTrainer(Trainer):
         """What is exported, on rank 0; every rank takes part."""
         return self._saving.whole_model(self)
 
+    def own_files(self) -> dict[str, Any]:
+        """What a checkpoint has besides, by file: what is changed in place is copied."""
+        return {}
+
     def is_finished(self, checkpoint: str) -> bool:
         """Whether a checkpoint was taken after all the steps that this job plans."""
         state = json.loads((Path(checkpoint) / _STATE_FILE).read_text(encoding="utf-8"))
