@@ -32,7 +32,9 @@ class Outcome:
 
     result: dict[str, Any]
     error: str | None
+    seconds: float
     values: dict[str, dict[str, float]]
+    progress_made: list[list[int]]
     phases: list[str]
     checkpoints: list[str]
     notes: list[dict[str, Any]]
