@@ -41,8 +41,8 @@ def training_type_of(method: str) -> str:
     return "RLHF" if method == REWARD_METHOD else method
 
 
-def small_runs(directory: Path, assets: Path, pair: Pair, *, trainer: str = "") -> dict[str, Outcome]:
-    """What came of each run of `_RUNS`; `trainer` is one that is not in the table."""
+def small_runs(directory: Path, assets: Path, pair: Pair, *, trainer: str) -> dict[str, Outcome]:
+    """What came of each run of `_RUNS`; `trainer` is what the registry says of the pair."""
     world_size = _RANKS.get(pair[0], _DIVIDING_RANKS)
     plans = {
         name: _plan(directory / name, assets, pair, world_size, events) | {"trainer": trainer}

@@ -6,6 +6,8 @@ One pair of each framework runs in `make test`, the others in `make matrix`.
 import copy
 import json
 import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from app.domain.errors import InvalidRequest
 from app.domain.job_spec import from_document
 from app.domain.locations import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
+from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, small_runs, training_type_of
-from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
+from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
 from trainyard import _manifest
 from workers.trainers.registry import TRAINERS
@@ -39,19 +42,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is d
 
 
 def marked(pair: Pair) -> Any:
-    return pytest.param(pair, marks=() if pair in FIRST_OF_FRAMEWORKS else pytest.mark.matrix, id="/".join(pair))
+    is_quick = pair in FIRST_OF_FRAMEWORKS or pair == example_trainer.PAIR
+    return pytest.param(pair, marks=() if is_quick else pytest.mark.matrix, id="/".join(pair))
 
 
-@pytest.fixture(scope="module", params=map(marked, PAIRS))
-def pair(request) -> Pair:
-    found: Pair = request.param
-    return found
+@pytest.fixture(scope="module", params=[*map(marked, PAIRS), marked(example_trainer.PAIR)])
+def pair(request) -> Iterator[Pair]:
+    with example_trainer.registered() if request.param == example_trainer.PAIR else nullcontext():
+        yield request.param
 
 
 @pytest.fixture(scope="module")
 def ran(pair, assets, tmp_path_factory) -> dict[str, Outcome]:
     """Each run of `small_runs`, by its name."""
-    return small_runs(tmp_path_factory.mktemp("runs"), assets, pair)
+    return small_runs(tmp_path_factory.mktemp("runs"), assets, pair, trainer=TRAINERS[pair])
 
 
 def test_every_step_is_reported_with_all_that_its_type_measures(ran, pair):
@@ -162,6 +166,18 @@ def test_option_that_nobody_knows_is_refused_with_its_field(pair, section):
     with pytest.raises(InvalidRequest) as refused:
         from_document(SubmitJobSchema().load(document), RULES)
     assert str(refused.value.field).startswith(f"training_config.{section}")
+
+
+def test_page_shows_the_example_as_it_is():
+    page = (ROOT / "docs" / "adding-a-trainer.md").read_text(encoding="utf-8")
+    document = filled_in(example_trainer.DOCUMENT, SOMEWHERE)
+
+    assert example_trainer.CODE.read_text(encoding="utf-8") in page
+    assert example_trainer.DOCUMENT.read_text(encoding="utf-8") in page
+    assert example_trainer.LINE.rpartition(".")[2] in page
+    assert pair_of(document) == example_trainer.PAIR
+    document["training_config"]["training_type"] = "SFT"  # whose hyperparameters it has
+    from_document(SubmitJobSchema().load(document), RULES)
 
 
 def names_of(outcome: Outcome) -> list[str]:

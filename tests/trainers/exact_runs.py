@@ -117,7 +117,7 @@ _SLOW = {"slow_shards": slow_shards, "slow_writing": slow_writing}
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     """One run; errors are part of the outcome, of several ranks only where a plan says that it `fails` on all of them.
 
-    `trainer` in a plan is one that is not in the table.
+    `trainer` of a plan is the line of the registry, which may lack it.
     """
     # Only now, so that importing this module for its session is cheap.
     from workers.trainers import failures, registry  # noqa: PLC0415

@@ -10,6 +10,7 @@ from tests.trainers.in_process import Outcome, plan_of, runs
 
 pytestmark = pytest.mark.long
 
+FRAMEWORK = "HF_TRAINER"
 STEPS = 14  # an epoch has 8, the last one half full
 
 RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
@@ -92,9 +93,9 @@ def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
 
 @pytest.mark.timeout(300)  # the first one waits for all the runs
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
-    whole = outcomes[f"{method}-whole"]
-    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-") and outcome is not whole]
+def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
+    whole, *parts = (outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-"))
+    record_seconds([whole, *parts])
 
     assert [part.result["stopped"] for part in parts] == ["pause", "pause", "pause", None]
     assert list(whole.series("loss")) == list(range(1, STEPS + 1))
