@@ -54,7 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    properties = dict(report.user_properties)
+    properties: dict[str, Any] = dict(report.user_properties)
     if _PAIR not in properties:
         return
     pair, column = properties[_PAIR]
@@ -85,7 +85,7 @@ def _place_of(item: pytest.Item) -> tuple[str, str] | None:
     """Of which pair a test speaks, and in which column."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return None
-    parameters = item.callspec.params
+    parameters: dict[str, Any] = item.callspec.params
     if item.path.is_relative_to(_TESTS / "conformance"):
         return "/".join(parameters["pair"]), "conformance"
     if item.path == _TESTS / "e2e" / "test_examples.py":
