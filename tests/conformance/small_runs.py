@@ -41,9 +41,14 @@ def training_type_of(method: str) -> str:
     return "RLHF" if method == REWARD_METHOD else method
 
 
+def ranks_of(framework: str) -> int:
+    """How many a pair of it runs with."""
+    return _RANKS.get(framework, _DIVIDING_RANKS)
+
+
 def small_runs(directory: Path, assets: Path, pair: Pair, *, trainer: str) -> dict[str, Outcome]:
     """What came of each run of `_RUNS`; `trainer` is what the registry says of the pair."""
-    world_size = _RANKS.get(pair[0], _DIVIDING_RANKS)
+    world_size = ranks_of(pair[0])
     plans = {
         name: _plan(directory / name, assets, pair, world_size, events) | {"trainer": trainer}
         for name, events in _RUNS.items()

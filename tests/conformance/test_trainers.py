@@ -24,7 +24,7 @@ from app.domain.job_spec import from_document
 from app.domain.locations import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from tests.conformance import example_trainer
-from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, small_runs, training_type_of
+from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
 from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
 from trainyard import _manifest
@@ -35,7 +35,10 @@ FIRST_OF_FRAMEWORKS = {framework: (framework, method) for framework, method in r
 ALL = list(range(1, STEPS + 1))
 DOCUMENTS_OF = {pair_of(document): document for document in (filled_in(path, SOMEWHERE) for path in DOCUMENTS)}
 EVALUATED = list(range(EVERY, STEPS + 1, EVERY))
-ALWAYS = ("learning_rate", "grad_norm", "epoch", "step_seconds", "samples_per_second", "tokens_per_second")
+# Of how it runs, which no other run repeats, and of the step itself.
+TIMED = ("step_seconds", "samples_per_second", "tokens_per_second", "rank_memory_mb_max")
+OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
+ALWAYS = ("learning_rate", "grad_norm", "epoch", *TIMED)
 RULES = ReadingRules(roots=("/srv",))
 # peft asks for what transformers calls by a new name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -66,6 +69,8 @@ def test_every_step_is_reported_with_all_that_its_type_measures(ran, pair):
         assert all(map(math.isfinite, whole.series(name).values())), name
     for name in measures.evaluated(pair[1]):
         assert list(whole.series(measures.EVAL_PREFIX + name)) == EVALUATED, name
+    for name in OF_RANKS if ranks_of(pair[0]) > 1 else ():
+        assert list(whole.series(name)) == ALL[1:], name
     assert whole.result["tokens"] > 0
     assert {"loss", "eval_loss", "train_loss"} <= whole.result["final_metrics"].keys()
 
@@ -193,8 +198,7 @@ def steps_of(outcome: Outcome) -> list[int]:
 
 def check_same(found: Outcome, whole: Outcome, *, before: Outcome | None = None) -> None:
     """To the last bit: what was measured, by steps `before` a stop and later, and the finished weights."""
-    timed = ("step_seconds", "samples_per_second", "tokens_per_second")
-    for name in whole.values.keys() - set(timed):
+    for name in whole.values.keys() - {*TIMED, *OF_RANKS}:
         earlier = before.series(name) if before else {}
         assert earlier | found.series(name) == whole.series(name), name
     assert (found.result["stopped"], found.result["step"]) == (None, STEPS)

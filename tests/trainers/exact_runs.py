@@ -20,6 +20,7 @@ from tests.trainers.step_hooks import (
     recorded_rows,
     recorded_shards,
     saved_by_transformers,
+    slow_passes,
     slow_shards,
     slow_writing,
     unwritten_shards,
@@ -157,6 +158,8 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     for name, slow in _SLOW.items():
         if plan.get(name):
             hooks.enter_context(slow())
+    if plan.get("slow_rank") == identity.rank:
+        hooks.enter_context(slow_passes(plan["slow_seconds"]))
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:
         hooks.enter_context(unwritten_shards(steps))
     if (step := plan.get("pause_within")) and identity.rank == 0:
