@@ -71,8 +71,9 @@ class Completing(TrlTrainer):
         return found
 
     def _generate_single_turn(self, *given: Any, **named: Any) -> Any:
+        model: Any = self.model
         found = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
-        if self.model.training:
+        if model.training:
             self._pace.waits()
         return found
 
