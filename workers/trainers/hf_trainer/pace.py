@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
+import math
 import resource
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class Pace(TrainerCallback):
     def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
         spec = context.spec
         self._boundary = boundary
-        self._has_others = spec.world_size > 1
+        self._rank, self._ranks = context.rank, spec.world_size
         self._shares_layers = spec.framework != "HF_TRAINER"
         self._on_gpu = spec.device_type == "cuda"
         self._since: Moment | None = None
@@ -73,25 +74,28 @@ class Pace(TrainerCallback):
             self._steps.append(self._step)
 
     def told(self) -> dict[str, float]:
-        """Metrics of all ranks, on the first one; every rank takes part. Without times until they have begun a step."""
+        """Metrics of all ranks; every rank takes part. Without times until they have begun a step together."""
         own = [sum(begun.seconds_until(stopped) for begun, stopped in step) for step in self._steps]
         self._steps = []
-        mean = sum(own) / len(own) if own else None
-        ranks = self._boundary.gather((peak_memory_bytes(on_gpu=self._on_gpu), mean))
-        found = {"rank_memory_mb_max": max((memory for memory, _ in ranks), default=0) / _MIB}
-        seconds = [seconds for _, seconds in ranks if seconds is not None]
-        if seconds:
-            slowest = max(range(len(seconds)), key=seconds.__getitem__)
-            found |= {
+        # In one sum, to which each rank adds in places of its own: quicker than to gather objects.
+        places = [0.0] * (2 * self._ranks)
+        mean = sum(own) / len(own) if own else math.nan
+        places[2 * self._rank : 2 * self._rank + 2] = peak_memory_bytes(on_gpu=self._on_gpu), mean
+        found = self._boundary.summed(places)
+        memory, seconds = found[0::2], found[1::2]
+        values = {"rank_memory_mb_max": max(memory) / _MIB}
+        if not any(map(math.isnan, seconds)):
+            slowest = max(range(self._ranks), key=seconds.__getitem__)
+            values |= {
                 "slowest_rank": float(slowest),
                 "slowest_rank_seconds": seconds[slowest],
                 "fastest_rank_seconds": min(seconds),
             }
-        return found
+        return values
 
     def _begin(self) -> None:
         """A step; what was counted of it before counts no more."""
-        if self._has_others:
+        if self._ranks > 1:
             self._step, self._pauses, self._since = [], False, Moment(on_gpu=self._on_gpu)
 
     def _stop(self) -> bool:
