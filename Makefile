@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-examples test-contract test-gpu faults soak check docs bench up
+.PHONY: help install demo test test-long test-examples test-contract test-gpu matrix faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -34,6 +34,10 @@ test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed 
 test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m examples tests/e2e/test_examples.py $(ARGS)
+
+matrix: $(STAMP)  ## what every trainer owes, of every pair: conformance, exact resumes, every example; ends with a table
+	@scripts/install-system-packages
+	@$(RUN)/python -m pytest -p tests.matrix -m "not gpu" tests/conformance tests/trainers tests/e2e/test_examples.py $(ARGS)
 
 test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-contract SECONDS=600
 	@CONTRACT_SECONDS=$(or $(SECONDS),300) CONTRACT_SEED=0 $(RUN)/python -m pytest -m "not examples" tests/contract $(ARGS)

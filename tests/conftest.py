@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("untimed")
 
 # A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a
 # hang is told from a busy machine by minutes.
-PATIENT = {"trainers", "e2e", "gpu"}
+PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
 
 

@@ -15,12 +15,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from app.domain.rlhf import method_of
 from tests.places import running_places
 from tests.system import System, wait_for
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted((ROOT / "examples" / "jobs").glob("*.json"))
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"}
+# What can stand for their placeholders where nothing is run.
+SOMEWHERE = {
+    "ASSETS": "/srv/demo",
+    "EXAMPLES": "/srv/examples",
+    "HTTP": "https://data.example.org",
+    "BUCKET": "corpus",
+    "REPOSITORY": "acme/docstrings",
+    "JOB": "job-1",
+}
 # Submitted when the other's job is done, because it goes on from there, or uses its result.
 GOES_ON_FROM = {"resume-best": "validation-test", "rlhf-judged": "rlhf-reward"}
 
@@ -81,6 +91,12 @@ def filled_in(path: Path, places: Mapping[str, str]) -> dict[str, Any]:
     for name, place in places.items():
         text = text.replace(f"@{name}@", place)
     return dict(json.loads(text))
+
+
+def pair_of(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Framework and method, as workers.trainers.registry has them."""
+    training = document["training_config"]
+    return training["framework"]["type"], method_of(training["training_type"], training.get("hyperparameters", {}))
 
 
 def shortened(document: dict[str, Any], steps: int, every: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from tests.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, filled_in, shortened
 from tests.places import BUCKET, REPOSITORY, Places, running_places
 from tests.system import System
+from tests.trainers.in_process import RAN
 
 SECONDS = 1800.0
 STEPS = 24
@@ -81,7 +82,8 @@ def ended(request: pytest.FixtureRequest, system: System, places: Places) -> dic
 
 
 @pytest.fixture
-def example(name: str, ended: dict[str, Ended]) -> Ended:
+def example(name: str, ended: dict[str, Ended], record_property: Callable[[str, object], None]) -> Ended:
+    record_property(RAN, (name, ended[name].job["elapsed_seconds"]))
     assert ended[name].job["status"] == "COMPLETED", ended[name].story
     return ended[name]
 

@@ -14,6 +14,8 @@ from app.domain.hyperparameters import parse
 from app.domain.rlhf import REWARD_METHOD, method_of
 from tests.trainers.supervision import ROOT, free_port, wait_for_all
 
+# A test's property: the name of what it looks at, which others may look at, too, and how many seconds that took.
+RAN = "ran"
 # Files and the splits of them.
 _PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))
 _PARTS = ("train[:60]", "validation[60:72]")
@@ -32,7 +34,9 @@ class Outcome:
 
     result: dict[str, Any]
     error: str | None
+    seconds: float
     values: dict[str, dict[str, float]]
+    progress_made: list[list[int]]
     phases: list[str]
     checkpoints: list[str]
     notes: list[dict[str, Any]]

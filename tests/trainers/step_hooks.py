@@ -41,6 +41,13 @@ def limited_memory(largest_batch: int) -> Iterator[None]:
 
 
 @contextmanager
+def slow_passes(seconds: float) -> Iterator[None]:
+    """A device that is slower than the others."""
+    with _before_each_pass(lambda *_: time.sleep(seconds)):
+        yield
+
+
+@contextmanager
 def slow_writing() -> Iterator[None]:
     """A disk so slow that the training makes another step before anything of a checkpoint is written."""
     from workers.trainers.hf_trainer.saving import HostSaving  # noqa: PLC0415

@@ -10,7 +10,9 @@ from tests.trainers.in_process import Outcome, plan_of, runs
 
 pytestmark = pytest.mark.long
 
+FRAMEWORK = "HF_TRAINER"
 STEPS = 14  # an epoch has 8, the last one half full
+TIMEOUT = 600
 
 RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters, changes of the document.
@@ -87,14 +89,14 @@ def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
                 within = stop if draw.random() < 0.5 else None
                 plans[run] |= {"stop_at": stop, "pause_within": within, "resume_from": before}
                 before = run
-    return runs(directory, plans, world_size=request.param)
+    return runs(directory, plans, world_size=request.param, timeout_seconds=TIMEOUT - 20)
 
 
-@pytest.mark.timeout(300)  # the first one waits for all the runs
+@pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
-    whole = outcomes[f"{method}-whole"]
-    parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-") and outcome is not whole]
+def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
+    whole, *parts = (outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-"))
+    record_seconds([whole, *parts])
 
     assert [part.result["stopped"] for part in parts] == ["pause", "pause", "pause", None]
     assert list(whole.series("loss")) == list(range(1, STEPS + 1))

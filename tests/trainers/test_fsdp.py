@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from tests.trainers.in_process import Outcome, plan_of, runs
 from trainyard import _manifest
 
+FRAMEWORK = "FSDP"
 STEPS = 14  # an epoch has 8, the last one half full
 TIMEOUT = 600
 RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
@@ -33,7 +34,7 @@ PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for
 
 def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = "SFT", **values: Any) -> dict[str, Any]:
     given = {"max_steps": str(STEPS), "warmup_steps": "3", **values}
-    return plan_of(directory, assets, training_type, given, world_size=ranks, framework="FSDP")
+    return plan_of(directory, assets, training_type, given, world_size=ranks, framework=FRAMEWORK)
 
 
 def newest(outcome: Outcome) -> str:
@@ -141,8 +142,9 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
 @pytest.mark.long
 @pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
+def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
     parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-")]
+    record_seconds(parts)
 
     check_exact(parts[0], parts[1:])
 

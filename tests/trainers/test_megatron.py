@@ -17,13 +17,14 @@ from tests.trainers.supervision import ROOT, at_step
 from tests.trainers.test_sft import PAUSE, train
 from trainyard import _manifest
 
+FRAMEWORK = "MEGATRON"
 TENSOR, PIPELINE = {"tensor_parallel": "2"}, {"pipeline_parallel": "2"}
 STEPS = 14  # an epoch has 8, the last one half full
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy", "eval_loss")
 SMALL = {"max_steps": "4", "warmup_steps": "2"}
 
 
-def plan(run_dir, assets, options, *, ranks=2, dropout=0.1, training_type="SFT", framework="MEGATRON", **values):
+def plan(run_dir, assets, options, *, ranks=2, dropout=0.1, training_type="SFT", framework=FRAMEWORK, **values):
     """A run that makes the same steps whatever its number of ranks; `values` are hyperparameters."""
     base: dict[str, Any] = {"model_kwargs": {"attention_dropout": dropout}}
     groups = ranks
@@ -182,10 +183,11 @@ def test_losses_are_those_of_hf_trainer_however_the_model_is_divided(layouts, na
     assert max(float((mine[key] - other[key]).abs().max()) for key in mine) < 1e-3
 
 
-EXACT: dict[str, tuple[dict[str, str], str, dict[str, str]]] = {
-    "tensor": (TENSOR, "SFT", {"group_by_length": "true"}),
-    "pipeline": (PIPELINE, "CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}),
-    "data": ({}, "FULL_FINETUNE", {"gradient_checkpointing": "true", "logging_steps": "1"}),
+# What each way to divide runs with: training type, hyperparameters, options.
+METHODS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "tensor": ("SFT", {"group_by_length": "true"}, TENSOR),
+    "pipeline": ("CONTINUED_PRETRAIN", {"lr_scheduler_type": "warmup_stable_decay"}, PIPELINE),
+    "data": ("FULL_FINETUNE", {"gradient_checkpointing": "true", "logging_steps": "1"}, {}),
 }
 
 
@@ -196,12 +198,12 @@ def chains(assets, tmp_path_factory):
     draw = random.Random(seed)
     directory = tmp_path_factory.mktemp("chains")
     plans: dict[str, Any] = {}
-    for way, (options, training_type, values) in EXACT.items():
+    for method, (training_type, values, options) in METHODS.items():
         stops = sorted(draw.sample(range(1, STEPS), 3))
-        print(f"seed {seed}: {way} stops at {stops}")  # noqa: T201  (shown when it fails)
+        print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
         before = None
         for name in ("whole", *stops, "end"):
-            run = f"{way}-{name}"
+            run = f"{method}-{name}"
             plans[run] = plan(directory / run, assets, options, training_type=training_type, **values)
             if name != "whole":
                 plans[run] |= {"stop_at": name if name in stops else None, "resume_from": before}
@@ -211,10 +213,10 @@ def chains(assets, tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("way", EXACT)
-def test_a_run_stopped_at_random_steps_goes_on_bit_by_bit(chains, way):
-    whole = chains[f"{way}-whole"]
-    parts = [outcome for name, outcome in chains.items() if name.startswith(f"{way}-") and outcome is not whole]
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_run_goes_on_bit_by_bit(chains, method, record_seconds):
+    whole, *parts = (outcome for name, outcome in chains.items() if name.startswith(f"{method}-"))
+    record_seconds([whole, *parts])
 
     check_exact(whole, parts, STEPS)
 
@@ -272,7 +274,7 @@ def test_training_goes_on_while_all_ranks_write_a_checkpoint(moved):
 @pytest.mark.timeout(300)
 def test_ranks_are_paused_by_their_supervisor_and_go_on_in_other_processes(tmp_path, assets):
     job = {
-        "framework": "MEGATRON",
+        "framework": FRAMEWORK,
         "world_size": 2,
         "training_config": {"framework": {"config": TENSOR}},
         "hyperparameters": {"max_steps": "10", "warmup_steps": "2"},

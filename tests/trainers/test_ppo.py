@@ -15,9 +15,12 @@ from tests.trainers.in_process import Outcome, plan_of, runs
 
 STEPS = 10  # learns three times from each of three batches of completions, and once from another
 LEARNS = 40
-METHODS: dict[str, dict[str, str]] = {
-    "whole": {"disable_dropout": "false", "load_best_model_at_end": "true"},
-    "adapter": {"use_lora": "true", "lora_dropout": "0.1", "num_mini_batches": "2"},
+FRAMEWORK = "HF_TRAINER"
+PPO = {"algorithm": "ppo", "num_generations": "4", "max_completion_length": "8", "num_ppo_epochs": "3"}
+# What each method runs with: training type, hyperparameters.
+METHODS: dict[str, tuple[str, dict[str, str]]] = {
+    "whole": ("RLHF", {**PPO, "disable_dropout": "false", "load_best_model_at_end": "true"}),
+    "adapter": ("RLHF", {**PPO, "use_lora": "true", "lora_dropout": "0.1", "num_mini_batches": "2"}),
 }
 SERIES = ("loss", "learning_rate", "grad_norm", "reward", "kl", "entropy", "eval_loss", *OF_PPO)
 
@@ -28,13 +31,12 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
     seed = random.randrange(1_000_000)
     draw = random.Random(seed)
     directory = tmp_path_factory.mktemp("ppo")
-    common = {"algorithm": "ppo", "num_generations": "4", "max_completion_length": "8", "num_ppo_epochs": "3"}
 
     def plan(name: str, values: dict[str, str], **changes: Any) -> dict[str, Any]:
-        return plan_of(directory / name, assets, "RLHF", {**common, "reward": "regex:[aeiou]{2}", **values}, **changes)
+        return plan_of(directory / name, assets, "RLHF", {**PPO, "reward": "regex:[aeiou]{2}", **values}, **changes)
 
     plans: dict[str, Any] = {}
-    for method, values in METHODS.items():
+    for method, (_, values) in METHODS.items():
         before, given = None, {"max_steps": str(STEPS), "warmup_steps": "2", **values}
         stops = sorted(draw.sample(range(1, STEPS), 3))
         print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)

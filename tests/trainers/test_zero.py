@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from tests.trainers.in_process import Outcome, plan_of, runs
 from trainyard import _manifest
 
+FRAMEWORK = "DEEPSPEED"
 STEPS = 14  # an epoch has 8, the last one half full
 TIMEOUT = 600
 RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
@@ -44,12 +45,11 @@ def plan(
     options: dict[str, str] | None = None,
     training_type: str = "SFT",
     ranks: int = 2,
-    framework: str = "DEEPSPEED",
     **values: Any,
 ) -> dict[str, Any]:
     given = {"max_steps": str(STEPS), "warmup_steps": "3", **values}
-    found = plan_of(directory, assets, training_type, given, world_size=ranks, framework=framework)
-    found["spec"]["training_config"]["framework"] = {"type": framework, "config": options or {}}
+    found = plan_of(directory, assets, training_type, given, world_size=ranks, framework=FRAMEWORK)
+    found["spec"]["training_config"]["framework"] = {"type": FRAMEWORK, "config": options or {}}
     return found
 
 

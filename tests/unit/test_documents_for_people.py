@@ -13,21 +13,13 @@ from app.domain.locations import ReadingRules
 from app.domain.preprocessing import mapped_columns
 from app.schemas.jobs import SubmitJobSchema
 from scripts.document_fields import SECTIONS
-from tests.example_jobs import DOCUMENTS, ROOT, filled_in
+from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in
 from workers.trainers.data.shapes import Shaping
 
 PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MAPS = '"field_mapping"'
 RULES = ReadingRules(roots=("/srv",))
-PLACES = {
-    "ASSETS": "/srv/demo",
-    "EXAMPLES": "/srv/examples",
-    "HTTP": "https://data.example.org",
-    "BUCKET": "corpus",
-    "REPOSITORY": "acme/docstrings",
-    "JOB": "job-1",
-}
 # What the page leaves out of a fragment.
 REST: dict[str, Any] = {
     "name": "any",
@@ -43,7 +35,7 @@ REST: dict[str, Any] = {
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_example_is_accepted(path: Path) -> None:
-    spec = accepted(filled_in(path, PLACES))
+    spec = accepted(filled_in(path, SOMEWHERE))
 
     assert path.stem in (spec.labels["example"], spec.name)
 

@@ -73,6 +73,13 @@ class Completing(TrlTrainer):
         found: dict[str, Any] = super()._generate_and_score_completions(given)  # type: ignore[misc]
         return found
 
+    def _generate_single_turn(self, *given: Any, **named: Any) -> Any:
+        model: Any = self.model
+        found = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
+        if model.training:
+            self._pace.waits()
+        return found
+
     def _tokenize_prompts(self, _: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return self._prompt_ids, None, {}
 

@@ -4,7 +4,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,7 +44,12 @@ class Reporting(TrainerCallback):
     """Turns the trainer's events into reports; holds the run's totals and its latest metrics."""
 
     def __init__(
-        self, context: RunContext, totals: Totals, records_per_step: int, watch: LossWatch | None = None
+        self,
+        context: RunContext,
+        totals: Totals,
+        records_per_step: int,
+        watch: LossWatch | None = None,
+        told_of_ranks: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.totals = totals
         self.records_per_step = records_per_step
@@ -52,6 +57,7 @@ class Reporting(TrainerCallback):
         self.latest: dict[str, float] = {}
         self.evaluated_step = -1
         self._context = context
+        self._told_of_ranks = told_of_ranks
         self._tokens_before = totals.tokens
         self._logged_tokens = totals.tokens
         self._logged_step = 0
@@ -102,7 +108,7 @@ class Reporting(TrainerCallback):
         del state.log_history[:-_LOG_ENTRIES_KEPT]
         logs = logs or {}
         if "loss" in logs:
-            self._report(state.global_step, self._train_metrics(args, state, logs))
+            self._report(state.global_step, self._train_metrics(args, state, logs), self._told_of_ranks())
             # Only now are this step's tokens counted.
             self._report_progress(state)
             warming_up = state.global_step <= args.get_warmup_steps(state.max_steps)
@@ -140,9 +146,10 @@ class Reporting(TrainerCallback):
         self._mark, self._logged_step, self._logged_tokens = self._step_ended, state.global_step, self.totals.tokens
         return values
 
-    def _report(self, step: int, values: dict[str, float]) -> None:
+    def _report(self, step: int, values: dict[str, float], of_ranks: Mapping[str, float] | None = None) -> None:
+        """What is said of ranks is no measure of the model: neither its card nor a checkpoint has it."""
         self.latest |= values
-        self._context.report_metrics(step, values)
+        self._context.report_metrics(step, {**values, **(of_ranks or {})})
         now = time.monotonic()
         if self._context.rank == 0 and ("eval_loss" in values or now - self._printed_at >= _LOG_SECONDS):
             self._printed_at = now

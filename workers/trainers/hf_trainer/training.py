@@ -19,6 +19,7 @@ from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.loss_watch import LossWatch
 from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.trainers.hf_trainer.pace import Pace
 from workers.trainers.hf_trainer.reporting import Reporting, Totals
 from workers.trainers.hf_trainer.weights import AllWeights
 
@@ -71,10 +72,13 @@ class Training(ABC):
         # Another job that goes on from this checkpoint has another loss to get used to.
         seen = position.get("loss_watch") if context.taken_over() is None else None
         watch = LossWatch(seen, has_trend=self.loss_has_trend)
-        self._reporting = Reporting(context, Totals.restored(position), self.plan.records_per_step, watch)
+        self.boundary = StepBoundary(context)
+        self.pace = Pace(context, self.boundary)
+        self._reporting = Reporting(
+            context, Totals.restored(position), self.plan.records_per_step, watch, self.pace.told
+        )
         self._early_stopping = EarlyStopping(context, self._reporting)
         self._best = BestWeights(context, self._reporting)
-        self.boundary = StepBoundary(context)
         self.saving = self.make_saving()
         self._boundaries = Boundaries(
             context, self._reporting, self._early_stopping, self._best, self.saving, self.boundary
@@ -111,7 +115,7 @@ class Training(ABC):
     @property
     def callbacks(self) -> list[TrainerCallback]:
         """What the loop tells of its events, in this order."""
-        return [self._reporting, self._early_stopping, self._best, self._boundaries]
+        return [self._reporting, self._early_stopping, self._best, self._boundaries, self.pace]
 
     @abstractmethod
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> Loop:
@@ -130,6 +134,7 @@ class Training(ABC):
         return {
             "spec": self.context.spec,
             "saving": self.saving,
+            "pace": self.pace,
             "filled_up_to": self.plan.filled_up_to,
             "resumed": self.context.resume_manifest(),
             "taken_over": self.context.taken_over(),

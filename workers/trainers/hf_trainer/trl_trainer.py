@@ -15,6 +15,7 @@ from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer import taking_over
 from workers.trainers.hf_trainer.batching import FilledUp, LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.pace import Pace
 from workers.trainers.hf_trainer.saving import HostSaving
 from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, scheduler_kwargs
 
@@ -29,6 +30,7 @@ class TrlTrainer(Trainer):
         spec: RunSpec,
         saving: HostSaving,
         *,
+        pace: Pace,
         filled_up_to: int = 1,
         perplexity: bool = False,
         resumed: Manifest | None = None,
@@ -37,12 +39,14 @@ class TrlTrainer(Trainer):
     ) -> None:
         self._spec = spec
         self._saving = saving
+        self._pace = pace
         self._filled_up_to = filled_up_to
         self._taken_over = taken_over
         self._resumed = resumed
         self._perplexity = perplexity
         saving.prepare(arguments["args"])
         super().__init__(**arguments)
+        self.module.register_forward_pre_hook(lambda *_: pace.go_on())
         # One line per step would fill the job's log; Reporting prints what a reader needs.
         self.remove_callback(PrinterCallback)
 
@@ -90,14 +94,27 @@ class TrlTrainer(Trainer):
                 logs[f"{prefix}_perplexity"] = perplexity(logs[f"{prefix}_loss"])
         super().log(logs, start_time)
 
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with self._pace.waiting():
+            return super()._get_num_items_in_batch(*args, **kwargs)
+
+    def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         # trl gathers one count of each rank. As "metrics" of an epoch's last batch some ranks' counts would be left
         # out, and others after a resume.
-        self.accelerator.gather_for_metrics = self.accelerator.gather
+        self.accelerator.gather_for_metrics = self._gather
+        # Around the model, DDP first waits for the buffers of rank 0.
+        self._pace.pause()
         try:
-            return super().compute_loss(*args, **kwargs)
+            return super().compute_loss(model, *args, **kwargs)
         finally:
             del self.accelerator.gather_for_metrics
+            if model.training:
+                # The backward pass sends gradients on their way.
+                self._pace.waits()
+
+    def _gather(self, values: Any) -> Any:
+        with self._pace.waiting():
+            return self.accelerator.gather(values)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
