@@ -13,7 +13,7 @@ from trainyard import _manifest
 
 FRAMEWORK = "FSDP"
 STEPS = 14  # an epoch has 8, the last one half full
-TIMEOUT = 600
+TIMEOUT = 1500
 RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -27,6 +27,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "rloo_lora": ("RLHF", {**RLHF, "algorithm": "rloo", "use_lora": "true"}),
     "reward": ("RLHF", {"algorithm": "reward"}),
 }
+# The exact resumes of the others are for `make matrix`.
+QUICK = ("sft", "lora", "dpo", "rloo_lora")
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
 SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
 PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}
@@ -120,13 +122,15 @@ def test_another_number_of_ranks_goes_on(pair, assets, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
-    """For each method the whole run, and a chain of runs that ends at three random steps and then at the last."""
+def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
+    """For each method that is asked for: a whole run, and a chain that ends at three random steps and at the last."""
     seed = random.randrange(1_000_000)
     draw = random.Random(seed)
     directory = tmp_path_factory.mktemp("fsdp")
     plans: dict[str, Any] = {}
-    for method, (training_type, values) in METHODS.items():
+    asked = {item.callspec.params["method"] for item in request.session.items if is_resume(item)}
+    for method in sorted(asked):
+        training_type, values = METHODS[method]
         before = None
         stops = sorted(draw.sample(range(1, STEPS), 3))
         print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
@@ -139,14 +143,21 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
     return runs(directory, plans, world_size=2, timeout_seconds=TIMEOUT - 20)
 
 
-@pytest.mark.long
+def marked(method: str) -> Any:
+    return pytest.param(method, marks=pytest.mark.long if method in QUICK else pytest.mark.matrix)
+
+
 @pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*map(marked, METHODS)])
 def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
     parts = [outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-")]
     record_seconds(parts)
 
     check_exact(parts[0], parts[1:])
+
+
+def is_resume(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and item.function is test_stopped_run_goes_on_bit_by_bit
 
 
 def check_exact(whole: Outcome, parts: list[Outcome]) -> None:
