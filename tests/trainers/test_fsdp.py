@@ -51,8 +51,13 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "whole": plan(directory / "whole", assets, **SMALL) | {"records_shards": True},
         "paused": plan(directory / "paused", assets, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, **SMALL) | {"resume_from": "paused"},
+        "last": plan(directory / "last", assets, **SMALL) | {"stop_at": 4},
+        "finished": plan(directory / "finished", assets, **SMALL) | {"resume_from": "last"},
+        "taken over": plan(directory / "taken-over", assets, **{**SMALL, "learning_rate": "1e-3", "max_steps": "6"})
+        | {"resume_from": "paused"},
         "disk full": plan(directory / "full", assets, **SMALL) | {"wishes": PAUSES, "unwritten_shards": [2]},
     }
+    plans["taken over"]["spec"]["job_id"] = "another"
     return runs(directory, plans, world_size=2)
 
 
@@ -83,6 +88,21 @@ def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
 
     assert {"shards/__0_0.distcp", "shards/__1_0.distcp", "shards/.metadata"} <= files
     assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
+
+
+def test_training_that_was_paused_after_its_last_step_is_exported(pair):
+    last, done = pair["last"], pair["finished"]
+
+    assert last.result["stopped"] == "pause"
+    assert (done.result["stopped"], done.result["step"], done.series("loss")) == (None, 4, {})
+    assert done.weights() == pair["whole"].weights()
+
+
+def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
+    rates = pair["taken over"].series("learning_rate")
+
+    # After two steps that warm up, four that lead to 0.
+    assert rates == {step: pytest.approx(1e-3 * (7 - step) / 4) for step in (3, 4, 5, 6)}
 
 
 def test_result_is_a_whole_model_that_transformers_loads_alone(pair):

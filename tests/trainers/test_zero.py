@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
@@ -67,7 +68,14 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "disk full": plan(directory / "full", assets, options=three, **SMALL)
         | {"wishes": PAUSES, "unwritten_shards": [2]},
         "moments": plan(directory / "moments", assets, **SMALL) | {"stop_at": 2},
+        "last": plan(directory / "last", assets, **SMALL) | {"stop_at": 4, "resume_from": "moments"},
+        "finished": plan(directory / "finished", assets, **SMALL) | {"resume_from": "last"},
+        "last of 3": plan(directory / "last-3", assets, options=three, **SMALL) | {"stop_at": 4},
+        "finished 3": plan(directory / "finished-3", assets, options=three, **SMALL) | {"resume_from": "last of 3"},
+        "taken over": plan(directory / "taken-over", assets, **{**SMALL, "learning_rate": "1e-3", "max_steps": "6"})
+        | {"resume_from": "moments"},
     }
+    plans["taken over"]["spec"]["job_id"] = "another"
     return runs(directory, plans, world_size=2)
 
 
@@ -114,6 +122,25 @@ def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
     parts = {f"global_step2/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)}
     assert parts | {"latest"} <= files
     assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
+
+
+@pytest.mark.parametrize(("last", "finished"), [("last", "finished"), ("last of 3", "finished 3")])
+def test_training_that_was_paused_after_its_last_step_is_exported(pair, last, finished):
+    done = pair[finished]
+
+    assert pair[last].result["stopped"] == "pause"
+    assert (done.result["stopped"], done.result["step"], done.series("loss")) == (None, 4, {})
+    # Stages differ by rounding.
+    expected = AutoModelForCausalLM.from_pretrained(pair["whole"].output).state_dict()
+    found = AutoModelForCausalLM.from_pretrained(done.output).state_dict()
+    assert all(torch.allclose(found[name], tensor, atol=1e-4) for name, tensor in expected.items())
+
+
+def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
+    rates = pair["taken over"].series("learning_rate")
+
+    # After two steps that warm up, four that lead to 0.
+    assert rates == {step: pytest.approx(1e-3 * (7 - step) / 4) for step in (3, 4, 5, 6)}
 
 
 def test_result_is_a_whole_model_that_transformers_loads_alone(pair):

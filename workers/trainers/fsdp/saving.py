@@ -18,13 +18,13 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
-from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard import _manifest
 from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
-from workers.trainers.hf_trainer.saving import HostSaving, random_state, small, state_text
+from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
 
 SHARDS = "shards"
 # What is frozen is the base model's.
@@ -95,6 +95,12 @@ class FsdpSaving(HostSaving):
         self._context.commit_checkpoint(directory, saved, write)
         return True
 
+    def restore(self, trainer: Trainer, checkpoint: str) -> None:
+        if trainer.args.world_size == 1:
+            super().restore(trainer, checkpoint)
+        else:
+            divided_as_at_a_start(trainer, checkpoint)
+
     def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:
         found = {"model": _weights(trainer)}
         self._read(found, checkpoint)
@@ -105,8 +111,6 @@ class FsdpSaving(HostSaving):
         found = {"optimizer": _moments(trainer)}
         self._read(found, checkpoint)
         set_optimizer_state_dict(_model(trainer), _optimizer(trainer), found["optimizer"], options=_TRAINED)
-        scheduler: Any = trainer.lr_scheduler
-        scheduler.load_state_dict(torch.load(checkpoint / SCHEDULER_NAME, weights_only=True))
         return True
 
     def whole_model(self, trainer: Trainer) -> Any:

@@ -63,12 +63,16 @@ class HostSaving:
     def prepare(self, args: TrainingArguments) -> None:
         """Before a trainer is made with these."""
 
+    def restore(self, trainer: Trainer, checkpoint: str) -> None:
+        """Weights of a training that makes no more steps, so that it can measure and be exported."""
+        trainer._load_from_checkpoint(checkpoint)  # noqa: SLF001
+
     def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
         """Give the trainer's model the weights of a checkpoint; False when transformers knows how."""
         return False
 
     def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
-        """The same of optimizer and schedule."""
+        """The same of its optimizer."""
         return False
 
     def whole_model(self, trainer: Trainer) -> Any:
@@ -184,6 +188,12 @@ def small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
     if (scaler := trainer.accelerator.scaler) is not None:
         found[SCALER_NAME] = scaler.state_dict()
     return found
+
+
+def divided_as_at_a_start(trainer: Trainer, checkpoint: str) -> None:
+    """Only a model that is divided together with its optimizer can measure."""
+    loop: Any = trainer
+    loop._prepare_for_training(1, trainer.get_train_dataloader(), checkpoint)  # noqa: SLF001
 
 
 def random_state(trainer: Trainer) -> dict[str, Any]:

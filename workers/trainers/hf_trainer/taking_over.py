@@ -3,8 +3,7 @@
 transformers would take over learning rate, weight decay and schedule of the other job without a word.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,22 @@ from torch.optim.lr_scheduler import LambdaLR
 
 _OPTIMIZER_FILE = "optimizer.pt"
 
+Settings = list[dict[str, Any]]
+
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: str) -> None:
     """The moments of every weight."""
     optimizer.load_state_dict(torch.load(Path(checkpoint) / _OPTIMIZER_FILE, map_location="cpu", weights_only=True))
 
 
-@contextmanager
-def own_settings(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """What may be set for an optimizer is after the block as this job has set it."""
-    before = [_settings(group) for group in optimizer.param_groups]
-    yield
-    for group, own in zip(optimizer.param_groups, before, strict=True):
+def settings_of(optimizer: torch.optim.Optimizer) -> Settings:
+    """What is set for each group of its parameters."""
+    return [_settings(group) for group in optimizer.param_groups]
+
+
+def set_again(optimizer: torch.optim.Optimizer, settings: Settings) -> None:
+    """As this job has set it, whatever was loaded since."""
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
         for name in _settings(group).keys() - own.keys():
             del group[name]
         group.update(own)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from datasets import Dataset
 from transformers import PrinterCallback, Trainer, TrainerState, set_seed
+from transformers.trainer import SCHEDULER_NAME
 
 from app.domain.measures import evaluated, perplexity
 from trainyard._manifest import Manifest
@@ -42,6 +43,7 @@ class TrlTrainer(Trainer):
         self._pace = pace
         self._filled_up_to = filled_up_to
         self._taken_over = taken_over
+        self._own_settings: taking_over.Settings = []
         self._resumed = resumed
         self._perplexity = perplexity
         saving.prepare(arguments["args"])
@@ -78,7 +80,7 @@ class TrlTrainer(Trainer):
 
     def restore(self, checkpoint: str) -> None:
         """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
-        self._load_from_checkpoint(checkpoint)
+        self._saving.restore(self, checkpoint)
         self.state = TrainerState.load_from_json(str(Path(checkpoint) / _STATE_FILE))
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
@@ -118,7 +120,10 @@ class TrlTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
-        return super().create_scheduler(num_training_steps, optimizer)
+        found = super().create_scheduler(num_training_steps, optimizer)
+        # Made before anything is loaded, which DeepSpeed does earlier than others.
+        self._own_settings = taking_over.settings_of(cast("torch.optim.Optimizer", self.optimizer))
+        return found
 
     def _save_checkpoint(self, *_: Any) -> None:
         self.store_flos()
@@ -151,11 +156,14 @@ class TrlTrainer(Trainer):
         if self._taken_over is None or checkpoint is None:
             if checkpoint is None or not self._saving.load_optimizer(self, Path(checkpoint)):
                 super()._load_optimizer_and_scheduler(checkpoint)
+            else:
+                scheduler: Any = self.lr_scheduler
+                scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True))
             self._follow_adjusted_rate(optimizer)
             return
-        with taking_over.own_settings(optimizer):
-            if not self._saving.load_optimizer(self, Path(checkpoint)):
-                taking_over.load_optimizer(optimizer, checkpoint)
+        if not self._saving.load_optimizer(self, Path(checkpoint)):
+            taking_over.load_optimizer(optimizer, checkpoint)
+        taking_over.set_again(optimizer, self._own_settings)
         taking_over.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
 
     def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:

@@ -11,13 +11,13 @@ from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointComm
 from deepspeed.runtime.zero.partition_parameters import GatheredParameters
 from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
-from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard import _manifest
 from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
-from workers.trainers.hf_trainer.saving import HostSaving, random_state, small, state_text
+from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
 from workers.trainers.zero.configuration import LATEST
 
 
@@ -116,10 +116,11 @@ class ZeroSaving(HostSaving):
         self._context.commit_checkpoint(directory, saved, write)
         return True
 
-    def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:
-        """DeepSpeed has read all but the schedule."""
-        scheduler: Any = trainer.lr_scheduler
-        scheduler.load_state_dict(torch.load(checkpoint / SCHEDULER_NAME, weights_only=True))
+    def restore(self, trainer: Trainer, checkpoint: str) -> None:
+        divided_as_at_a_start(trainer, checkpoint)
+
+    def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
+        """DeepSpeed has read it."""
         return True
 
     def whole_model(self, trainer: Trainer) -> Any:
