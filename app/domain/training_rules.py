@@ -84,31 +84,20 @@ def megatron_can_divide(document: Document) -> None:
     """What can be said before the model is read; whether its heads and layers can be divided so is seen then."""
     if trainer(document)[0] != MEGATRON:
         return
-    framework, resources = document["training_config"]["framework"], document["resource_config"]
-    nodes = resources.get("node_count") or 1
-    if nodes > 1:
-        raise NotSupportedYet(
-            "with MEGATRON each rank writes its part of a checkpoint into one directory, which several nodes do not "
-            "share; ask for node_count 1, or choose HF_TRAINER",
-            field="resource_config.node_count",
-        )
+    framework = document["training_config"]["framework"]
     if document["data_config"].get("streaming"):
         raise NotSupportedYet(
             "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
             field="data_config.streaming",
         )
-    if document["training_config"]["base_model"].get("dtype") == "float16":
-        raise NotSupportedYet(
-            "MEGATRON computes in float32 or bfloat16; say one of them, or auto",
-            field="training_config.base_model.dtype",
-        )
+    _float16_is_not_asked_for(document, MEGATRON)
     if (document["training_config"]["base_model"].get("model_kwargs") or {}).get("attn_implementation"):
         raise NotSupportedYet(
             "MEGATRON has an attention of its own; leave attn_implementation out",
             field="training_config.base_model.model_kwargs.attn_implementation",
         )
     try:
-        parallelism(framework.get("config") or {}, nodes * resources["gpu_count"])
+        parallelism(framework.get("config") or {}, _devices_of(document))
     except InvalidParallelism as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
@@ -116,7 +105,7 @@ def megatron_can_divide(document: Document) -> None:
 def fsdp_can_divide(document: Document) -> None:
     if trainer(document)[0] != FSDP:
         return
-    _parts_come_together(document, FSDP)
+    _float16_is_not_asked_for(document, FSDP)
     try:
         sharding(document["training_config"]["framework"].get("config") or {})
     except InvalidSharding as error:
@@ -126,7 +115,7 @@ def fsdp_can_divide(document: Document) -> None:
 def zero_can_divide(document: Document) -> None:
     if trainer(document)[0] != DEEPSPEED:
         return
-    _parts_come_together(document, DEEPSPEED)
+    _float16_is_not_asked_for(document, DEEPSPEED)
     try:
         asked = zero(document["training_config"]["framework"].get("config") or {})
     except InvalidZero as error:
@@ -138,14 +127,7 @@ def zero_can_divide(document: Document) -> None:
         )
 
 
-def _parts_come_together(document: Document, framework: str) -> None:
-    """What is asked of frameworks whose ranks write parts of a checkpoint."""
-    if (document["resource_config"].get("node_count") or 1) > 1:
-        raise NotSupportedYet(
-            f"with {framework} each rank writes its part of a checkpoint into one directory, which several nodes do "
-            "not share; ask for node_count 1, or choose HF_TRAINER",
-            field="resource_config.node_count",
-        )
+def _float16_is_not_asked_for(document: Document, framework: str) -> None:
     if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
         raise NotSupportedYet(
             f"{framework} computes in float32 or bfloat16; say one of them, or auto",

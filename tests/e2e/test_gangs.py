@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
 
 REPOSITORY = Path(__file__).parents[2]
 STEPS = 40
+# Those that divide a model do so over both nodes.
+OPTIONS = {"DEEPSPEED": {"zero_stage": "3"}, "MEGATRON": {"tensor_parallel": "2"}}
 
 
 @pytest.fixture
@@ -27,13 +29,13 @@ def system(make_system: Callable[..., System], assets: dict[str, str], tmp_path:
     return made.start("n1", "n2")
 
 
-def gang_job(assets: dict[str, str], *, steps: int = STEPS) -> dict[str, Any]:
+def gang_job(assets: dict[str, str], *, steps: int = STEPS, framework: str = "HF_TRAINER") -> dict[str, Any]:
     return {
         "name": "on two nodes",
         "training_config": {
             "training_type": "SFT",
             "base_model": {"model_id": assets["model"]},
-            "framework": {"type": "HF_TRAINER"},
+            "framework": {"type": framework, "config": OPTIONS.get(framework, {})},
             "hyperparameters": {"max_steps": str(steps), "learning_rate": "8e-3"},
             "max_retries": 5,
         },
@@ -64,11 +66,14 @@ def supervisors(system: System, job_id: str) -> list[psutil.Process]:
     return [each for each in system.processes_of(job_id) if "workers.supervisor" in each.cmdline()]
 
 
-def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(system: System, assets: dict[str, str]) -> None:
-    whole = system.submit(gang_job(assets))
+@pytest.mark.parametrize("framework", ["HF_TRAINER", "FSDP", "DEEPSPEED", "MEGATRON"])
+def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(
+    system: System, assets: dict[str, str], framework: str
+) -> None:
+    whole = system.submit(gang_job(assets, framework=framework))
     told = system.wait_for_status(whole, "COMPLETED", seconds=200)
 
-    paused = system.submit(gang_job(assets))
+    paused = system.submit(gang_job(assets, framework=framework))
     system.wait_for_step(paused, 7, seconds=120)
     assert system.call("POST", f"/v1/jobs/{paused}/pause", {})[0] == 202
     system.wait_for_status(paused, "PAUSED", seconds=90)

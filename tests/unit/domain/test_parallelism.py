@@ -50,7 +50,6 @@ def test_a_document_says_how_its_model_is_divided():
         ((CONFIG, {"tensor_parallel": "3"}), BadSpec, f"{CONFIG}.tensor_parallel"),
         ((CONFIG, {"pipeline_parallel": "3"}), BadSpec, f"{CONFIG}.pipeline_parallel"),
         ((CONFIG, {"other": "1"}), BadSpec, f"{CONFIG}.other"),
-        (("resource_config.node_count", 2), NotSupportedYet, "resource_config.node_count"),
         (("training_config.hyperparameters", {"packing": "true"}), BadSpec, "training_config.hyperparameters.packing"),
         (
             ("training_config.hyperparameters", {"lr_scheduler_type": "reduce_lr_on_plateau"}),

@@ -1,7 +1,7 @@
 """Checkpoints in torch's distributed form: each rank writes its part, any number of ranks can go on from them."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +25,7 @@ from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
 from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
+from workers.trainers.parts import bring_together
 
 SHARDS = "shards"
 # What is frozen is the base model's.
@@ -44,8 +45,9 @@ class FsdpSaving(HostSaving):
         super().__init__(context, boundary)
         self._read_model = read
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT) if dist.is_initialized() else None
+        self._finisher = ThreadPoolExecutor(1, thread_name_prefix="finish")
         self._tokens: PreTrainedTokenizerBase | None = None
-        self._written: Future[Any] | None = None
+        self._written: Future[None] | None = None
         self._small: dict[str, Any] = {}
         self._text = ""
 
@@ -77,7 +79,7 @@ class FsdpSaving(HostSaving):
         )
         if not isinstance(written, Future):
             raise TypeError(f"a checkpoint in the background is {type(written).__name__}")
-        self._written = written
+        self._written = self._finisher.submit(self._finish, written, directory)
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
@@ -86,7 +88,7 @@ class FsdpSaving(HostSaving):
             raise RuntimeError("nothing was taken to be committed")
 
         def write() -> None:
-            _finish(written)
+            written.result()
             self._write_tokenizer(directory)
             for name, value in files.items():
                 torch.save(value, directory / name)
@@ -127,15 +129,17 @@ class FsdpSaving(HostSaving):
     def _read(self, state: dict[str, Any], checkpoint: Path) -> None:
         load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
 
-
-def _finish(written: Future[Any]) -> None:
-    """Wait until every rank has written. Raises what went wrong on one of them, as it was raised there."""
-    try:
-        written.result()
-    except CheckpointException as error:
-        # No Exception: those who go on without a checkpoint would not catch it, nor see why it failed.
-        cause, _ = next(iter(error.failures.values()))
-        raise cause from error
+    def _finish(self, written: Future[Any], directory: Path) -> None:
+        """Wait until every rank has written. Raises what went wrong on one of them, as it was raised there."""
+        try:
+            written.result()
+        except CheckpointException as error:
+            # No Exception: those who go on without a checkpoint would not catch it, nor see why it failed.
+            cause, _ = next(iter(error.failures.values()))
+            raise cause from error
+        if self._group is not None:
+            own = (directory / SHARDS).glob(f"__{self._context.rank}_*")
+            bring_together(directory, own, None, self._group)
 
 
 def _model(trainer: Trainer) -> Any:

@@ -30,6 +30,7 @@ from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state
 from workers.trainers.megatron.model import Part
+from workers.trainers.parts import bring_together
 
 STATE_FILE = "trainer_state.json"
 RANDOM_FILE = "random_states.pt"
@@ -78,6 +79,7 @@ class ShardSaving:
             _manifest.discard(directory)
             directory.mkdir(parents=True)
         wait_for_all()
+        directory.mkdir(parents=True, exist_ok=True)  # on other nodes
         strategy = self._plan(directory, part, common)
         buckets = strategy.writer.write_buckets
         tensors = [[tensor for _, tensor in bucket[2][1]] for bucket in buckets]
@@ -90,7 +92,7 @@ class ShardSaving:
                 _with(bucket, [tensor.cpu() for tensor in each]) for bucket, each in zip(buckets, tensors, strict=True)
             ]
         text = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
-        write = partial(self._write_shards, strategy, buckets)
+        write = partial(self._write_shards, strategy, buckets, directory)
         if self._context.rank == 0:
             self._write = partial(self._write_all, write, directory, text, randoms)
             return
@@ -136,18 +138,18 @@ class ShardSaving:
         torch.save(randoms, directory / RANDOM_FILE)
         (directory / STATE_FILE).write_text(state, encoding="utf-8")
 
-    def _write_shards(self, strategy: _Planned, buckets: list[Any]) -> None:
-        """This rank's files; the first rank then writes which tensors are in whose. It raises what went wrong."""
+    def _write_shards(self, strategy: _Planned, buckets: list[Any], directory: Path) -> None:
+        """This rank's files; the first rank then writes which tensors are in whose. Raises what went wrong on one."""
         self._copy.wait()
+        problem: Exception | None = None
+        written: list[Any] = []
         try:
-            outcome: Any = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
+            written = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
         except Exception as error:  # noqa: BLE001  whatever it is, the first rank raises it
-            outcome = error
+            problem = error
+        bring_together(directory, [Path(bucket[0]) for bucket in buckets], problem, self._group)
         outcomes: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
-        dist.gather_object(outcome, outcomes, dst=0, group=self._group)
-        for found in outcomes or ():
-            if isinstance(found, Exception):
-                raise found
+        dist.gather_object(written, outcomes, dst=0, group=self._group)
         if outcomes is not None:
             results = [[result for bucket in of_rank for result in bucket] for of_rank in outcomes]
             strategy.writer.finish(strategy.metadata, results)

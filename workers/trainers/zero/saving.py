@@ -18,6 +18,7 @@ from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
+from workers.trainers.parts import bring_together
 from workers.trainers.zero.configuration import LATEST
 
 
@@ -96,7 +97,7 @@ class ZeroSaving(HostSaving):
         # It would be written now, and a full disk leave the other ranks waiting; DeepSpeed has it as a module, too.
         engine._copy_recovery_script = _no_script  # noqa: SLF001
         engine.save_checkpoint(str(directory), save_latest=False, exclude_frozen_parameters=_has_frozen(engine))
-        self._written = self._writer.submit(self._write_part)
+        self._written = self._writer.submit(self._write_part, directory)
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
@@ -138,17 +139,13 @@ class ZeroSaving(HostSaving):
         model.load_state_dict(weights)
         return model
 
-    def _write_part(self) -> None:
+    def _write_part(self, directory: Path) -> None:
         problem: Exception | None = None
         try:
             self._parts.write()
         except Exception as error:  # noqa: BLE001  (the others wait to hear of it)
             problem = error
-        found: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
-        dist.gather_object(problem, found, dst=0, group=self._group)
-        for each in found or ():
-            if each is not None:
-                raise each
+        bring_together(directory, self._parts.taken, problem, self._group)
 
 
 def _no_script(save_path: str) -> None:

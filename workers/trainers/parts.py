@@ -1,0 +1,85 @@
+"""Files that all ranks write, in one directory: those of ranks on other nodes are sent to the first rank's disk."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_CHUNK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a rank has written: sizes in bytes by path below the directory; or why it could not."""
+
+    is_elsewhere: bool
+    sizes: dict[str, int]
+    problem: Exception | None
+
+
+def bring_together(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
+    """Have the files that each rank says are its `own` below `directory`, as it lies on the first rank's node.
+
+    Every rank takes part, on any thread, `problem` being what kept it from writing; `group` is one whose collectives
+    nobody else uses meanwhile. A rank of another node keeps none of its files. Raises on every rank what was the
+    problem of one of them, and OSError on the first rank when it can't write what it is sent.
+    """
+    paths = {str(path.relative_to(directory)): path for path in own} if problem is None else {}
+    part = _Part(_is_elsewhere(), {name: path.stat().st_size for name, path in paths.items()}, problem)
+    parts: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(parts, part, group=group)
+    for each in parts:
+        if each.problem is not None:
+            raise each.problem
+    if dist.get_rank() == 0:
+        _receive(directory, parts, group)
+    elif part.is_elsewhere:
+        for path in paths.values():
+            _send(path, group)
+            path.unlink()
+
+
+def _is_elsewhere() -> bool:
+    """Whether this rank is none of the first node's, whose ranks are numbered first."""
+    return os.environ.get("RANK", "0") != os.environ.get("LOCAL_RANK", "0")
+
+
+def _send(path: Path, group: Any) -> None:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            dist.send(torch.frombuffer(bytearray(chunk), dtype=torch.uint8), 0, group=group)
+
+
+def _receive(directory: Path, parts: list[_Part], group: Any) -> None:
+    problem: OSError | None = None
+    for rank, part in enumerate(parts):
+        for name, size in part.sizes.items() if part.is_elsewhere else ():
+            problem = _receive_file(directory / name, _chunks(rank, size, group)) or problem
+    if problem is not None:
+        raise problem
+
+
+def _receive_file(path: Path, chunks: Iterator[memoryview]) -> OSError | None:
+    """All of it is taken in any case: the sender waits for that."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+    except OSError as error:
+        for _ in chunks:
+            pass
+        return error
+    return None
+
+
+def _chunks(rank: int, size: int, group: Any) -> Iterator[memoryview]:
+    """What a rank sends of a file, as `_send` does."""
+    for start in range(0, size, _CHUNK_BYTES):
+        chunk = torch.empty(min(_CHUNK_BYTES, size - start), dtype=torch.uint8)
+        dist.recv(chunk, rank, group=group)
+        yield memoryview(chunk.numpy())
