@@ -82,4 +82,4 @@ def _chunks(rank: int, size: int, group: Any) -> Iterator[memoryview]:
     for start in range(0, size, _CHUNK_BYTES):
         chunk = torch.empty(min(_CHUNK_BYTES, size - start), dtype=torch.uint8)
         dist.recv(chunk, rank, group=group)
-        yield memoryview(chunk.numpy())
+        yield chunk.numpy().data
