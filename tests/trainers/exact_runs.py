@@ -17,7 +17,9 @@ from typing import Any
 from app.domain.zero import DEEPSPEED
 from tests.trainers.step_hooks import (
     limited_memory,
+    no_memory_for_copies,
     recorded_parts,
+    recorded_reference,
     recorded_rows,
     recorded_shards,
     saved_by_transformers,
@@ -112,10 +114,11 @@ _RECORDERS = {
     "records_rows": (recorded_rows, "rows-{}.jsonl"),
     "records_parts": (recorded_parts, "parts-{}.json"),
     "records_shards": (recorded_shards, "shards-{}.json"),
+    "records_reference": (recorded_reference, "reference-{}.json"),
     "uneven_completions": (uneven_completions, "completions-{}.json"),
 }
 # Of a plan → what makes checkpoints slow.
-_SLOW = {"slow_shards": slow_shards, "slow_writing": slow_writing}
+_SLOW = {"no_memory_for_copies": no_memory_for_copies, "slow_shards": slow_shards, "slow_writing": slow_writing}
 
 
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:

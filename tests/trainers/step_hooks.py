@@ -91,6 +91,32 @@ def recorded_shards(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def no_memory_for_copies() -> Iterator[None]:
+    """A rank that has none says so; the first one has."""
+    from workers.trainers.hf_trainer.host_copy import HostCopy  # noqa: PLC0415
+
+    def fits(original: Any, copy: Any, value: Any) -> bool:
+        return os.environ["RANK"] == "0" and bool(original(copy, value))
+
+    with _around(HostCopy, "fits", fits):
+        yield
+
+
+@contextmanager
+def recorded_reference(path: Path) -> Iterator[None]:
+    """As `recorded_shards`, of the model that the trained one is compared with."""
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
+    def note(trainer: Any, _: Inputs) -> None:
+        if not path.exists():
+            parameters = trainer.ref_model.named_parameters()
+            path.write_text(json.dumps({name: _numbers(p, DTensor) for name, p in parameters}))
+
+    with _before_each_pass(note):
+        yield
+
+
+@contextmanager
 def uneven_completions(path: Path) -> Iterator[None]:
     """Completions end after as many tokens as the number of their rank says; in `path` how often each goes on."""
     from transformers import GenerationMixin  # noqa: PLC0415

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
@@ -39,6 +41,11 @@ def plan(directory: Path, assets: Path, *, ranks: int = 2, training_type: str = 
     return plan_of(directory, assets, training_type, given, world_size=ranks, framework=FRAMEWORK)
 
 
+def offloaded(found: dict[str, Any]) -> dict[str, Any]:
+    found["spec"]["training_config"]["framework"] = {"config": {"cpu_offload": "true"}}
+    return found
+
+
 def newest(outcome: Outcome) -> str:
     return outcome.checkpoints[-1]
 
@@ -55,6 +62,12 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "finished": plan(directory / "finished", assets, **SMALL) | {"resume_from": "last"},
         "taken over": plan(directory / "taken-over", assets, **{**SMALL, "learning_rate": "1e-3", "max_steps": "6"})
         | {"resume_from": "paused"},
+        "no memory": plan(directory / "no-memory", assets, **SMALL)
+        | {"no_memory_for_copies": True, "wishes": {1: {"type": "checkpoint"}}},
+        "offloaded": offloaded(plan(directory / "offloaded", assets, **SMALL)),
+        "adapter": plan(directory / "adapter", assets, training_type="LORA", **SMALL),
+        "dpo": plan(directory / "dpo", assets, training_type="DPO", **SMALL)
+        | {"records_reference": True, "stop_at": 2},
         "disk full": plan(directory / "full", assets, **SMALL) | {"wishes": PAUSES, "unwritten_shards": [2]},
     }
     plans["taken over"]["spec"]["job_id"] = "another"
@@ -68,6 +81,38 @@ def test_each_rank_has_half_of_every_parameter(pair):
         shards = json.loads((directory / f"shards-{rank}.json").read_text())
         assert len(shards) > 10
         assert all(here * 2 == whole for whole, here in shards.values()), shards
+
+
+def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_written(pair):
+    found = pair["no memory"]
+
+    assert found.reached_when_saved["1"] == 1
+    check_exact(pair["whole"], [found])
+
+
+def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
+    directory = Path(newest(pair["dpo"])).parents[1]
+
+    for rank in (0, 1):
+        shards = json.loads((directory / f"reference-{rank}.json").read_text())
+        assert len(shards) > 10
+        assert all(here * 2 == whole for whole, here in shards.values()), shards
+    sizes = [sum(entry.size for entry in _manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
+
+
+def test_an_option_that_is_of_use_to_gpus_alone_changes_nothing_on_cpu_slots(pair):
+    assert pair["offloaded"].error is None
+    assert pair["offloaded"].series("loss") == pytest.approx(pair["whole"].series("loss"), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_an_adapter_comes_out_as_peft_names_it(pair, assets):
+    adapter = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(assets / "model"), pair["adapter"].output)
+    names = set(load_file(pair["adapter"].output / "adapter_model.safetensors"))
+
+    assert names == set(get_peft_model_state_dict(adapter))
+    assert not [name for name in names if "_checkpoint" in name or "_fsdp" in name]
 
 
 def test_a_paused_run_goes_on_bit_by_bit(pair):

@@ -56,6 +56,10 @@ def plan(
     return found
 
 
+def newest(outcome: Outcome) -> str:
+    return outcome.checkpoints[-1]
+
+
 @pytest.fixture(scope="module")
 def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
     """Two ranks that have divided all there is, once without a stop and once with."""
@@ -65,6 +69,10 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "whole": plan(directory / "whole", assets, options=three, **SMALL) | {"records_shards": True},
         "paused": plan(directory / "paused", assets, options=three, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, options=three, **SMALL) | {"resume_from": "paused"},
+        "no memory": plan(directory / "no-memory", assets, options=three, **SMALL)
+        | {"no_memory_for_copies": True, "wishes": {1: {"type": "checkpoint"}}},
+        "dpo": plan(directory / "dpo", assets, options=three, training_type="DPO", **SMALL)
+        | {"records_reference": True, "stop_at": 2},
         "disk full": plan(directory / "full", assets, options=three, **SMALL)
         | {"wishes": PAUSES, "unwritten_shards": [2]},
         "moments": plan(directory / "moments", assets, **SMALL) | {"stop_at": 2},
@@ -101,6 +109,24 @@ def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
 
     # Two moments of every weight, and the weight that they are for.
     assert parts == [pytest.approx(1.5 * model, rel=0.02)] * 2
+
+
+def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_written(pair):
+    found = pair["no memory"]
+
+    assert found.reached_when_saved["1"] == 1
+    check_exact(pair["whole"], [found])
+
+
+def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
+    directory = Path(newest(pair["dpo"])).parents[1]
+
+    for rank in (0, 1):
+        shards = json.loads((directory / f"reference-{rank}.json").read_text())
+        assert len(shards) > 10
+        assert all(here * 2 == whole for whole, here in shards.values()), shards
+    sizes = [sum(entry.size for entry in _manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
 def test_a_paused_run_goes_on_bit_by_bit(pair):

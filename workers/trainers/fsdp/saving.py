@@ -1,7 +1,8 @@
 """Checkpoints in torch's distributed form: each rank writes its part, any number of ranks can go on from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +17,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -24,6 +26,7 @@ from trainyard import _manifest
 from workers.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
+from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
 from workers.trainers.parts import bring_together
 
@@ -47,7 +50,9 @@ class FsdpSaving(HostSaving):
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT) if dist.is_initialized() else None
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="finish")
         self._tokens: PreTrainedTokenizerBase | None = None
+        self._memory = HostCopy()
         self._written: Future[None] | None = None
+        self._copied = False
         self._small: dict[str, Any] = {}
         self._text = ""
 
@@ -74,12 +79,18 @@ class FsdpSaving(HostSaving):
             self._small, self._text = small(trainer, randoms), state_text(trainer)
         wait_for_all()
         state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
-        written = async_save(
-            state, checkpoint_id=directory / SHARDS, process_group=self._group, no_dist=self._group is None
-        )
-        if not isinstance(written, Future):
-            raise TypeError(f"a checkpoint in the background is {type(written).__name__}")
+        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        self._copied = not self._boundary.any_rank(not self._memory.fits(_local(state)))
+        to: dict[str, Any] = {
+            "checkpoint_id": directory / SHARDS,
+            "process_group": self._group,
+            "no_dist": self._group is None,
+        }
+        future: Any = async_save(state, **to) if self._copied else None
+        written = future.result if self._copied else partial(save, state, **to)
         self._written = self._finisher.submit(self._finish, written, directory)
+        if not self._copied:
+            wait([self._written])
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
@@ -95,7 +106,7 @@ class FsdpSaving(HostSaving):
             (directory / TRAINER_STATE_NAME).write_text(text, encoding="utf-8")
 
         self._context.commit_checkpoint(directory, saved, write)
-        return True
+        return self._copied
 
     def restore(self, trainer: Trainer, checkpoint: str) -> None:
         if trainer.args.world_size == 1:
@@ -129,10 +140,10 @@ class FsdpSaving(HostSaving):
     def _read(self, state: dict[str, Any], checkpoint: Path) -> None:
         load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
 
-    def _finish(self, written: Future[Any], directory: Path) -> None:
+    def _finish(self, written: Callable[[], object], directory: Path) -> None:
         """Wait until every rank has written. Raises what went wrong on one of them, as it was raised there."""
         try:
-            written.result()
+            written()
         except CheckpointException as error:
             # No Exception: those who go on without a checkpoint would not catch it, nor see why it failed.
             cause, _ = next(iter(error.failures.values()))
@@ -140,6 +151,13 @@ class FsdpSaving(HostSaving):
         if self._group is not None:
             own = (directory / SHARDS).glob(f"__{self._context.rank}_*")
             bring_together(directory, own, None, self._group)
+
+
+def _local(state: Any) -> Any:
+    """What of it is on this rank."""
+    if isinstance(state, Mapping):
+        return {name: _local(value) for name, value in state.items()}
+    return state.to_local() if isinstance(state, DTensor) else state
 
 
 def _model(trainer: Trainer) -> Any:

@@ -28,7 +28,8 @@ def sharded_arguments(spec: RunSpec) -> dict[str, Any]:
             "version": 2,
             "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "reshard_after_forward": asked[RESHARD_AFTER_FORWARD],
-            "cpu_offload": asked[CPU_OFFLOAD],
+            # Of CPU slots all is there already, and torch would ask for memory that a device can read.
+            "cpu_offload": asked[CPU_OFFLOAD] and spec.device_type == "cuda",
             "activation_checkpointing": bool(spec.hyperparameters["gradient_checkpointing"]),
             "state_dict_type": "SHARDED_STATE_DICT",
         },

@@ -23,7 +23,7 @@ from workers.trainers.zero.configuration import LATEST
 
 
 class _Taking(CheckpointEngine):  # type: ignore[misc]
-    """What DeepSpeed would write becomes a copy in host memory: `taken`, by file."""
+    """What DeepSpeed would write is only noted: `taken`, by file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,9 +43,15 @@ class _Taking(CheckpointEngine):  # type: ignore[misc]
         return torch.load(path, map_location=map_location, weights_only=False)
 
     def commit(self, info: CheckpointCommitInfo) -> bool:  # noqa: ARG002
+        return True
+
+    def fits(self) -> bool:
+        """Whether this rank has memory for a copy of what was taken."""
+        return self._copy.fits(self.taken)
+
+    def copy(self) -> None:
         """All files at once, because buffers are kept in the order in which they were taken."""
         self.taken = self._copy.take(self.taken)
-        return True
 
     def write(self) -> None:
         """On any thread."""
@@ -71,6 +77,7 @@ class ZeroSaving(HostSaving):
         self._tokens: PreTrainedTokenizerBase | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._written: Future[None] | None = None
+        self._copied = False
         self._small: dict[str, Any] = {}
         self._text = ""
 
@@ -97,7 +104,13 @@ class ZeroSaving(HostSaving):
         # It would be written now, and a full disk leave the other ranks waiting; DeepSpeed has it as a module, too.
         engine._copy_recovery_script = _no_script  # noqa: SLF001
         engine.save_checkpoint(str(directory), save_latest=False, exclude_frozen_parameters=_has_frozen(engine))
+        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        self._copied = not self._boundary.any_rank(not self._parts.fits())
+        if self._copied:
+            self._parts.copy()
         self._written = self._writer.submit(self._write_part, directory)
+        if not self._copied:
+            wait([self._written])
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
@@ -115,7 +128,7 @@ class ZeroSaving(HostSaving):
             (directory / TRAINER_STATE_NAME).write_text(text, encoding="utf-8")
 
         self._context.commit_checkpoint(directory, saved, write)
-        return True
+        return self._copied
 
     def restore(self, trainer: Trainer, checkpoint: str) -> None:
         divided_as_at_a_start(trainer, checkpoint)
