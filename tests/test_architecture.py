@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "app/cli/up.py": "its options override the environment for all of them",
     "workers/launcher.py": "hands a part of it on to the sandbox",
     "workers/rank_environment.py": "makes the ranks' environment from its own",
+    "workers/trainers/parts.py": "the launcher says which node a rank is on",
     "workers/trainers/zero/configuration.py": "tells DeepSpeed which kind of device to use",
     "workers/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
     "workers/spawning.py": "hands it on to supervisors",
