@@ -55,7 +55,8 @@ def test_cancel_while_training(shared_system: System) -> None:
     assert job["finished_at"] is not None
     steps = [c["step"] for c in system.get(f"/v1/jobs/{job_id}/checkpoints")["checkpoints"]]
     assert steps
-    assert steps[0] == 10
+    # Of a job that was quicker than its cancellation the oldest are gone.
+    assert steps == list(range(steps[0], steps[-1] + 1, 10))
     assert system.get(f"/v1/jobs/{job_id}/report")["status"] == "CANCELLED"
 
 
