@@ -46,7 +46,6 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}), (f"{_MODEL}.dtype", "float32"),
      f"{_MODEL}.model_kwargs.attn_implementation"),
     ((f"{_FRAMEWORK}.type", "FSDP"), ("training_config.training_type", "QLORA"), "training_config.training_type"),
-    ((f"{_FRAMEWORK}.type", "FSDP"), ("resource_config.node_count", 2)),
     ((f"{_FRAMEWORK}.type", "FSDP"), (f"{_MODEL}.dtype", "float16"), f"{_MODEL}.dtype"),
     ((f"{_FRAMEWORK}.type", "FSDP"), (f"{_FRAMEWORK}.config", {"cpu_offload": "maybe"}),
      f"{_FRAMEWORK}.config.cpu_offload"),
@@ -54,7 +53,6 @@ REFUSED: list[tuple[Any, ...]] = [
      f"{_FRAMEWORK}.config.tensor_parallel"),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), ("training_config.training_type", "QLORA"),
      (f"{_FRAMEWORK}.config", {"zero_stage": "3"}), f"{_FRAMEWORK}.config.zero_stage"),
-    ((f"{_FRAMEWORK}.type", "DEEPSPEED"), ("resource_config.node_count", 2)),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_MODEL}.dtype", "float16"), f"{_MODEL}.dtype"),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"zero_stage": "4"}),
      f"{_FRAMEWORK}.config.zero_stage"),
@@ -232,6 +230,9 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     (LORA, (f"{_OUTPUT}.export_format", "adapter"), (f"{_OUTPUT}.merge_lora", False)),
     (("training_config.training_type", "FULL_FINETUNE"), (f"{_OUTPUT}.export_format", "safetensors")),
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
+    *(
+        ((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")
+    ),
     ((f"{_OUTPUT}.output_path", "/srv/out"),),
     ((f"{_OUTPUT}.output_path", "s3://bucket/models/out"),),
 ]  # fmt: skip
