@@ -7,7 +7,7 @@ import pytest
 from tests.trainers.in_process import Outcome, plan_of, runs
 
 STEPS = 4
-SECONDS = 0.2  # much more than a pass takes here
+SECONDS = 0.6  # much more than a pass takes here, also when much else runs
 TOLD = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
 
 
@@ -30,7 +30,7 @@ def test_slowest_rank_is_named_from_the_second_step_on(outcomes, rank):
 
     assert named == dict.fromkeys(range(2, STEPS + 1), rank)
     assert all(seconds >= SECONDS for seconds in slowest.values())
-    assert all(0 < fastest[step] < SECONDS for step in fastest)
+    assert all(0 < fastest[step] < slowest[step] for step in fastest)
     assert fastest.keys() == named.keys()
 
 
