@@ -75,6 +75,13 @@ def test_completions_are_learnt_from_several_times_and_then_made_anew(outcomes):
 
 
 @pytest.mark.long
+def test_completions_are_made_and_scored_without_dropout_that_the_passes_over_them_have(outcomes):
+    # The model is its own reference before the first step, but for what dropout would leave out of one of them.
+    assert outcomes["whole:whole"].series("kl")[1] == 0
+    assert outcomes["whole:whole"].series("policy_loss")[1] != 0
+
+
+@pytest.mark.long
 def test_everything_that_is_promised_is_measured(outcomes):
     assert {"entropy", "eval_reward", *OF_PPO, *REINFORCEMENT} <= outcomes["whole:whole"].values.keys()
 

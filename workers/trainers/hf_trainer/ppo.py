@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
 from workers.trainers.hf_trainer.advantages import advantages_of, policy_loss, token_rewards, value_loss, whitened
 from workers.trainers.hf_trainer.completing import Completing, Examples
 from workers.trainers.hf_trainer.critic import Critic
+from workers.trainers.hf_trainer.pretrained import without_dropout
 
 _HEAD_FILE, _COMPLETIONS_FILE = "value_head.pt", "completions.pt"
 
@@ -49,8 +50,11 @@ class Ppo(Completing, RLOOTrainer):
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(checkpoint, model)
         # Of an adapter's model no other file has it.
-        self._critic.head.load_state_dict(torch.load(Path(checkpoint) / _HEAD_FILE, weights_only=True))
-        kept = torch.load(Path(checkpoint) / _COMPLETIONS_FILE, weights_only=True)
+        head, kept = (
+            torch.load(Path(checkpoint) / name, map_location=self.args.device, weights_only=True)
+            for name in (_HEAD_FILE, _COMPLETIONS_FILE)
+        )
+        self._critic.head.load_state_dict(head)
         # Batches of another size, as after running out of memory, are others' completions: new ones are made.
         steps = cast("RLOOConfig", self.args).steps_per_generation
         if kept is not None and self._taken_over is None and len(kept) == steps:
@@ -64,7 +68,8 @@ class Ppo(Completing, RLOOTrainer):
     def _generate_and_score_completions(self, inputs: Examples) -> dict[str, Any]:
         """As trl's, with numbers for each token; all but prompts and completions of shape (records, tokens)."""
         self._passes = []
-        found = super()._generate_and_score_completions(inputs)
+        with without_dropout(cast("nn.Module", self.model)):
+            found = super()._generate_and_score_completions(inputs)
         mask = found["completion_mask"]
         logps, values = self._passes[0]
         reference = self._passes[1][0] if self.beta else logps

@@ -1,6 +1,7 @@
 """The base model, loaded in the precision the job asks for and as large as its tokenizer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
 
-__all__ = ["Precision", "leave_out_dropout", "load_model", "load_tokenizer", "precision", "resize"]
+__all__ = ["Precision", "leave_out_dropout", "load_model", "load_tokenizer", "precision", "resize", "without_dropout"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -145,3 +146,16 @@ def leave_out_dropout(model: PreTrainedModel) -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Its parts drop nothing out meanwhile; the model itself stays in training, by which trl tells its batches."""
+    parts = [module for module in model.modules() if module is not model and module.training]
+    for module in parts:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in parts:
+            module.training = True
