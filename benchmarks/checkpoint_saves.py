@@ -1,13 +1,17 @@
 """One training with checkpoints, by transformers or by Trainyard: `python -m benchmarks.checkpoint_saves SPEC.json`.
 
-SPEC.json: {"side": "plain" or "trainyard", "model", "data", "out": paths, "threads", "steps", "save_steps",
-"batch_size", "tokens", "device"}. Prints one line of JSON: how long the loop stood still after each step, how long each
-step was, how long each checkpoint was written in the background, and the most memory the process had.
+SPEC.json: {"side": "plain" or "trainyard", "framework", "ranks", "model", "data", "out": paths, "threads", "steps",
+"save_steps", "batch_size", "tokens", "device"}. It is one rank of as many, which find each other by the variables that
+torchrun sets. The first prints one line of JSON: how long the loop stood still after each step, how long each step was,
+how long each checkpoint was written in the background, and the most memory the process had.
+
+Either side divides a model among ranks in the same way; what is compared is how that is saved.
 """
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
 import json
+import os
 import resource
 import sys
 import time
@@ -29,12 +33,17 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from app.domain.hyperparameters import parse
+from app.domain.zero import DEEPSPEED
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity, Saved
 from workers.run_context import RunContext, RunSpec
+from workers.trainers import distributed
 from workers.trainers.data.datasets import Splits
+from workers.trainers.fsdp.sharding import enter_sharding
+from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.supervised import SupervisedTrainer
 from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
+from workers.trainers.zero.configuration import enter
 
 RATE = 1e-4
 
@@ -96,45 +105,69 @@ class TimedTrainer(SupervisedTrainer):
 
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
-    torch.set_num_threads(spec["threads"])
-    sides: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"plain": plain, "trainyard": trainyard}
-    print(json.dumps(sides[spec["side"]](spec)))
+    run = run_of(spec)
+    if run.framework != DEEPSPEED:
+        sys.modules["deepspeed"] = None  # type: ignore[assignment]  # as in workers.trainers.main
+    distributed.join(run)
+    sides: dict[str, Callable[[dict[str, Any], RunContext, TimedSession], dict[str, Any]]] = {
+        "plain": plain,
+        "trainyard": trainyard,
+    }
+    session = TimedSession(Identity(run_dir=run.run_dir, rank=rank(), world_size=run.world_size))
+    document = sides[spec["side"]](spec, RunContext(run, session), session)
+    if rank() == 0:
+        print(json.dumps(document))
+    distributed.leave()
+    sys.stdout.flush()
+    os._exit(0)
 
 
-def plain(spec: dict[str, Any]) -> dict[str, Any]:
-    clock = Clock()
-    trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32),
-        args=SFTConfig(
-            output_dir=spec["out"], max_steps=spec["steps"], save_steps=spec["save_steps"], save_total_limit=1,
-            per_device_train_batch_size=spec["batch_size"], max_length=spec["tokens"], learning_rate=RATE,
-            use_cpu=spec["device"] == "cpu", bf16=spec["device"] == "cuda", dataloader_pin_memory=False,
-            logging_steps=1, gradient_checkpointing=False, report_to=[], disable_tqdm=True,
-        ),
-        train_dataset=load_dataset("json", data_files=spec["data"], split="train"),
-        processing_class=AutoTokenizer.from_pretrained(spec["model"]),
-        callbacks=[clock],
-    )  # fmt: skip
-    trainer.train()
-    return clock.document()
+def rank() -> int:
+    return int(os.environ.get("RANK", "0"))
 
 
-def trainyard(spec: dict[str, Any]) -> dict[str, Any]:
+def run_of(spec: dict[str, Any]) -> RunSpec:
     values = {"max_steps": str(spec["steps"]), "learning_rate": str(RATE), "logging_steps": "1"}
-    run = RunSpec(
+    return RunSpec(
         run_dir=Path(spec["out"]),
-        framework="HF_TRAINER",
+        framework=spec["framework"],
         training_type="SFT",
-        hyperparameters=parse("HF_TRAINER", "SFT", {**values, "gradient_checkpointing": "false"}),
+        hyperparameters=parse(spec["framework"], "SFT", {**values, "gradient_checkpointing": "false"}),
         model_path=spec["model"],
         data_paths=(spec["data"],),
         data_config={"batch_size": spec["batch_size"], "max_seq_length": spec["tokens"]},
         output_config={"checkpoint": {"save_strategy": "steps", "save_steps": spec["save_steps"]}},
+        world_size=spec["ranks"],
         threads_per_rank=spec["threads"],
         device_type=spec["device"],
     )
-    session = TimedSession(Identity(run_dir=run.run_dir))
-    TimedTrainer(RunContext(run, session)).run()
+
+
+def plain(spec: dict[str, Any], context: RunContext, _: TimedSession) -> dict[str, Any]:
+    clock = Clock()
+    if spec["framework"] == DEEPSPEED:
+        enter(spec["device"])
+    args = SFTConfig(
+        output_dir=spec["out"], max_steps=spec["steps"], save_steps=spec["save_steps"], save_total_limit=1,
+        per_device_train_batch_size=spec["batch_size"], max_length=spec["tokens"], learning_rate=RATE,
+        use_cpu=spec["device"] == "cpu", bf16=spec["device"] == "cuda", dataloader_pin_memory=False,
+        logging_steps=1, gradient_checkpointing=False, report_to=[], disable_tqdm=True,
+        **division_of(spec["framework"]).arguments(context),
+    )  # fmt: skip
+    enter_sharding(args)
+    trainer = SFTTrainer(
+        model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32),
+        args=args,
+        train_dataset=load_dataset("json", data_files=spec["data"], split="train"),
+        processing_class=AutoTokenizer.from_pretrained(spec["model"]),
+        callbacks=[clock],
+    )
+    trainer.train()
+    return clock.document()
+
+
+def trainyard(spec: dict[str, Any], context: RunContext, session: TimedSession) -> dict[str, Any]:
+    TimedTrainer(context).run()
     clock = TimedTrainer.clock
     background = {
         step: done - clock.began[step + 1] for step, done in session.completed.items() if step < spec["steps"]

@@ -1,12 +1,14 @@
 """How long a training stands still for one periodic checkpoint: transformers' own, and ours, written in the background.
 
     python -m benchmarks.checkpoint_stall [--rounds 2] [--sizes 1 2 4] [--layers 13] [--threads 1]
-        [--save-steps 8] [--device cuda]
+        [--save-steps 8] [--device cuda] [--framework FSDP|DEEPSPEED --ranks 2]
 
 By turns, each a process of its own (`benchmarks/checkpoint_saves.py`) that trains the same model on the same records
 and saves every few steps. The loop stands still from the end of an optimizer's step to the beginning of the next; what
 it does there without a checkpoint (the median of the other steps) is taken off. Sizes are multiples of about 53 million
-parameters, all of them trained with Adam in float32.
+parameters, all of them trained with Adam in float32. With a framework that divides a model, either side does so among
+the ranks, and what is compared is the save: transformers' calls accelerate's or DeepSpeed's own. Figures are those of
+the first rank.
 
 The stall is not all that a checkpoint costs: the thread that writes takes processor time from the steps that follow.
 Therefore also what all steps from one checkpoint to the next took longer than as many median steps; how long the
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--threads", type=int, default=1, help="of the training")
     parser.add_argument("--save-steps", type=int, default=8, help="from one checkpoint to the next")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what is trained on")
+    parser.add_argument("--framework", choices=("HF_TRAINER", "FSDP", "DEEPSPEED"), default="HF_TRAINER")
+    parser.add_argument("--ranks", type=int, default=1)
     given = parser.parse_args(arguments)
     machine = description()
     with contextlib.suppress(PermissionError):
@@ -53,6 +57,7 @@ def main(arguments: list[str]) -> None:
     finally:
         shutil.rmtree(folder)
     report = {"benchmark": "checkpoint_stall", "rounds": given.rounds, "threads": given.threads, "device": given.device}
+    report |= {"framework": given.framework, "ranks": given.ranks}
     report |= {"save_steps": given.save_steps, **cases}
     report |= {"growth": growth(cases), "machine": machine}
     print(table(report, list(cases)), file=sys.stderr)
@@ -89,7 +94,7 @@ def ran(side: str, folder: Path, steps: int, given: argparse.Namespace) -> dict[
     spec = {
         "side": side, "model": str(folder / "model"), "data": str(folder / "data.jsonl"), "out": str(out),
         "threads": given.threads, "steps": steps, "save_steps": given.save_steps, "batch_size": BATCH, "tokens": TOKENS,
-        "device": given.device,
+        "device": given.device, "framework": given.framework, "ranks": given.ranks,
     }  # fmt: skip
     path.write_text(json.dumps(spec))
     # Of glibc: what a step frees stays with the process, as in a rank of a job on the CPU.
@@ -98,7 +103,10 @@ def ran(side: str, folder: Path, steps: int, given: argparse.Namespace) -> dict[
         **os.environ, "OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"),
         "TOKENIZERS_PARALLELISM": "false", "MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept,
     }  # fmt: skip
-    command = [sys.executable, "-m", "benchmarks.checkpoint_saves", str(path)]
+    launch = [] if given.framework == "HF_TRAINER" else ["torch.distributed.run", "--standalone"]
+    if launch:
+        launch += ["--nproc-per-node", str(given.ranks), "-m"]
+    command = [sys.executable, "-m", *launch, "benchmarks.checkpoint_saves", str(path)]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         sys.exit(f"{side} failed: {ended.stderr[-4000:]}")

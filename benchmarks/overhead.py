@@ -1,15 +1,15 @@
 """Steps per second inside Trainyard, and of the same trl script alone.
 
-    python -m benchmarks.overhead [--rounds 5] [--only real|tiny|gpu] [--cores N] [--threads 1]
+    python -m benchmarks.overhead [--rounds 5] [--only real|tiny|dpo|gpu] [--cores N] [--threads 1]
 
 By turns, in each round the other side first: a job in a real `trainyard up` (sandbox, metrics of every step,
-checkpoints and logs on), and `benchmarks/plain_sft.py` with the same model, records, SFTConfig and checkpoint cadence,
-while no Trainyard runs. The speed of both is that between the logging of the first and of the last step, by the clock
-of the machine: loading, compiling and export do not count, what happens between the steps does, checkpoints too. A
-job's times are those of its metric points. Both sides train with the same number of threads: one, which is what a job
-of one slot gets here (its part of the cores), or ``--threads``, which the job asks for as ``cpu_cores``. The case
-``gpu`` is only measured where it is asked for, on a GPU that is free: bfloat16 over float32 weights, as either side
-does by itself.
+checkpoints and logs on), and `benchmarks/plain_trl.py` with the same model, records, settings and checkpoint cadence,
+while no Trainyard runs. Trainings are supervised fine-tunings; the case ``dpo`` optimizes preferences of pairs. The
+speed of both is that between the logging of the first and of the last step, by the clock of the machine: loading,
+compiling and export do not count, what happens between the steps does, checkpoints too. A job's times are those of its
+metric points. Both sides train with the same number of threads: one, which is what a job of one slot gets here (its
+part of the cores), or ``--threads``, which the job asks for as ``cpu_cores``. The case ``gpu`` is only measured where
+it is asked for, on a GPU that is free: bfloat16 over float32 weights, as either side does by itself.
 
 Beside that, and less disturbed by what else runs on the machine: the processor time of a step, of the script and of the
 rank; and how much of one core everything else of Trainyard takes meanwhile, from the API to the supervisor.
@@ -58,12 +58,14 @@ class Case:
     hidden: int
     layers: int
     device: str = "cpu"
+    method: str = "SFT"
 
 
 # A step of a real training takes 50 ms and much more; the tiny one shows what each step costs.
 CASES = {
     "real": Case(steps=60, save_steps=20, batch_size=8, tokens=64, hidden=192, layers=4),
     "tiny": Case(steps=400, save_steps=100, batch_size=2, tokens=32, hidden=64, layers=2),
+    "dpo": Case(steps=60, save_steps=20, batch_size=4, tokens=64, hidden=192, layers=4, method="DPO"),
     "gpu": Case(steps=200, save_steps=100, batch_size=16, tokens=512, hidden=768, layers=8, device="cuda"),
 }
 
@@ -120,8 +122,8 @@ def build(case: Case, folder: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (folder / "demo" / "train.jsonl").read_text().splitlines()]
     texts = [line["prompt"] + line["completion"] for line in lines]
-    records = [" ".join(texts[(n + k * 7) % len(texts)] for k in range(12)) for n in range(RECORDS)]
-    (folder / "data.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in records))
+    records = [record(case, texts, number) for number in range(RECORDS)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     sizes = {"hidden_size": case.hidden, "intermediate_size": 3 * case.hidden, "num_hidden_layers": case.layers}
     torch.manual_seed(SEED)
     config = AutoConfig.from_pretrained(folder / "demo" / "model", **sizes)
@@ -130,9 +132,19 @@ def build(case: Case, folder: Path) -> None:
     AutoTokenizer.from_pretrained(folder / "demo" / "model").save_pretrained(folder / "model")
 
 
+def record(case: Case, texts: list[str], number: int) -> dict[str, str]:
+    def joined(first: int) -> str:
+        return " ".join(texts[(first + k * 7) % len(texts)] for k in range(12))
+
+    if case.method == "DPO":
+        return {"prompt": texts[number % len(texts)], "chosen": joined(number + 1), "rejected": joined(number + 2)}
+    return {"text": joined(number)}
+
+
 def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
     out = folder / "plain"
     spec = {
+        "method": case.method,
         "model": str(folder / "model"),
         "data": str(folder / "data.jsonl"),
         "out": str(out),
@@ -148,7 +160,7 @@ def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
     }  # fmt: skip
     path = folder / "plain.json"
     path.write_text(json.dumps(spec))
-    command = [sys.executable, "-m", "benchmarks.plain_sft", str(path)]
+    command = [sys.executable, "-m", "benchmarks.plain_trl", str(path)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     environment |= {"HF_HOME": str(folder / "hf")}
     with subprocess.Popen(
@@ -201,7 +213,7 @@ def document(case: Case, folder: Path, threads: int) -> dict[str, Any]:
     return {
         "name": "overhead",
         "training_config": {
-            "training_type": "SFT",
+            "training_type": case.method,
             "base_model": {"model_id": str(folder / "model")},
             "framework": {"type": "HF_TRAINER"},
             "hyperparameters": hyperparameters,

@@ -5,11 +5,13 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.script_options import MPI
+from app.domain.software import EXTRAS
 from workers.mpi import MPIRUN
 from workers.node_config import NodeConfig
 from workers.nvlink import grouped, links_of
@@ -46,7 +48,16 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
 
 def found_capabilities() -> tuple[str, ...]:
     """What jobs need of a node's software, beside what its configuration says."""
-    return (MPI,) if shutil.which(MPIRUN) else ()
+    extras = (extra.name for extra in EXTRAS.values() if _has_module(extra.module))
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()))
+
+
+def _has_module(name: str) -> bool:
+    """Without importing it, only the packages around it."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even a package around it
+        return False
 
 
 def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:

@@ -7,7 +7,7 @@ from app.domain import gangs
 from app.domain.errors import CannotFit
 from app.domain.placement import could_fit, describe, is_of_type, part_mb, usable_devices
 from app.domain.resources import NodeCapacity, Request
-from app.domain.script_options import MPI
+from app.domain.software import HOW_TO_OFFER
 
 # (field, what the node has of it, the request asking for exactly that)
 _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[Request, int], Request]], ...] = (
@@ -110,15 +110,14 @@ def _refuse_missing_capabilities(request: Request, nodes: Sequence[NodeCapacity]
     if any(not could_fit(bare, n) for n in nodes):
         raise CannotFit(
             f"no node that could hold this job has {', '.join(sorted(request.required_capabilities))}; "
-            f"offered: {', '.join(offers) or 'none'}{_how_to_offer_mpi(request, offers)}",
+            f"offered: {', '.join(offers) or 'none'}{_how_to_offer(request, offers)}",
             field="scheduling_config.required_capabilities",
         )
 
 
-def _how_to_offer_mpi(request: Request, offers: Sequence[str]) -> str:
-    """It is no word of the user's, and no operator writes it down."""
-    asked = MPI in request.required_capabilities and MPI not in offers
-    return f". A node offers {MPI} when its worker finds mpirun: install Open MPI there" if asked else ""
+def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
+    missing = sorted(request.required_capabilities.difference(offers))
+    return "".join(f". {HOW_TO_OFFER[word]}" for word in missing if word in HOW_TO_OFFER)
 
 
 def _refuse_affinities(request: Request, nodes: Sequence[NodeCapacity]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from app.domain.script_options import MPI, launcher
+from app.domain.software import needed
 
 _SLICE = "-mig-"
 _SLICES = 1000  # more than a GPU can have, or a machine GPUs
@@ -256,11 +256,6 @@ def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
     return tuple(dict.fromkeys(GpuType(*normalise_gpu_type(name)) for name in names))
 
 
-def _implied(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The capabilities that a job needs without naming them."""
-    return frozenset({MPI}) if launcher(spec) == MPI else frozenset()
-
-
 def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
     """The resources that a job document asks for; ``auto`` becomes CUDA where any node has such a device, else CPU."""
     resources, scheduling = spec["resource_config"], spec.get("scheduling_config") or {}
@@ -283,7 +278,7 @@ def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
         cpu_cores=resources.get("cpu_cores") or 0,
         ram_min_mb=resources.get("ram_min_mb") or 0,
         storage_min_mb=resources.get("storage_min_mb") or 0,
-        required_capabilities=frozenset(scheduling.get("required_capabilities") or ()) | _implied(spec),
+        required_capabilities=frozenset(scheduling.get("required_capabilities") or ()) | needed(spec),
         affinity=frozenset(resources.get("node_affinity") or ()),
         anti_affinity=frozenset(resources.get("node_anti_affinity") or ()),
     )

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 LAUNCHER = "launcher"  # who starts the ranks: the platform, one for each device, or one of LAUNCHERS
-MPI = "mpi"  # also the capability of nodes that have Open MPI
+MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
 CHECKPOINT_GLOB = "checkpoint_glob"

@@ -1,5 +1,6 @@
 """What a node says of its machine, and what node.toml may say instead."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -67,7 +68,37 @@ def test_node_offers_mpi_where_mpirun_is_found(tmp_path, monkeypatch, installed,
         (tmp_path / "mpirun").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert found_capabilities() == offers
+    assert [word for word in found_capabilities() if word == "mpi"] == [*offers]
+
+
+@pytest.fixture
+def nothing_of_extras_imported():
+    """Neither before nor after the test, where something may have been; what was is there again then."""
+    before = _extras_forgotten()
+    yield
+    _extras_forgotten()
+    sys.modules.update(before)
+
+
+def _extras_forgotten():
+    return {
+        name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in ("deepspeed", "megatron")
+    }
+
+
+@pytest.mark.parametrize(
+    ("installed", "offers"),
+    [(("deepspeed", "megatron/core"), ["deepspeed", "megatron"]), (("deepspeed", "megatron"), ["deepspeed"]), ((), [])],
+)
+@pytest.mark.usefixtures("nothing_of_extras_imported")
+def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatch, installed, offers):
+    for name in installed:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setenv("PATH", "")
+
+    assert [*found_capabilities()] == offers
 
 
 def test_no_file_means_all_is_detected():

@@ -3,6 +3,7 @@
 import importlib
 
 from app.domain.rlhf import REWARD_METHOD
+from app.domain.software import EXTRAS
 from workers.trainers.base import Trainer
 
 TRAINERS: dict[tuple[str, str], str] = {
@@ -35,10 +36,6 @@ TRAINERS: dict[tuple[str, str], str] = {
 }
 
 
-# Frameworks whose libraries are installed apart: the module that is missing, and the extra that has it.
-_EXTRAS = {"MEGATRON": ("megatron", "megatron"), "DEEPSPEED": ("deepspeed", "deepspeed")}
-
-
 class UnknownTrainer(LookupError):
     """There is no built-in trainer for this pair."""
 
@@ -54,11 +51,11 @@ def load(framework: str, method: str) -> type[Trainer]:
     except KeyError:
         known = ", ".join("/".join(pair) for pair in sorted(TRAINERS))
         raise UnknownTrainer(f"no trainer for {framework}/{method}; known: {known}") from None
-    library, extra = _EXTRAS.get(framework, ("", ""))
+    extra = EXTRAS.get(framework)
     try:
         trainer: type[Trainer] = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if not library or str(error.name).partition(".")[0] != library:
+        if extra is None or str(error.name).partition(".")[0] != extra.module.partition(".")[0]:
             raise
-        raise MissingExtra(f"{framework} is not installed on this node: pip install 'trainyard[{extra}]'") from error
+        raise MissingExtra(f"{framework} is not installed on this node: {extra.command}") from error
     return trainer

@@ -54,6 +54,11 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "scheduling_config.required_capabilities",
             "Open MPI there",
         ),
+        (
+            cuda(1, required_capabilities=frozenset({"bf16", "deepspeed"})),
+            "scheduling_config.required_capabilities",
+            "DEEPSPEED needs it, and a node offers deepspeed when its worker finds the library: pip install",
+        ),
         (asking(3, calls_for={"rack-1"}), "resource_config.node_affinity", "that could hold this job are b (rack-2)"),
         (
             asking(1, calls_for={"rack-1", "b"}),

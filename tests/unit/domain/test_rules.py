@@ -213,6 +213,16 @@ def test_script_that_mpirun_starts_needs_a_node_that_has_it() -> None:
     assert request_of(spec, has_gpus=False).required_capabilities == {"bf16", "mpi"}
 
 
+@pytest.mark.parametrize(
+    ("framework", "needs"),
+    [("DEEPSPEED", {"deepspeed"}), ("MEGATRON", {"megatron"}), ("FSDP", set()), ("CUSTOM", set())],
+)
+def test_framework_whose_libraries_are_installed_apart_needs_a_node_that_has_them(framework, needs) -> None:
+    spec = {"training_config": {"framework": {"type": framework}}, "resource_config": {"gpu_count": 1}}
+
+    assert request_of(spec, has_gpus=False).required_capabilities == needs
+
+
 def test_a_named_size_is_a_minimum_of_memory() -> None:
     spec = {"resource_config": {"gpu_count": 2, "gpu_type": "A100-80GB", "gpu_memory_min_mb": 1000}}
 

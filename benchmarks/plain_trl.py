@@ -1,8 +1,9 @@
-"""What somebody would write without Trainyard: a supervised fine-tuning with trl's SFTTrainer, and nothing else.
+"""What somebody would write without Trainyard: a training with trl's SFTTrainer or DPOTrainer, and nothing else.
 
-    python -m benchmarks.plain_sft SPEC.json
+    python -m benchmarks.plain_trl SPEC.json
 
-SPEC.json: {"model", "data", "out": paths, "threads": int, "config": what SFTConfig takes}. It prints when each step was
+SPEC.json: {"method": "SFT" or "DPO", "model", "data", "out": paths, "threads": int, "config": what SFTConfig or
+DPOConfig takes}. It prints when each step was
 logged, in seconds, and the last loss, as one line of JSON: the only thing in it that serves the measurement.
 """
 
@@ -24,8 +25,12 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
+
+METHODS: dict[str, tuple[Any, Any]] = {"SFT": (SFTTrainer, SFTConfig), "DPO": (DPOTrainer, DPOConfig)}
 
 
 class Clock(TrainerCallback):
@@ -52,9 +57,10 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(spec["threads"])
     clock = Clock()
-    trainer = SFTTrainer(
+    trainer_class, config_class = METHODS[spec["method"]]
+    trainer = trainer_class(
         model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32),
-        args=SFTConfig(output_dir=spec["out"], **spec["config"]),
+        args=config_class(output_dir=spec["out"], **spec["config"]),
         train_dataset=load_dataset("json", data_files=spec["data"], split="train"),
         processing_class=AutoTokenizer.from_pretrained(spec["model"]),
         callbacks=[clock],
