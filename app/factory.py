@@ -1,15 +1,13 @@
 """Builds the Flask application: what it stands on, its blueprints, and nothing that connects before it is asked."""
 
-from flask import Flask, Response
+from flask import Blueprint, Flask, Response
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app.api import (
     access,
     audit,
-    auth,
     cluster,
     data,
-    errors,
     events,
     health,
     job_verbs,
@@ -23,13 +21,17 @@ from app.api import (
     tables,
     webhooks,
 )
-from app.api.context import BASES, EXTENSION, Backend
-from app.api.envelope import request_id
-from app.api.operation import operation_of
-from app.api.request_log import NamedRequests
-from app.api.stream_slots import StreamSlots
+from app.compat.cyxwiz import routes as cyxwiz
+from app.compat.cyxwiz.dialect import CYXWIZ
 from app.domain.token_bucket import Rate
 from app.extensions import Database
+from app.http import auth, errors
+from app.http.context import EXTENSION, Backend
+from app.http.dialect import NATIVE, Dialect
+from app.http.envelope import request_id
+from app.http.operation import operation_of
+from app.http.request_log import NamedRequests
+from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.security.secrets import SecretBox
 from app.services.control_plane import ControlPlane, Rings
@@ -49,6 +51,7 @@ BLUEPRINTS = (
     cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
     openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
+FOREIGN: dict[Dialect, Blueprint] = {CYXWIZ: cyxwiz.blueprint}
 HEADERS = {
     "Cache-Control": "private, no-store",
     "X-Content-Type-Options": "nosniff",
@@ -76,6 +79,7 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
         settings=settings,
         streams=StreamSlots(settings.api.max_streams),
         limits=_rate_limits(settings),
+        dialects=(NATIVE, *FOREIGN),
     )
     prometheus.register(app, directory=shared_counts())
     errors.register(app)
@@ -83,10 +87,12 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     app.after_request(_finish)
     app.register_blueprint(health.blueprint)
     app.register_blueprint(prometheus.blueprint)
-    for number, base in enumerate(BASES):
+    for number, base in enumerate(NATIVE.bases):
         for blueprint in BLUEPRINTS:
             name = blueprint.name if number == 0 else f"{blueprint.name}_{number}"
             app.register_blueprint(blueprint, url_prefix=base, name=name)
+    for foreign, blueprint in FOREIGN.items():
+        app.register_blueprint(blueprint, url_prefix=foreign.bases[0])
     app.wsgi_app = NamedRequests(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
     if settings.api.proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=0)  # type: ignore[method-assign]  # the same

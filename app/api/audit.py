@@ -4,9 +4,9 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.api.context import caller, plane
-from app.api.operation import operation
-from app.api.pagination import page_data, page_request
+from app.http.context import caller, plane
+from app.http.operation import operation
+from app.http.pagination import page_data, page_request
 from app.schemas.audit import AuditEntrySchema, AuditQuerySchema
 from app.security.permissions import Permission
 from app.services import audit_lists

@@ -5,13 +5,13 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.api.context import backend, caller, plane
-from app.api.envelope import Reply
 from app.api.forwarding import FORWARDED, forwarded_tokens
-from app.api.idempotency import Answering
-from app.api.operation import operation
 from app.domain.locations import NO_MODEL
 from app.domain.parallelism import MEGATRON, InvalidParallelism, least_devices
+from app.http.context import backend, caller, plane
+from app.http.envelope import Reply
+from app.http.idempotency import Answering
+from app.http.operation import operation
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
 from app.schemas.output_config import OutputConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema

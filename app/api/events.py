@@ -5,12 +5,12 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.api.context import caller, plane
-from app.api.operation import operation
-from app.api.pagination import page_data, page_request
-from app.api.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.domain.job_state import TERMINAL
 from app.extensions import Database
+from app.http.context import caller, plane
+from app.http.operation import operation
+from app.http.pagination import page_data, page_request
+from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.events import EventQuerySchema, EventSchema
 from app.security.permissions import Permission

@@ -2,9 +2,9 @@
 
 from flask import Blueprint, Response
 
-from app.api.context import backend
-from app.api.envelope import Problem, error_response
-from app.api.operation import operation
+from app.http.context import backend
+from app.http.envelope import Problem, error_response
+from app.http.operation import operation
 from app.services.readiness import failing_parts
 
 blueprint = Blueprint("health", __name__)

@@ -5,12 +5,12 @@ from typing import Any
 from flask import Blueprint
 from sqlalchemy.orm import Session
 
-from app.api.context import base_path, caller, plane
-from app.api.envelope import Reply
 from app.api.forwarding import FORWARDED, forwarded_tokens
-from app.api.idempotency import Answering
-from app.api.operation import operation
-from app.api.pagination import page_data, page_request
+from app.http.context import base_path, caller, plane
+from app.http.envelope import Reply
+from app.http.idempotency import Answering
+from app.http.operation import operation
+from app.http.pagination import page_data, page_request
 from app.schemas.jobs import (
     ChangeJobSchema,
     DeleteQuerySchema,

@@ -6,10 +6,10 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.api.context import caller, plane
-from app.api.operation import operation
-from app.api.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.domain.job_state import TERMINAL
+from app.http.context import caller, plane
+from app.http.operation import operation
+from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.logs import LogLinesSchema, LogQuerySchema, line_on_the_wire
 from app.security.permissions import Permission

@@ -6,12 +6,12 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.api.context import caller, plane
-from app.api.operation import operation
-from app.api.sse import Feed, Frame, last_event_id, stream
 from app.domain.job_state import TERMINAL
 from app.domain.json_numbers import json_number, number_of
 from app.extensions import Database
+from app.http.context import caller, plane
+from app.http.operation import operation
+from app.http.sse import Feed, Frame, last_event_id, stream
 from app.models import Job
 from app.schemas.metrics import (
     MetricsQuerySchema,

@@ -4,8 +4,8 @@ from typing import NoReturn
 
 from flask import Blueprint
 
-from app.api.errors import NotBuiltYet
-from app.api.operation import operation
+from app.http.errors import NotBuiltYet
+from app.http.operation import operation
 from app.schemas.queries import AnyQuerySchema
 from app.security.permissions import Permission
 

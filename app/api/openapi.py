@@ -1,14 +1,13 @@
 """The API's description, made from what every resource method declares, and a page to read it."""
 
-from functools import cache
 from importlib import resources
-from typing import Any
 
-from flask import Blueprint, Flask, Response, current_app
+from flask import Blueprint, Response, current_app
 
-from app.api.description import described
-from app.api.envelope import json_response
-from app.api.operation import operation
+from app.http.context import dialect
+from app.http.description import description
+from app.http.envelope import json_response
+from app.http.operation import operation
 
 blueprint = Blueprint("openapi", __name__)
 
@@ -16,7 +15,7 @@ blueprint = Blueprint("openapi", __name__)
 @blueprint.get("/openapi.json")
 @operation("This description", permission=None, media="document")
 def openapi_json() -> Response:
-    return json_response(description(current_app))
+    return json_response(description(current_app, dialect()))
 
 
 @blueprint.get("/docs")
@@ -29,9 +28,3 @@ def docs() -> Response:
         f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return response
-
-
-@cache
-def description(app: Flask) -> dict[str, Any]:
-    """OpenAPI 3.1 of everything that the application serves."""
-    return described(app)

@@ -12,8 +12,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from app.api.context import caller, plane
-from app.api.operation import operation
+from app.http.context import caller, plane
+from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services import measurements
 from app.services.measurements import Distribution, Measurement

@@ -5,9 +5,9 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from app.api.context import caller, plane
-from app.api.errors import RangeNotSatisfiable, respond
-from app.api.operation import operation
+from app.http.context import caller, plane
+from app.http.errors import RangeNotSatisfiable, respond
+from app.http.operation import operation
 from app.models import Artifact
 from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema
 from app.schemas.attempts import AttemptsSchema

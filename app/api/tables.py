@@ -4,10 +4,10 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.api.operation import operation
 from app.domain.errors import ERROR_TYPES
 from app.domain.retry import RULES, describe
 from app.domain.training_types import training_types
+from app.http.operation import operation
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
 from app.schemas.training_config import TRAINING_TYPES
 from app.security.permissions import Permission

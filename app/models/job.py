@@ -45,6 +45,8 @@ class Job(Base):
         _list_index("ix_job_framework", "framework", "created_at", "id"),
         _list_index("ix_job_name", "name", "id"),
         _list_index("ix_job_priority", "priority", "id"),
+        Index("uq_job_alias", "alias", unique=True, postgresql_where=text("alias IS NOT NULL"),
+              sqlite_where=text("alias IS NOT NULL")),
         _given_only("ix_job_parent_job_id", "parent_job_id"),
         _given_only("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
@@ -63,6 +65,8 @@ class Job(Base):
     spec: Mapped[dict[str, Any]]  # as submitted, defaults filled in, secrets replaced by "***"
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")  # encrypted JSON {dotted path: value}
     foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # what a dialect must be able to give back
+    # What a dialect calls the job where it has names of its own: `dialect:project:name`.
+    alias: Mapped[str | None] = mapped_column(String(320))
     training_type: Mapped[str] = mapped_column(String(32))
     framework: Mapped[str] = mapped_column(String(32))
     queue: Mapped[str] = mapped_column(ForeignKey("queue.name"))

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import BadSpec, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.ids import JOB_ID, new_id
 from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, from_document
@@ -32,6 +32,14 @@ class Checked:
     project: str
     request: Request
     wait_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a dialect keeps of a job: what it must be able to give back, and the only name of the job in it."""
+
+    foreign: Mapping[str, Any]
+    alias: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +80,20 @@ def submit(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
+    origin: Origin | None = None,
     remember: Remember = forget,
 ) -> None:
     """Store a new PENDING job; ``document`` has the shape that the schema checks, ``forwarded`` the user's tokens.
 
-    Raises InvalidRequest for the first rule it breaks; nothing is written then.
+    Raises InvalidRequest for the first rule it breaks, and Conflict when there is a job with its alias; nothing is
+    written then.
     """
     checked = check(plane, caller, document, project=project, forwarded=forwarded)
     with plane.db.write() as session:
         entered = enter(session, plane, caller, checked)
-        job = store(session, plane, caller, checked, entered)
+        if origin is not None and origin.alias is not None:
+            _refuse_second(session, origin.alias)
+        job = store(session, plane, caller, checked, entered, origin=origin)
         remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
@@ -190,6 +202,22 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
     return job
 
 
+def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
+    """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
+    job = session.scalar(select(Job).where(Job.alias == alias))
+    if job is None:
+        raise NotFound(missing)
+    caller.require_sight(job.project, missing)
+    return job
+
+
+def _refuse_second(session: Session, alias: str) -> None:
+    earlier = session.scalar(select(Job.id).where(Job.alias == alias))
+    if earlier is not None:
+        name = alias.split(":", 2)[2]
+        raise Conflict(f"there is a job named {name} already, {earlier}; take another name, or delete that one")
+
+
 def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
     """Stored results lie below a root that everybody may read from, but belong to the project of their job.
 
@@ -215,10 +243,11 @@ def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tup
 
 def store(
     session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
-    *, parent: Job | None = None,
+    *, parent: Job | None = None, origin: Origin | None = None,
 ) -> Job:  # fmt: skip
     """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
     spec = checked.spec
+    origin = origin or Origin(foreign=parent.foreign if parent is not None else {})
     job = Job(
         id=new_id("job"), project=checked.project, created_by=caller.key_id, name=spec.name, labels=dict(spec.labels),
         spec=dict(spec.document), sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
@@ -226,7 +255,7 @@ def store(
         max_retries=spec.max_retries, max_runtime_seconds=spec.max_runtime_seconds,
         resume_checkpoint_id=entered.start.id if entered.start is not None else None,
         parent_job_id=parent.id if parent is not None else None,
-        foreign=dict(parent.foreign) if parent is not None else {},
+        foreign=dict(origin.foreign), alias=origin.alias,
     )  # fmt: skip
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     lifecycle.record_submission(

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from app.api.operation import operation_of
+from app.http.operation import operation_of
 from app.security.permissions import Role
 from tests.apps import Api
 from tests.factories import make_document

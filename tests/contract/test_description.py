@@ -7,9 +7,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app.api.openapi import description
-from app.api.operation import operation_of
-from app.api.request_body import validated
+from app.http.description import description
+from app.http.dialect import NATIVE
+from app.http.operation import operation_of
+from app.http.request_body import validated
 from app.security.permissions import Role
 from tests.apps import Api
 
@@ -18,7 +19,7 @@ REFUSED = {"401", "422", "429", "503"}
 
 @pytest.fixture
 def described(sqlite_api: Api) -> dict[str, Any]:
-    return description(sqlite_api.app)
+    return description(sqlite_api.app, NATIVE)
 
 
 def operations(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from schemathesis.transport.wsgi import WSGITransport
 
+from app.factory import FOREIGN
+from app.http.dialect import Dialect
 from tests.apps import Api
 from tests.contract.tenants import make_tenant
 from tests.contract.walking import Walk
@@ -50,5 +52,19 @@ def test_every_answer_is_a_described_one_and_tells_nothing_of_others(sqlite_api:
         key=key, own_key_id=own_key_id, ids=ids, forbidden=secret, seconds=SECONDS, examples=3, seed=SEED
     )  # fmt: skip
     while walk.statuses[200] <= 20:  # how far it comes in its time depends on the machine
+        walk.go(sqlite_api.app)
+        assert walk.report() == "", f"CONTRACT_SEED={SEED}"
+
+
+@pytest.mark.parametrize("dialect", FOREIGN, ids=lambda dialect: dialect.name)
+def test_every_vocabulary_answers_as_it_describes_itself(sqlite_api: Api, dialect: Dialect):
+    mine, other = make_tenant(sqlite_api, "alpha"), make_tenant(sqlite_api, "beta")
+    ids = {name: [*mine.ids[name], *other.ids[name]] for name in mine.ids}
+
+    walk = Walk(
+        key=mine.key, own_key_id="", ids=ids, forbidden=other.mark, seconds=SECONDS, examples=10, seed=SEED,
+        base=dialect.bases[0],
+    )  # fmt: skip
+    while walk.statuses[200] <= 20:
         walk.go(sqlite_api.app)
         assert walk.report() == "", f"CONTRACT_SEED={SEED}"

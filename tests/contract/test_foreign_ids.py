@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.routing import Rule
 
-from app.api.operation import operation_of
+from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
 from tests.apps import Api
 from tests.contract.tenants import Tenant, make_tenant

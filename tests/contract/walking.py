@@ -21,7 +21,9 @@ REFUSED = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "416",
 
 @dataclass(kw_only=True)
 class Walk:
-    """``ids`` are put into paths now and then, and ``forbidden`` must be in no answer. ``own_key_id`` stays alive."""
+    """``ids`` are put into paths now and then, and ``forbidden`` must be in no answer. ``own_key_id``, if there is one,
+    stays alive.
+    """
 
     key: str
     own_key_id: str
@@ -30,11 +32,12 @@ class Walk:
     seconds: int
     examples: int
     seed: int
+    base: str = "/v1"
     problems: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
 
     def go(self, app: Flask) -> "Walk":
-        description = app.test_client().get("/v1/openapi.json").json
+        description = app.test_client().get(f"{self.base}/openapi.json").json
         assert description is not None
         schema = schemathesis.openapi.from_dict(
             _with_known(description, self.ids), config=SchemathesisConfig.from_dict(self._config())
@@ -111,7 +114,7 @@ class Watched:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         environ["gunicorn.socket"] = self._hung_up
-        if environ["REQUEST_METHOD"] != "GET":
+        if environ["REQUEST_METHOD"] != "GET" and self._walk.own_key_id:
             environ["PATH_INFO"] = environ["PATH_INFO"].replace(self._walk.own_key_id, "key-of-somebody-else")
         told: list[Any] = []
 

@@ -3,12 +3,16 @@
 import re
 from pathlib import Path
 
+import pytest
 from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 
 from app.api.not_built import NOT_BUILT
-from app.api.operation import operation_of
 from app.cli.administrator import ADMINISTRATOR
+from app.factory import FOREIGN
+from app.http.context import dialect_of
+from app.http.dialect import NATIVE, Dialect
+from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
 from app.services import keys
 from tests.apps import Api
@@ -31,6 +35,10 @@ def routes(api: Api) -> list[tuple[str, str, Rule]]:
     return found
 
 
+def native(api: Api, path: str) -> bool:
+    return dialect_of(api.app, path) is NATIVE
+
+
 def test_every_route_refuses_callers_without_a_good_key(api: Api):
     another = "y" if api.key.endswith("x") else "x"
     kinds = {
@@ -51,17 +59,20 @@ def test_every_route_refuses_callers_without_a_good_key(api: Api):
 
     assert {key: answer.status_code for key, answer in answers.items()} == dict.fromkeys(answers, 401)
     assert {answer.headers["WWW-Authenticate"] for answer in answers.values()} == {'Bearer realm="trainyard"'}
-    codes = {(key[2], answer.json["error"]["code"]) for key, answer in answers.items() if answer.json}
+    codes = {
+        (key[2], answer.json["error"]["code"]) for key, answer in answers.items() if answer.json and native(api, key[1])
+    }
     assert codes == {(header[:20], code) for header, code in kinds.items()}
 
 
 def test_open_routes_are_these_alone(api: Api):
     opened = {p for _, p, rule in routes(api) if operation_of(api.app.view_functions[rule.endpoint]).permission is None}
 
-    assert opened == {
+    assert {path for path in opened if native(api, path)} == {
         "/health", "/health/ready", "/v1/openapi.json", "/v1/docs", "/v1/modules/scaimind/openapi.json",
         "/v1/modules/scaimind/docs",
     }  # fmt: skip
+    assert {path.rpartition("/")[2] for path in opened if not native(api, path)} == {"openapi.json", "messages.proto"}
 
 
 def test_every_role_may_do_exactly_what_the_table_says(api: Api):
@@ -124,11 +135,25 @@ def test_documentation_lists_exactly_the_endpoints_there_are(sqlite_api: Api):
     documented = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ]*)`", listed)
     served = {
         (method, re.sub(r"<[^>]*>", "{}", rule.rule))
-        for method, _, rule in routes(sqlite_api)
-        if not rule.rule.startswith("/v1/modules")
+        for method, path, rule in routes(sqlite_api)
+        if native(sqlite_api, path) and not rule.rule.startswith("/v1/modules")
     }
 
     assert len(documented) == len(set(documented))
+    assert {(method, re.sub(r"{[^}]*}", "{}", path)) for method, path in documented} == served
+
+
+@pytest.mark.parametrize("dialect", FOREIGN, ids=lambda dialect: dialect.name)
+def test_documentation_lists_the_endpoints_of_every_vocabulary(sqlite_api: Api, dialect: Dialect):
+    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    section = re.split(r"\n##+ ", page[page.lower().index(f"\n### {dialect.name}") + 1 :])[0]
+    documented = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`? ]*)[^`]*`", section)
+    served = {
+        (method, re.sub(r"<[^>]*>", "{}", rule.rule).removeprefix(dialect.bases[0]))
+        for method, path, rule in routes(sqlite_api)
+        if dialect_of(sqlite_api.app, path) is dialect
+    }
+
     assert {(method, re.sub(r"{[^}]*}", "{}", path)) for method, path in documented} == served
 
 
@@ -178,8 +203,8 @@ def test_description_names_every_route_and_the_page_needs_nothing_else(api: Api)
     assert "/v1/jobs/{job_id}/artifacts/{path}" in description["paths"]
     served = {
         rule.rule.replace("<path:", "{").replace("<", "{").replace(">", "}")
-        for _, _, rule in routes(api)
-        if not rule.rule.startswith("/v1/modules")
+        for _, path, rule in routes(api)
+        if native(api, path) and not rule.rule.startswith("/v1/modules")
     }
     assert set(description["paths"]) == served
     assert set(description["components"]["schemas"]) >= {"SubmitJob", "Job", "TrainingConfig", "Error"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.api.context import EXTENSION
 from app.domain.errors import NotSupportedYet, Unavailable
+from app.http.context import EXTENSION
 from app.models import Inspection
 from app.security.permissions import Role
 from app.services import admission, data_validation, inspections, keys

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.api import idempotency
+from app.http import idempotency
 from tests.apps import Api
 from tests.factories import make_document
 

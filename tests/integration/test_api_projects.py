@@ -8,8 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.api.operation import operation_of
 from app.domain.job_state import JobState
+from app.http.operation import operation_of
 from app.models import ApiKey, Inspection, QueueWait, Webhook
 from app.security.permissions import Role
 from tests.apps import Api

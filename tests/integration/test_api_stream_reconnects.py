@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.api.stream_slots import StreamPace
 from app.domain.events import EventType
 from app.domain.job_state import JobState
+from app.http.stream_slots import StreamPace
 from app.models import Job
 from app.services import lifecycle, telemetry
 from app.services.telemetry import MetricPoint, Reports

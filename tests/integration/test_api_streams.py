@@ -9,9 +9,9 @@ from typing import Any
 
 from werkzeug.test import TestResponse
 
-from app.api.stream_slots import StreamPace, StreamSlots
 from app.cli.administrator import ADMINISTRATOR
 from app.domain.job_state import JobState
+from app.http.stream_slots import StreamPace, StreamSlots
 from app.models import Job
 from app.security.permissions import Role
 from app.services import keys, lifecycle, telemetry

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
-from app.api.context import BASES
-from app.api.operation import operation_of
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
+from app.http.dialect import NATIVE
+from app.http.operation import operation_of
 from app.models import Artifact, AuditEntry, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.keys import make_key
@@ -39,6 +39,9 @@ class Row(NamedTuple):
     body: Any = None
 
 
+CYXWIZ_CONFIG = {
+    "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl", "epochs": 1, "batch_size": 1,
+}  # fmt: skip
 # What belongs to a project is missing for another one; what a role may not is forbidden before anything is looked for.
 MISSING = 404
 TABLE: dict[tuple[str, str], Row] = {
@@ -102,6 +105,18 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs"): Row(USER, 201, body=CYXWIZ_CONFIG),
+    ("GET", "/compat/cyxwiz/v1/jobs"): Row(VIEWER),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(USER, 204, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/progress"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/report"): Row(VIEWER, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/cancel"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/pause"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/nodes"): Row(VIEWER),
+    ("GET", "/compat/cyxwiz/v1/messages.proto"): Row(None),
+    ("GET", "/compat/cyxwiz/v1/openapi.json"): Row(None),
     # Documented and not built: who may not ask is told that first.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -222,8 +237,8 @@ def served(api: Api, base: str) -> list[tuple[str, str]]:
     found = []
     for rule in api.app.url_map.iter_rules():
         below = rule.rule.startswith("/v1/modules/")
-        if below == (base == BASES[1]) or (not rule.rule.startswith("/v1") and base == BASES[0]):
-            shown = rule.rule.replace(BASES[1], BASES[0], 1) if below else rule.rule
+        if below == (base == NATIVE.bases[1]) or (not rule.rule.startswith("/v1") and base == NATIVE.bases[0]):
+            shown = rule.rule.replace(NATIVE.bases[1], NATIVE.bases[0], 1) if below else rule.rule
             found += [(method, shown) for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})]
     return found
 
@@ -235,7 +250,7 @@ def asked_for_everything(api: Api, base: str) -> tuple[dict[Any, int], dict[Any,
     for method, rule in served(api, base):
         row = TABLE[method, rule]
         for name, kind in kinds.items():
-            path = rule.replace(BASES[0], base, 1).replace("<path:path>", "<path>")
+            path = rule.replace(NATIVE.bases[0], base, 1).replace("<path:path>", "<path>")
             for value, text in things.values(rule).items():
                 path = path.replace(f"<{value}>", text)
             expected[name, method, rule] = kind.expects(row)
@@ -257,22 +272,22 @@ def _anew(body: Any) -> Any:
 
 
 def test_the_table_names_exactly_the_routes_there_are(sqlite_api: Api) -> None:
-    routes = served(sqlite_api, BASES[0])
+    routes = served(sqlite_api, NATIVE.bases[0])
 
     assert len(routes) == len(set(routes))
     assert set(routes) == set(TABLE)
-    assert set(served(sqlite_api, BASES[1])) == {route for route in routes if route[1].startswith("/v1")}
+    assert set(served(sqlite_api, NATIVE.bases[1])) == {route for route in routes if route[1].startswith("/v1")}
 
 
 def test_every_caller_gets_from_every_route_what_the_table_says(api: Api) -> None:
-    expected, got = asked_for_everything(api, BASES[0])
+    expected, got = asked_for_everything(api, NATIVE.bases[0])
 
     assert {cell: status for cell, status in got.items() if status != expected[cell]} == {}
     assert len(got) > 700
 
 
 def test_the_other_base_path_lets_in_nobody_else(sqlite_api: Api) -> None:
-    expected, got = asked_for_everything(sqlite_api, BASES[1])
+    expected, got = asked_for_everything(sqlite_api, NATIVE.bases[1])
 
     assert {cell: status for cell, status in got.items() if status != expected[cell]} == {}
     assert len(got) > 700

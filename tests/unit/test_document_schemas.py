@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from marshmallow import Schema, ValidationError, fields
 
-from app.api.errors import BadShape
-from app.api.request_body import validated
+from app.http.errors import BadShape
+from app.http.request_body import validated
 from app.schemas.documents import DocumentSchema
 from app.schemas.jobs import SubmitJobSchema
 from tests.factories import make_document

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.request_body import check_content, validated
 from app.domain.errors import TrainyardError
 from app.domain.job_spec import JobSpec, from_document
 from app.domain.locations import ReadingRules
+from app.http.request_body import check_content, validated
 from app.schemas.jobs import SubmitJobSchema
 from tests.factories import make_document
 

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy.exc import DataError, OperationalError
 
-from app.api.errors import STATUSES, problem_of
 from app.domain import errors
 from app.domain.errors import LimitExceeded, TrainyardError
+from app.http.errors import STATUSES, problem_of
 
 
 def every_class(root: type[Exception]) -> list[type[Exception]]:

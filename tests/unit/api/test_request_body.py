@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.api.errors import BadShape, MalformedJson
-from app.api.request_body import check_content, parse, validated
+from app.http.errors import BadShape, MalformedJson
+from app.http.request_body import check_content, parse, validated
 from app.schemas.jobs import SubmitJobSchema
 
 

@@ -2,9 +2,9 @@
 
 from flask import g, request
 
-from app.api.context import backend
 from app.domain.errors import CredentialsInvalid, Forbidden, NotYours, TrainyardError, Unauthenticated
 from app.domain.hosts import holder_of
+from app.http.context import backend
 from app.security.permissions import Caller
 from app.services import denials
 from app.services.denials import Denial

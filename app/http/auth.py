@@ -2,15 +2,15 @@
 
 from flask import Flask, current_app, g, request
 
-from app.api import denied
-from app.api.context import backend, plane
-from app.api.idempotency import HEADER
-from app.api.operation import operation_of
-from app.domain.errors import CredentialsInvalid, CredentialsMissing, LimitExceeded
+from app.domain.errors import CredentialsInvalid, LimitExceeded
 from app.domain.hosts import holder_of
+from app.http import denied
+from app.http.context import backend, dialect, plane
+from app.http.idempotency import HEADER
+from app.http.operation import operation_of
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys, projects
+from app.services import projects
 
 PROJECT_HEADER = "X-Project"
 
@@ -36,19 +36,9 @@ def authenticate() -> None:
     g.caller.require(operation.permission)
 
 
-def bearer_key() -> str:
-    header = request.headers.get("Authorization", "")
-    if not header.strip():
-        raise CredentialsMissing("send your API key in the header Authorization: Bearer <key>")
-    scheme, _, key = header.partition(" ")
-    if scheme.lower() != "bearer":
-        raise CredentialsInvalid("the header Authorization must be: Bearer <key>")
-    return key.strip()
-
-
 def _known(known_keys: KnownKeys | None) -> Caller:
     try:
-        return keys.authenticate(plane().db, bearer_key(), known_keys)
+        return dialect().caller(plane().db, known_keys)
     except CredentialsInvalid as error:
         # A good key from the same address goes on: many callers may share one.
         limit = "too many requests with wrong keys come from this address; wait as long as retry_after says"

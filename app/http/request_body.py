@@ -3,18 +3,41 @@
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from flask import request
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from app.api.errors import BadShape, MalformedJson, UnsupportedMediaType
 from app.domain.errors import InvalidRequest
+from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
 
 _MOST_DIGITS = 100
 _OF_MARSHMALLOW = ("_schema", "key", "value")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class Reader(Protocol):
+    """How the body of a request becomes what a resource method is given."""
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        """The document as it was sent. Raises InvalidRequest, UnsupportedMediaType or BadShape."""
+
+    def load(self, document: dict[str, Any]) -> Any:
+        """What it means. Raises BadShape with every problem."""
+
+
+class JsonBody:
+    """A JSON object of the shape that a schema says."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        return read_body(optional=optional, max_nesting=max_nesting)
+
+    def load(self, document: dict[str, Any]) -> dict[str, Any]:
+        return validated(self._schema, document)
 
 
 class _Refused(ValueError):
@@ -23,12 +46,7 @@ class _Refused(ValueError):
 
 def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
     """The JSON object in the request's body; an ``optional`` one may be missing altogether."""
-    raw = request.get_data()
-    if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
-        raise RequestEntityTooLarge  # Werkzeug cuts a chunked body off at the limit without saying so
-    if len(raw) < (request.content_length or 0):
-        # gunicorn ends a body where the client hangs up; what was lost on the way may have changed its meaning.
-        raise MalformedJson("the body is shorter than its Content-Length says; send all of it")
+    raw = whole_body()
     if optional and not raw.strip():
         return {}
     _check_media_type()
@@ -37,6 +55,17 @@ def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
         raise InvalidRequest("the body must be a JSON object")
     check_content(document, max_nesting=max_nesting)
     return document
+
+
+def whole_body() -> bytes:
+    """All that was sent. Raises MalformedJson when some of it was lost on the way."""
+    raw = request.get_data()
+    if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
+        raise RequestEntityTooLarge  # Werkzeug cuts a chunked body off at the limit without saying so
+    if len(raw) < (request.content_length or 0):
+        # gunicorn ends a body where the client hangs up; what was lost on the way may have changed its meaning.
+        raise MalformedJson("the body is shorter than its Content-Length says; send all of it")
+    return raw
 
 
 def parse(raw: bytes) -> Any:

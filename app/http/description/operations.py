@@ -6,9 +6,10 @@ from typing import Any
 
 from werkzeug.routing import Rule
 
-from app.api.description.answers import Asked, answers_of
-from app.api.description.examples import example_of
-from app.api.operation import Operation
+from app.http.description.answers import Asked, answers_of
+from app.http.description.examples import example_of
+from app.http.dialect import Dialect
+from app.http.operation import Operation
 from app.schemas.jobs import LABEL_KEY
 
 # What a path's values look like; a value of another form names nothing that exists.
@@ -46,9 +47,9 @@ _OF_FILES = (
 )  # fmt: skip
 
 
-def described_operation(rule: Rule, method: str, declared: Operation) -> dict[str, Any]:
+def described_operation(rule: Rule, method: str, declared: Operation, dialect: Dialect) -> dict[str, Any]:
     """All of OpenAPI's operation object but its tags."""
-    asked = Asked(rule, method, declared)
+    asked = Asked(rule, method, declared, dialect)
     found: dict[str, Any] = {
         "summary": declared.summary,
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', rule.rule)}".rstrip("_"),

@@ -11,12 +11,12 @@ from flask import Response
 from marshmallow import Schema
 from sqlalchemy.exc import IntegrityError
 
-from app.api import idempotency
-from app.api.context import backend
-from app.api.envelope import Reply, json_response, success_body
-from app.api.query import read_query
-from app.api.request_body import read_body, validated
 from app.domain.errors import Conflict, LimitExceeded, NotFound
+from app.http import idempotency
+from app.http.context import backend, dialect
+from app.http.envelope import Reply
+from app.http.query import read_query
+from app.http.request_body import JsonBody, Reader
 from app.schemas.queries import NoQuerySchema
 from app.security.permissions import Permission
 from app.services.idempotency import AlreadyAnswered
@@ -28,13 +28,15 @@ View = Callable[..., Any]
 class Operation:
     """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
     of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
-    ``rechecks_key``: its transaction asks whether the key still is good, so authentication may remember that it was.
+    ``reader`` reads bodies, and ``body`` describes them. ``rechecks_key``: its transaction asks whether the key still
+    is good, so authentication may remember that it was.
     """
 
     summary: str
     permission: Permission | None
     query: Schema
     body: Schema | None = None
+    reader: Reader | None = None
     body_optional: bool = False
     answer: Schema | None = None
     items: str | None = None
@@ -51,14 +53,16 @@ def operation(
     permission: Permission | None,
     query: type[Schema] = NoQuerySchema,
     body: type[Schema] | None = None,
-    body_optional: bool = False,
+    reader: Reader | None = None,
     answer: type[Schema] | None = None,
     **more: Any,
 ) -> Callable[[View], View]:
     """Declares a resource method; it gets the path's values, ``query`` when it declares one, and ``body``."""
+    schema = body() if body is not None else None
     described = Operation(
-        summary=summary, permission=permission, query=query(), body=body() if body is not None else None,
-        body_optional=body_optional, answer=answer() if answer is not None else None, **more,
+        summary=summary, permission=permission, query=query(), body=schema,
+        reader=reader or (JsonBody(schema) if schema is not None else None),
+        answer=answer() if answer is not None else None, **more,
     )  # fmt: skip
 
     def declare(view: View) -> View:
@@ -69,9 +73,9 @@ def operation(
             parameters = read_query(described.query)
             if query is not NoQuerySchema:
                 values["query"] = parameters
-            if described.body is None:
+            if described.reader is None:
                 return _respond(view(**values))
-            return _respond_once(described, described.body, view, values)
+            return _respond_once(described, described.reader, view, values)
 
         cast("Any", resource).operation = described
         return resource
@@ -87,13 +91,13 @@ def operation_of(view: View) -> Operation:
     return described
 
 
-def _respond_once(described: Operation, schema: Schema, view: View, values: dict[str, Any]) -> Response:
+def _respond_once(described: Operation, reader: Reader, view: View, values: dict[str, Any]) -> Response:
     limit = backend().settings.api.max_nesting
-    document = read_body(optional=described.body_optional, max_nesting=limit)
+    document = reader.read(optional=described.body_optional, max_nesting=limit)
     if (earlier := idempotency.begin(document)) is not None:
         return earlier
     try:
-        return _respond(view(**values, body=validated(schema, document)))
+        return _respond(view(**values, body=reader.load(document)))
     except (AlreadyAnswered, Conflict, LimitExceeded, IntegrityError):
         # Perhaps the same request was faster, and what it did is all that this one was refused for.
         if (earlier := idempotency.replay()) is None:
@@ -107,7 +111,8 @@ def _respond(answer: Any) -> Response:
     reply = answer if isinstance(answer, Reply) else Reply(answer)
     if reply.status == 204:
         return Response(status=204)
-    response = json_response(success_body(reply.data), reply.status)
+    here = dialect()
+    response = here.written(here.body_of(reply), reply.status)
     if reply.location is not None:
         response.headers["Location"] = reply.location
     return response

@@ -6,15 +6,11 @@ from typing import Any
 
 from werkzeug.routing import Rule
 
-from app.api.operation import Operation
+from app.http.dialect import Dialect
+from app.http.operation import Operation
 from app.security.permissions import PERMISSIONS
 
 ERROR = "Error"
-_META = {
-    "type": "object",
-    "required": ["request_id"],
-    "properties": {"request_id": {"type": "string", "description": "Names this request in the operator's logs"}},
-}
 _TEXT = {"type": "string"}
 _EVENT = {
     "type": "object",
@@ -43,6 +39,7 @@ class Asked:
     rule: Rule
     method: str
     declared: Operation
+    dialect: Dialect
 
     @property
     def is_open(self) -> bool:
@@ -108,7 +105,7 @@ _OF_A_PART = {"Content-Range": {"description": "Which bytes these are", "schema"
 def answers_of(asked: Asked) -> dict[str, Any]:
     """All of them; a status that is not among them is a fault of ours."""
     refused = {refusal.status: refusal.meaning for refusal in _REFUSALS if refusal.by(asked)}
-    found = {str(status): _refused(status, meaning) for status, meaning in refused.items()}
+    found = {str(asked.dialect.status_of(status)): _refused(status, meaning) for status, meaning in refused.items()}
     return {**_successes(asked), **found}
 
 
@@ -131,7 +128,7 @@ def _success(asked: Asked, status: int, answer: Any) -> dict[str, Any]:
     declared = asked.declared
     media: dict[str, Any] = {}
     if declared.media in ("json", "json or events"):
-        media["application/json"] = {"schema": _envelope(_data(answer, declared.items))}
+        media["application/json"] = {"schema": asked.dialect.answer_schema(answer, declared.items)}
     if declared.media == "document":
         media["application/json"] = {"schema": {"type": "object"}}
     for kind, (name, content) in _MEDIA.items():
@@ -156,49 +153,3 @@ def _success_headers(asked: Asked, status: int) -> dict[str, Any]:
 def _refused(status: int, meaning: str) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ERROR}"}}}
     return {"description": meaning, "headers": {**_REQUEST_ID, **_HEADERS.get(status, {})}, "content": content}
-
-
-def _data(answer: Any, items: str | None) -> Any:
-    if answer is None:
-        return {"type": "object"}
-    if items is None:
-        return answer
-    return {
-        "type": "object",
-        "required": [items, "next_page_token", "total_count"],
-        "properties": {
-            items: {"type": "array", "items": answer},
-            "next_page_token": {"type": "string", "description": "Empty after the last page"},
-            "total_count": {"type": "integer", "minimum": 0, "maximum": 10_000},
-            "total_count_capped": {"type": "boolean", "description": "There are more than total_count"},
-        },
-    }
-
-
-def _envelope(data: Any) -> dict[str, Any]:
-    properties = {"status": {"const": "success"}, "data": data, "meta": _META}
-    return {"type": "object", "required": ["status", "data", "meta"], "properties": properties}
-
-
-def error_schema() -> dict[str, Any]:
-    """What every refusal says."""
-    detail = {
-        "type": "object",
-        "required": ["field", "message"],
-        "properties": {
-            "field": {"type": "string", "description": "A dotted path: data_config.sources.0.path"},
-            "message": {"type": "string"},
-        },
-    }
-    error = {
-        "type": "object",
-        "required": ["code", "message"],
-        "properties": {
-            "code": {"type": "string", "description": "For programs", "examples": ["VALIDATION_ERROR", "NOT_FOUND"]},
-            "message": {"type": "string", "description": "The thing, the rule and the way out"},
-            "details": {"type": "array", "items": detail},
-            "retry_after": {**_SECONDS, "description": "Seconds to wait"},
-        },
-    }
-    properties = {"status": {"const": "error"}, "error": error, "meta": _META}
-    return {"type": "object", "required": ["status", "error", "meta"], "properties": properties}

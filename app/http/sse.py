@@ -9,12 +9,10 @@ from typing import Any
 
 from flask import Response, request, stream_with_context
 
-from app.api.auth import bearer_key
-from app.api.context import backend, plane
-from app.api.envelope import request_id, to_json
-from app.api.errors import stream_problem
 from app.domain.errors import InvalidRequest
-from app.services import keys
+from app.http.context import backend, dialect, plane
+from app.http.envelope import request_id, to_json
+from app.http.errors import stream_problem
 from config.logging import log_context
 
 
@@ -76,7 +74,7 @@ def _frames(feed: Feed) -> Iterator[str]:
             else:
                 time.sleep(pace.poll_seconds)
             if now - checked_at >= pace.recheck_seconds:
-                keys.authenticate(plane().db, bearer_key())
+                dialect().caller(plane().db, None)
                 checked_at = now
     except Exception as error:  # noqa: BLE001 - the status was sent long ago: an event must tell
         with log_context(request=request_id()):

@@ -5,7 +5,7 @@ trail while it is served.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.api.envelope import REQUEST_ID, new_request_id
+from app.http.envelope import REQUEST_ID, new_request_id
 from app.services import audit
 from config.logging import log_context
 

@@ -11,8 +11,8 @@ from typing import Any
 from flask import request
 from marshmallow import Schema
 
-from app.api.context import backend, caller
 from app.domain.errors import InvalidRequest
+from app.http.context import backend, caller
 from app.services.pages import Page, PageRequest
 
 _SIGNATURE_BYTES = 16
@@ -31,10 +31,15 @@ def page_data(items: str, schema: Schema, page: Page[Any], query: Mapping[str, A
     """The answer of a list."""
     data = {
         items: schema.dump(page.items, many=True),
-        "next_page_token": _sealed(page.next_after, query["order_by"]) if page.next_after is not None else "",
+        "next_page_token": next_page_token(page, query),
         "total_count": page.total_count,
     }
     return {**data, "total_count_capped": True} if page.total_count_capped else data
+
+
+def next_page_token(page: Page[Any], query: Mapping[str, Any]) -> str:
+    """What gets the page after this one; empty when it is the last."""
+    return _sealed(page.next_after, query["order_by"]) if page.next_after is not None else ""
 
 
 def _sealed(after: tuple[Any, ...], order: str) -> str:

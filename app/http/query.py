@@ -6,8 +6,8 @@ from typing import Any
 from flask import request
 from marshmallow import Schema
 
-from app.api.errors import BadShape
-from app.api.request_body import validated
+from app.http.errors import BadShape
+from app.http.request_body import validated
 from app.schemas.jobs import LABEL_KEY
 from app.schemas.queries import QueryTexts
 

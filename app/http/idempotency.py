@@ -8,9 +8,9 @@ from typing import Any
 from flask import Response, g, request
 from sqlalchemy.orm import Session
 
-from app.api.context import base_path, caller, plane
-from app.api.envelope import Reply, json_response, success_body
 from app.domain.errors import InvalidRequest
+from app.http.context import base_path, caller, dialect, plane
+from app.http.envelope import Reply
 from app.services import idempotency
 from app.services.idempotency import Answer, RequestKey
 
@@ -33,7 +33,7 @@ class Answering:
         self._reply = self._render(session, made)
         request_key: RequestKey | None = g.get("idempotent_request")
         if request_key is not None:
-            body = success_body(self._reply.data)
+            body = dialect().body_of(self._reply)
             stored = {"sealed": plane().box.seal(body)} if self._sealed else body
             answer = Answer(status_code=self._reply.status, body=stored, location=self._reply.location)
             idempotency.remember(session, request_key, answer)
@@ -77,7 +77,7 @@ def _request_key(document: dict[str, Any]) -> RequestKey:
 
 def _response(answer: Answer) -> Response:
     body = plane().box.open(answer.body["sealed"]) if "sealed" in answer.body else answer.body
-    response = json_response(body, answer.status_code)
+    response = dialect().written(body, answer.status_code)
     if answer.location is not None:
         response.headers["Location"] = answer.location
     response.headers["Idempotency-Replayed"] = "true"

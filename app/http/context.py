@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import cast
 
-from flask import current_app, g, request
+from flask import Flask, current_app, g, request
 
-from app.api.stream_slots import StreamPace, StreamSlots
+from app.http.dialect import NATIVE, Dialect
+from app.http.stream_slots import StreamPace, StreamSlots
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
@@ -14,7 +15,6 @@ from app.services.denials import Floodgate
 from config.settings import Settings
 
 EXTENSION = "trainyard"
-BASES = ("/v1", "/v1/modules/scaimind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class Backend:
     settings: Settings
     streams: StreamSlots
     limits: RateLimits
+    dialects: tuple[Dialect, ...] = (NATIVE,)
     known_keys: KnownKeys = field(default_factory=KnownKeys)
     denials: Floodgate = field(default_factory=Floodgate)
     pace: StreamPace = field(default_factory=StreamPace)
@@ -41,6 +42,17 @@ def caller() -> Caller:
     return cast("Caller", g.caller)
 
 
+def dialect() -> Dialect:
+    """That of the request's path, also where nothing is served there."""
+    return dialect_of(current_app, request.path)
+
+
+def dialect_of(app: Flask, path: str) -> Dialect:
+    """The one that has the longest base of the path; what belongs to none is the native one's."""
+    dialects: tuple[Dialect, ...] = app.extensions[EXTENSION].dialects
+    return max(dialects, key=lambda each: len(each.base_of(path)))
+
+
 def base_path() -> str:
     """The base under which this request came, so that what it is told to follow has the same."""
-    return next(base for base in sorted(BASES, key=len, reverse=True) if request.path.startswith(base))
+    return dialect().base_of(request.path)

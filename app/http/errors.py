@@ -8,10 +8,11 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from werkzeug.exceptions import HTTPException
 
-from app.api import denied
-from app.api.envelope import Problem, error_response, problem_body
 from app.domain import errors as domain
 from app.extensions import is_read_only
+from app.http import denied
+from app.http.context import dialect
+from app.http.envelope import Problem, problem_body
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def respond(error: Exception) -> Response:
         return _from_werkzeug(error)
     if isinstance(error, denied.DENIED):
         denied.note(error)
-    response = error_response(problem_of(error))
+    response = dialect().failure(problem_of(error))
     if response.status_code == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="trainyard"'
     return response
@@ -133,7 +134,7 @@ def _from_werkzeug(error: HTTPException) -> Response:
         413: "the body is too large; the limit is 1 MiB unless the operator changed it",
     }
     code = HTTP_CODES.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-    response = error_response(Problem(status, code, messages.get(status, "the request cannot be served")))
+    response = dialect().failure(Problem(status, code, messages.get(status, "the request cannot be served")))
     for name, value in error.get_headers():
         if name in ("Allow", "Location"):
             response.headers[name] = value

@@ -1,0 +1,1 @@
+"""Foreign vocabularies over the same services: each translates both ways, and decides nothing itself."""

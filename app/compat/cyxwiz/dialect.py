@@ -1,0 +1,125 @@
+"""How CyxWiz's messages travel: as protobuf's JSON with the field names of the .proto file, or binary."""
+
+import re
+from typing import Any
+
+from flask import Response, request
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from app.compat.cyxwiz import messages_pb2 as pb
+from app.compat.cyxwiz.shapes import body_of, shape_of
+from app.http.dialect import Dialect
+from app.http.envelope import Problem, Reply, json_response
+from app.http.errors import BadShape, MalformedJson
+from app.http.request_body import check_content, read_body, whole_body
+
+BINARY = "application/x-protobuf"
+_BINARIES = (BINARY, "application/protobuf")
+_UNREADABLE = re.compile(r"Failed to parse (?P<field>[\w.\[\]]+) field: (?P<why>.*)", re.DOTALL)
+# HTTP status → code of gRPC.
+_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 409: 9, 413: 3, 415: 3, 422: 3, 429: 8, 501: 12, 503: 14}
+_INTERNAL = 13
+
+
+_ABOUT = """
+CyxWiz's job execution over the jobs of Trainyard: `JobConfig` in, `ProgressUpdate` and `CompletionReport` out.
+
+- Bodies are protobuf's JSON with the field names of `messages.proto`, or, with `Content-Type` and `Accept`
+  `application/x-protobuf`, the messages in binary form.
+- An error is a message `Error` with a code of gRPC.
+- `docs/api.md` says field by field what each of them does.
+"""
+
+
+class CyxWiz(Dialect):
+    """Errors are a message, too: `Error`, with gRPC's codes."""
+
+    name = "cyxwiz"
+    title = "Trainyard for clients of CyxWiz"
+    about = _ABOUT.strip()
+    bases = ("/compat/cyxwiz/v1",)
+
+    def body_of(self, reply: Reply) -> dict[str, Any]:
+        message: Message = reply.data
+        return {"message": message.DESCRIPTOR.name, "fields": to_json(message)}
+
+    def written(self, body: Any, status: int) -> Response:
+        return written(json_format.ParseDict(body["fields"], getattr(pb, body["message"])()), status)
+
+    def failure(self, problem: Problem) -> Response:
+        error = pb.Error(code=_CODES.get(problem.status, _INTERNAL), message=problem.message)
+        error.details.extend(pb.FieldViolation(field=field, description=why) for field, why in problem.details)
+        response = written(error, self.status_of(problem.status))
+        if problem.retry_after is not None:
+            response.headers["Retry-After"] = str(problem.retry_after)
+        return response
+
+    def status_of(self, status: int) -> int:
+        # What is not of the right shape is an invalid argument, too: gRPC knows no other.
+        return 400 if status == 422 else status
+
+    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages are messages, too
+        return answer
+
+    def error_schema(self) -> Any:
+        return shape_of(pb.Error)
+
+
+CYXWIZ = CyxWiz()
+
+
+class MessageBody:
+    """A message in either form, by the Content-Type."""
+
+    def __init__(self, message: type[Message]) -> None:
+        self._message = message
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        if request.mimetype not in _BINARIES:
+            return read_body(optional=optional, max_nesting=max_nesting)
+        message = self._message()
+        try:
+            message.ParseFromString(whole_body())
+        except DecodeError as error:
+            raise MalformedJson(f"the body is no message {message.DESCRIPTOR.name}: {error}") from error
+        if len(UnknownFieldSet(message)) > 0:
+            number = UnknownFieldSet(message)[0].field_number
+            raise BadShape([(str(number), f"{message.DESCRIPTOR.name} has no field of that number")])
+        document = to_json(message)
+        check_content(document, max_nesting=max_nesting)
+        return document
+
+    def load(self, document: dict[str, Any]) -> Message:
+        try:
+            message = json_format.ParseDict(document, self._message())
+        except json_format.ParseError as error:
+            found = _UNREADABLE.match(str(error))
+            name, why = (found["field"], found["why"]) if found is not None else ("", str(error))
+            raise BadShape([(name, why.strip())]) from error
+        for field in message.DESCRIPTOR.fields:
+            # A number that is none of its words is kept by protobuf, for readers that know more.
+            if field.enum_type is not None and getattr(message, field.name) not in field.enum_type.values_by_number:
+                raise BadShape([(field.name, f"none of {', '.join(field.enum_type.values_by_name)}")])
+        return message
+
+
+def taking(message: type[Message]) -> dict[str, Any]:
+    """What an operation declares whose body is such a message."""
+    return {"body": body_of(message), "reader": MessageBody(message)}
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Every field by its name in the .proto file, those without a value, too."""
+    found: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return found
+
+
+def written(message: Message, status: int = 200) -> Response:
+    """In the form that the client asks for; JSON unless that is binary."""
+    if request.accept_mimetypes.best_match(["application/json", *_BINARIES]) in _BINARIES:
+        return Response(message.SerializeToString(), status=status, mimetype=BINARY)
+    return json_response(to_json(message), status)

@@ -1,0 +1,219 @@
+"""CyxWiz's job execution over HTTP: jobs in, what becomes of them out, and the nodes with their scores."""
+
+from datetime import timedelta
+from importlib import resources
+from typing import Any
+
+from flask import Blueprint, Response, current_app
+from sqlalchemy.orm import Session
+
+from app.compat.cyxwiz import messages_pb2 as pb
+from app.compat.cyxwiz.dialect import taking, to_json
+from app.compat.cyxwiz.from_native import STATES, id_of, moment, node_of, progress_of, report_of, status_of
+from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
+from app.compat.cyxwiz.shapes import shape_of
+from app.compat.cyxwiz.to_native import NAMES, REST, alias_of, to_native
+from app.compat.naming import named_as
+from app.domain.ids import JOB_ID
+from app.domain.job_state import TERMINAL
+from app.domain.resources import Request
+from app.domain.scoring import score_node
+from app.extensions import Database
+from app.http.context import base_path, caller, dialect, plane
+from app.http.description import description
+from app.http.envelope import Reply, json_response
+from app.http.idempotency import Answering
+from app.http.operation import operation
+from app.http.pagination import next_page_token, page_request
+from app.http.request_body import validated
+from app.http.sse import Feed, Frame, stream, wants_events
+from app.models import Job
+from app.models.base import utc_now
+from app.schemas.jobs import SubmitJobSchema
+from app.security.permissions import Permission
+from app.services import job_deletion, job_lists, jobs, node_lists, nodes, reports
+from app.services.job_details import JobDetails, details
+from app.services.jobs import Origin, Submitted
+
+blueprint = Blueprint("cyxwiz", __name__)
+_DOCUMENT = SubmitJobSchema()
+
+
+@blueprint.post("/jobs")
+@operation(
+    "Submit a job", permission=Permission.MANAGE, answer=shape_of(pb.SubmitJobResponse), status=201,
+    **taking(pb.JobConfig),
+)  # fmt: skip
+def submit_job(body: pb.JobConfig) -> Reply:
+    native = to_native(body)
+    alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
+    answering = Answering(_submitted)
+    with named_as(NAMES, rest=REST):
+        document = validated(_DOCUMENT, native.document)
+        origin = Origin(foreign=native.foreign, alias=alias)
+        jobs.submit(plane(), caller(), document, origin=origin, remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/jobs")
+@operation(
+    "List jobs", permission=Permission.VIEW, query=JobListQuerySchema, answer=shape_of(pb.ListJobsResponse)
+)  # fmt: skip
+def list_jobs(query: dict[str, Any]) -> Reply:
+    filters = {"status": [state for state, (shown, _) in STATES.items() if shown in query["status"]]}
+    with plane().db.read() as session:
+        page = job_lists.page(session, caller(), filters if query["status"] else {}, page_request(query))
+        found = [status_of(each) for each in page.items]
+    token = next_page_token(page, query)
+    return Reply(pb.ListJobsResponse(jobs=found, next_page_token=token, total_count=page.total_count))
+
+
+@blueprint.get("/jobs/<job_id>")
+@operation("Read a job, with its configuration", permission=Permission.VIEW, answer=shape_of(pb.JobStatus))
+def get_job(job_id: str) -> Reply:
+    with plane().db.read() as session:
+        return Reply(status_of(details(session, _find(session, job_id))))
+
+
+@blueprint.delete("/jobs/<job_id>")
+@operation("Delete a job that has ended", permission=Permission.MANAGE, status=204)
+def delete_job(job_id: str) -> Reply:
+    job_deletion.remove(plane(), caller(), _native_id(job_id), artifacts=False)
+    return Reply(None, 204)
+
+
+@blueprint.get("/jobs/<job_id>/progress")
+@operation(
+    "Read or follow how far a job is", permission=Permission.VIEW,
+    answer=shape_of(pb.ProgressUpdate), media="json or events",
+)  # fmt: skip
+def get_progress(job_id: str) -> Reply | Response:
+    db = plane().db
+    with db.read() as session:
+        job = details(session, _find(session, job_id))
+        if not wants_events(by_default=False):
+            return Reply(progress_of(job))
+    return stream(_feed(db, job.job.id))
+
+
+@blueprint.get("/jobs/<job_id>/report")
+@operation(
+    "Read the completion report of a job that has ended", permission=Permission.VIEW,
+    answer=shape_of(pb.CompletionReport),
+)  # fmt: skip
+def get_report(job_id: str) -> Reply:
+    with plane().db.read() as session:
+        job = _find(session, job_id)
+        return Reply(report_of(id_of(details(session, job)), reports.completion_report(session, job)))
+
+
+@blueprint.post("/jobs/<job_id>/cancel")
+@operation(
+    "Cancel a job", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
+    **taking(pb.CancelJobRequest),
+)  # fmt: skip
+def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
+    answering = Answering(_shown)
+    jobs.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/pause")
+@operation(
+    "Pause a job until it is resumed", permission=Permission.MANAGE, body_optional=True,
+    answer=shape_of(pb.JobStatus), **taking(pb.PauseRequest),
+)  # fmt: skip
+def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
+    del body  # it has no fields
+    answering = Answering(_shown)
+    # As everywhere in foreign words: save if it can, else stop.
+    jobs.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
+    return answering.reply
+
+
+@blueprint.post("/jobs/<job_id>/resume")
+@operation(
+    "Let a paused job go on", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
+    **taking(pb.ResumeRequest),
+)  # fmt: skip
+def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
+    del body  # it has no fields
+    answering = Answering(_shown)
+    jobs.resume(plane(), caller(), _native_id(job_id), remember=answering)
+    return answering.reply
+
+
+@blueprint.get("/nodes")
+@operation(
+    "List the nodes, each with its score", permission=Permission.VIEW, query=NodeListQuerySchema,
+    answer=shape_of(pb.ListNodesResponse),
+)  # fmt: skip
+def list_nodes(query: dict[str, Any]) -> Reply:
+    needed, on_gpu = query["min_memory_mb"], query.get("required_device") == "CUDA"
+    of_gpu, of_node = Request(device_kind="cuda", gpu_memory_min_mb=needed), Request(ram_min_mb=needed)
+    request = of_gpu if on_gpu else of_node
+    with plane().db.read() as session:
+        page = node_lists.page(session, page_request(query))
+        capacities = nodes.capacities(session, only_ready=False, names=[each.node.name for each in page.items])
+        scores = {each.name: score_node(request, each) for each in capacities}
+        found = [node_of(each, scores[each.node.name]) for each in page.items]
+    token = next_page_token(page, query)
+    return Reply(pb.ListNodesResponse(nodes=found, next_page_token=token, total_count=page.total_count))
+
+
+@blueprint.get("/messages.proto")
+@operation("The messages, for compilers of protobuf", permission=None, media="text")
+def messages() -> Response:
+    text = resources.files("app.compat.cyxwiz").joinpath("messages.proto").read_text(encoding="utf-8")
+    return Response(text, mimetype="text/plain")
+
+
+@blueprint.get("/openapi.json")
+@operation("This description", permission=None, media="document")
+def openapi_json() -> Response:
+    return json_response(description(current_app, dialect()))
+
+
+def _find(session: Session, job_id: str) -> Job:
+    """By what its client called it, within the caller's project, or by what we do."""
+    if JOB_ID.fullmatch(job_id):
+        return jobs.find(session, caller(), job_id)
+    alias = alias_of(caller().home_project, job_id)
+    return jobs.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
+
+
+def _native_id(job_id: str) -> str:
+    with plane().db.read() as session:
+        return _find(session, job_id).id
+
+
+def _shown(_session: Session, job: JobDetails) -> Reply:
+    return Reply(status_of(job))
+
+
+def _submitted(_session: Session, submitted: Submitted) -> Reply:
+    job, wait = submitted.job, submitted.wait_seconds
+    foreign = job.foreign["cyxwiz"]
+    answer = pb.SubmitJobResponse(
+        job_id=foreign.get("job_id") or job.id, status=STATES[job.state][0],
+        estimated_start_time=moment(utc_now() + timedelta(seconds=wait)) if wait is not None else None,
+    )  # fmt: skip
+    return Reply(answer, 201, location=f"{base_path()}/jobs/{answer.job_id}")
+
+
+def _feed(db: Database, job_id: str) -> Feed:
+    """The progress now and whenever it has changed, until the job has ended."""
+    told: dict[str, Any] | None = None
+    number = 0
+    while True:
+        with db.read() as session:
+            job = session.get(Job, job_id)
+            now = details(session, job) if job is not None else None
+        progress = to_json(progress_of(now)) if now is not None else told
+        if progress != told:
+            told, number = progress, number + 1
+            yield Frame(str(number), progress)
+        elif now is None or now.job.state in TERMINAL:
+            return
+        else:
+            yield None
