@@ -115,6 +115,8 @@ def measured(case: Case, folder: Path, given: argparse.Namespace) -> dict[str, A
 
 def build(case: Case, folder: Path) -> None:
     """Records longer than a sequence, and a model of the wanted size that knows nothing."""
+    # transformers imports it wherever it is installed, and it writes to standard output.
+    sys.modules["deepspeed"] = None  # type: ignore[assignment]
     import torch  # noqa: PLC0415 – not before the folder is known: it takes seconds
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
