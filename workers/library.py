@@ -56,6 +56,7 @@ class Sources:
     tokenizer: Model | None
     data: tuple[Data, ...]
     script: Path | None
+    code: Path | None = None  # the directory that the ranks find with the script in it, or where a command starts
     reward: Path | None = None  # the file that judges completions
     reward_model: Model | None = None  # the same of a model
 

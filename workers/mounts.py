@@ -33,7 +33,7 @@ class View:
 
     run_dir: Path
     data_dir: Path  # hidden, but for run_dir and what readable names
-    script_dir: Path | None = None  # seen as run_dir/code
+    code: Path | None = None  # a directory of the user's, seen as run_dir/code
     readable: tuple[Path, ...] = ()  # model, data, resume checkpoint
     libraries: tuple[Path, ...] = ()  # what variables that the ranks inherit name
     protected: tuple[Path, ...] = ()  # files in run_dir that the ranks may read but not change
@@ -126,9 +126,9 @@ def _is_covered(path: Path, hiding: Collection[Path], shown: Collection[Path]) -
 
 
 def _code_mounts(view: View, hiding: Iterable[Path], files: Iterable[Path]) -> list[_Mount]:
-    if view.script_dir is None:
+    if view.code is None:
         return []
-    source = view.script_dir.resolve()
+    source = view.code.resolve()
 
     def in_code(path: Path) -> Path:
         return view.code_dir / path.relative_to(source)

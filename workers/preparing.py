@@ -26,7 +26,7 @@ from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
 from workers.publishing.checking import check_output
-from workers.resolving import DataWish, ModelWish, find, find_script
+from workers.resolving import DataWish, ModelWish, find, find_code, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.run_directory import RunDirectory, write_atomically
 from workers.sandbox import View, choose_sandbox
@@ -68,7 +68,7 @@ def prepare(
     view = View(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
-        script_dir=sources.script.parent if sources.script is not None else None,
+        code=sources.code,
         readable=sources.readable + resume,
         protected=(run.spec, run.supervisor),
         hidden=private_places(settings, storage),
@@ -125,6 +125,10 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     custom = framework == hyperparameters.CUSTOM
     script = training["framework"].get("custom_script_path") if custom else None
     found_script = find_script(library, script) if script else None
+    code = training["framework"].get("custom_code_dir") if custom else None
+    found_code = find_code(library, code) if code else found_script.parent if found_script is not None else None
+    if found_code is not None and found_script is not None and not found_script.is_relative_to(found_code):
+        raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
     values = {} if custom else training.get("hyperparameters") or {}
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
@@ -137,6 +141,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
         tokenizer=models[-1] if base.get("tokenizer_id") else None,
         data=tuple(data),
         script=found_script,
+        code=found_code,
         reward=found_judge,
         reward_model=found_model,
     )
@@ -206,7 +211,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "data_paths": [str(source.path) for source in sources.data],
         **reward_document(sources),
         "sources": sources_document(sources.data),
-        "script": str(run.path / "code" / sources.script.name) if sources.script is not None else "",
+        **program(work.spec, run, sources),
         "device_type": "cuda" if on_gpus else "cpu",
         "device_indices": indices,
         "device_uuids": device_uuids(work.devices) if on_gpus else [],
@@ -219,6 +224,20 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         "resume_checkpoint": str(start.path) if start.path is not None else "",
         "resume_step": start.step,
         "adjustments": work.adjustments,
+    }
+
+
+def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dict[str, Any]:
+    """What the ranks of a CUSTOM job run, and where they start."""
+    framework = spec["training_config"]["framework"]
+    code, command = run.path / "code", framework.get("custom_command") or []
+    script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""
+    starts_in_code = bool(command) and sources.code is not None
+    return {
+        "script": script,
+        "arguments": framework.get("custom_arguments") or [],
+        "command": command,
+        "directory": str(code if starts_in_code else run.path / "work"),
     }
 
 

@@ -109,7 +109,7 @@ class RankAgent:
         ]
         if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
             self._keeper = self._spawn_keeper()
-        command, directory = rank_command(self._spec, self._spec_path), Path(self._spec["run_dir"]) / "work"
+        command, directory = rank_command(self._spec, self._spec_path), Path(self._spec["directory"])
         if self._spec.get("launcher") == mpi.MPI:
             parent = os.getpid()
             self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))

@@ -12,9 +12,9 @@ KEPT_BYTES = str(1 << 30)
 
 
 def rank_command(spec: Mapping[str, Any], spec_path: Path) -> list[str]:
-    """What a rank executes: the user's script, or our trainer."""
+    """What a rank executes: the user's command or script, or our trainer."""
     if spec["framework"] == "CUSTOM":
-        return [sys.executable, spec["script"]]
+        return [*spec["command"]] or [sys.executable, spec["script"], *spec["arguments"]]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
 
 
@@ -48,6 +48,9 @@ def rank_environment(
         "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
         **_attempt_of(spec, spec_path),
     }
+    if spec["framework"] == "CUSTOM" and "PATH" not in job_environment:
+        # What a command calls python is the interpreter that has our packages.
+        environment["PATH"] = ":".join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
     if spec["framework"] != "CUSTOM":

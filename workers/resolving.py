@@ -85,6 +85,14 @@ def find_script(library: Library, location: str, noun: str = "custom script") ->
     return found
 
 
+def find_code(library: Library, location: str) -> Path:
+    """A directory of the user's on this machine. Raises AttemptFailed."""
+    found = _existing(library, location, "INVALID_CONFIG", "code directory")
+    if found is None or not found.is_dir():
+        raise AttemptFailed("INVALID_CONFIG", f"code directory {location} is not a directory on this node")
+    return found
+
+
 def _local_model(library: Library, wish: ModelWish) -> Model | None:
     """None when it has to be fetched."""
     model_id = wish.model_id

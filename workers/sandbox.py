@@ -51,8 +51,8 @@ class ProcessGroup:
     kind = PROCESS
 
     def enclose(self, command: Sequence[str], view: View) -> list[str]:
-        if view.script_dir is not None and not view.code_dir.is_symlink():
-            view.code_dir.symlink_to(view.script_dir, target_is_directory=True)
+        if view.code is not None and not view.code_dir.is_symlink():
+            view.code_dir.symlink_to(view.code, target_is_directory=True)
         return list(command)
 
 

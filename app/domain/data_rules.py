@@ -25,7 +25,7 @@ _STREAMED = "can't be streamed: how many records there are is known only at the 
 
 
 def data_is_named(document: Document) -> None:
-    if not document["data_config"]["sources"]:
+    if not document["data_config"]["sources"] and not is_custom(document):
         raise BadSpec("sources must name at least one data source", field=_SOURCES)
     for i, source in enumerate(document["data_config"]["sources"]):
         field = f"{_SOURCES}.{i}"

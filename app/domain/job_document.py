@@ -68,6 +68,7 @@ def locations(document: Document) -> list[tuple[str, str]]:
         (model["model_id"], "training_config.base_model.model_id"),
         (model.get("tokenizer_id"), "training_config.base_model.tokenizer_id"),
         (framework.get("custom_script_path"), "training_config.framework.custom_script_path"),
+        (framework.get("custom_code_dir"), "training_config.framework.custom_code_dir"),
         *((source["path"], f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
     ]
     if not is_custom(document):

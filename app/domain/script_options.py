@@ -1,5 +1,6 @@
-"""What ``training_config.framework.config`` asks of the platform for a custom script, beside patterns for metrics."""
+"""What ``training_config.framework`` asks of the platform for a custom script, beside patterns for metrics."""
 
+import posixpath
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 LAUNCHER = "launcher"  # who starts the ranks: the platform, one for each device, or one of LAUNCHERS
 MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
+
+CUSTOM_FIELDS = ("custom_script_path", "custom_arguments", "custom_command", "custom_code_dir")  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
 MAX_GLOB = 500
@@ -40,6 +43,12 @@ def check_glob(pattern: str) -> None:
         raise InvalidGlob("name files below the directory that the script starts in, as in checkpoints/*.pt")
     if any("**" in part and part != "**" for part in path.parts) or path.parts[-1] == "**":
         raise InvalidGlob("** stands for directories between two /, as in **/last.ckpt")
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a local path names something in the directory, as far as their texts tell."""
+    inner, outer = (posixpath.normpath(each.removeprefix("file://")) for each in (path, directory))
+    return inner.startswith(f"{outer}/")
 
 
 class InvalidProcesses(ValueError):

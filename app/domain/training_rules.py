@@ -18,6 +18,7 @@ from app.domain.job_document import (
 from app.domain.parallelism import MEGATRON, InvalidParallelism, parallelism
 from app.domain.script_options import (
     CHECKPOINT_GLOB,
+    CUSTOM_FIELDS,
     LAUNCHER,
     LAUNCHERS,
     MPI,
@@ -26,6 +27,7 @@ from app.domain.script_options import (
     InvalidProcesses,
     check_glob,
     checkpoint_glob,
+    is_below,
     launcher,
     processes_per_node,
 )
@@ -72,12 +74,30 @@ def trainer_exists(document: Document) -> None:
 
 
 def script_belongs_to_custom(document: Document) -> None:
-    framework = document["training_config"]["framework"]
-    script, field = framework.get("custom_script_path"), "training_config.framework.custom_script_path"
-    if framework["type"] == hyperparameters.CUSTOM and not script:
-        raise BadSpec("framework CUSTOM needs custom_script_path, the script to run", field=field)
-    if framework["type"] != hyperparameters.CUSTOM and script:
-        raise BadSpec("custom_script_path is for framework CUSTOM only; leave it out or say CUSTOM", field=field)
+    framework, field = document["training_config"]["framework"], "training_config.framework"
+    if framework["type"] != hyperparameters.CUSTOM:
+        foreign = next((name for name in CUSTOM_FIELDS if framework.get(name)), None)
+        if foreign is not None:
+            raise BadSpec(
+                f"{foreign} is for framework CUSTOM only; leave it out or say CUSTOM", field=f"{field}.{foreign}"
+            )
+        return
+    script, arguments, command, code = (framework.get(name) for name in CUSTOM_FIELDS)
+    if not script and not command:
+        raise BadSpec(
+            "framework CUSTOM needs custom_script_path, the script to run, or custom_command",
+            field=f"{field}.custom_script_path",
+        )
+    if script and command:
+        raise BadSpec(
+            "say either custom_script_path, with custom_arguments, or custom_command", field=f"{field}.custom_command"
+        )
+    if command and arguments:
+        raise BadSpec("custom_command has its arguments in itself", field=f"{field}.custom_arguments")
+    if command and not command[0].strip():
+        raise BadSpec("the first of its words is the program to run", field=f"{field}.custom_command.0")
+    if script and code and not is_below(script, code):
+        raise BadSpec(f"must lie below custom_code_dir, which is {code}", field=f"{field}.custom_script_path")
 
 
 def megatron_can_divide(document: Document) -> None:

@@ -1,6 +1,9 @@
 """What is trained, by which method, with which framework."""
 
 import re
+from typing import Any
+
+from marshmallow import fields, validate
 
 from app.domain.divergence import ACTIONS, STOP, OnDivergence
 from app.domain.model_rules import DTYPES, known_model_kwargs
@@ -21,6 +24,7 @@ from app.schemas.strict_fields import (
 TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "FULL_FINETUNE")
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+MOST_WORDS, LONGEST_WORD = 256, 4096  # of a command line
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -59,6 +63,10 @@ class DistributedSchema(DocumentSchema):
     )
 
 
+def _words(**kwargs: Any) -> fields.List[str]:
+    return fields.List(Text(longest=LONGEST_WORD), validate=validate.Length(max=MOST_WORDS), **kwargs)
+
+
 class FrameworkSchema(DocumentSchema):
     type = Choice(
         FRAMEWORKS,
@@ -77,6 +85,11 @@ class FrameworkSchema(DocumentSchema):
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))
     custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))
+    custom_arguments = _words(**says("CUSTOM: what the script is called with"))
+    custom_command = _words(**says("CUSTOM: a program and what it is called with, instead of custom_script_path"))
+    custom_code_dir = Text(
+        **says("CUSTOM: a local directory that ranks may read: the script lies in it, and custom_command starts there")
+    )
 
 
 class EvaluationSchema(DocumentSchema):

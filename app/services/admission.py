@@ -142,6 +142,8 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     script = training["framework"].get("custom_script_path")
     if script:
         yield script, "INVALID_CONFIG", "custom script"
+    if code := training["framework"].get("custom_code_dir"):
+        yield code, "INVALID_CONFIG", "code directory"
     custom = training["framework"]["type"] == hyperparameters.CUSTOM
     values = {} if custom else training.get("hyperparameters") or {}
     judge = reward_file(values)

@@ -23,8 +23,9 @@ def write_script(directory, text, name="train.py"):
 
 
 def make_plan(
-    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None, launcher=""
-) -> LaunchPlan:
+    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None, launcher="",
+    arguments=(), command=(),
+) -> LaunchPlan:  # fmt: skip
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
     for name in ("work", "output", "checkpoints", "tmp"):
@@ -36,6 +37,9 @@ def make_plan(
         "channel": str(run_dir / "channel"),
         "framework": "CUSTOM",
         "script": str(run_dir / "code" / script.name),
+        "arguments": list(arguments),
+        "command": list(command),
+        "directory": str(run_dir / ("code" if command else "work")),
         "device_type": "cpu",
         "device_indices": list(range(world_size)),
         "world_size": world_size,
@@ -49,7 +53,7 @@ def make_plan(
     view = View(
         run_dir=run_dir,
         data_dir=data_dir,
-        script_dir=script.parent,
+        code=script.parent,
         readable=tuple(readable),
         protected=(spec_path,),
     )

@@ -334,3 +334,27 @@ def test_only_the_ranks_of_its_own_node_are_started(tmp_path, start):
     assert run.finish() == 0
     assert [run.log(rank).strip() for rank in range(len(run.logs))] == ["rank 1 of 2"]
     assert [exited["rank"] for exited in run.exits] == [1]
+
+
+def test_script_is_called_with_its_arguments(start):
+    run = start("import sys\nprint(sys.argv[1:])\n", arguments=["--rate", "1e-3", "two words", ""])
+
+    assert run.finish() == 0
+    assert run.log() == "['--rate', '1e-3', 'two words', '']\n"
+
+
+def test_command_starts_beside_its_code_with_the_interpreter_that_has_our_packages(start):
+    run = start(
+        "import os, sys, trainyard\nprint(sys.argv[1:], os.listdir(), sys.executable)\n",
+        command=["python", "train.py", "-x"],
+    )
+
+    assert run.finish() == 0
+    assert run.log() == f"['-x'] ['train.py'] {Path(sys.executable).parent / 'python'}\n"
+
+
+def test_program_that_is_not_there_is_told(start):
+    run = start("", command=["no-such-program"])
+
+    assert run.finish() != 0
+    assert "no-such-program" in run.log()

@@ -20,9 +20,11 @@ from workers.preparing import (
     find_sources,
     job_environment,
     private_places,
+    program,
     reward_document,
     sources_document,
 )
+from workers.run_directory import run_directory
 from workers.sealed import opened_secrets
 
 
@@ -112,6 +114,48 @@ def test_script_may_bring_its_own_model(library, tmp_path):
     assert sources.tokenizer.path == tmp_path / "mine/tokenizer"
     assert sources.script == tmp_path / "mine/train.py"
     assert [path.name for path in sorted(sources.data[0].path.iterdir())] == ["a.jsonl", "b.jsonl"]
+
+
+def test_code_directory_has_the_script_deep_within(library, tmp_path):
+    spec = document("none")
+    deep = tmp_path / "mine/deep"
+    deep.mkdir()
+    (deep / "train.py").touch()
+    framework = {"type": "CUSTOM", "custom_script_path": "deep/train.py", "custom_code_dir": str(tmp_path / "mine")}
+    spec["training_config"]["framework"] = framework
+    spec["data_config"]["sources"] = []
+
+    sources = find_sources(library, "CUSTOM", spec)
+
+    assert (sources.code, sources.script) == (tmp_path / "mine", deep / "train.py")
+    assert sources.data == ()
+    found = program(spec, run_directory(tmp_path / "data", "job-1", 1), sources)
+    assert found["script"].endswith("/code/deep/train.py")
+    assert found["directory"].endswith("/work")
+
+
+def test_command_starts_where_the_code_is_and_else_among_its_own_files(library, tmp_path):
+    spec = document("none")
+    framework = {"type": "CUSTOM", "custom_command": ["bash", "-c", "true"], "custom_code_dir": str(tmp_path / "mine")}
+    spec["training_config"]["framework"] = framework
+    run = run_directory(tmp_path / "data", "job-1", 1)
+
+    beside = program(spec, run, find_sources(library, "CUSTOM", spec))
+    del framework["custom_code_dir"]
+    alone = program(spec, run, find_sources(library, "CUSTOM", spec))
+
+    assert (beside["command"], beside["directory"][-5:]) == (["bash", "-c", "true"], "/code")
+    assert alone["directory"].endswith("/work")
+
+
+@pytest.mark.parametrize("code", ["missing", "train.py"])
+def test_code_that_is_no_directory_is_refused(library, code):
+    spec = document("none")
+    framework = {"type": "CUSTOM", "custom_command": ["true"], "custom_code_dir": code}
+    spec["training_config"]["framework"] = framework
+
+    with pytest.raises(AttemptFailed, match="code directory"):
+        find_sources(library, "CUSTOM", spec)
 
 
 def test_file_that_judges_completions_is_readable_and_known_by_its_digest(library, tmp_path):

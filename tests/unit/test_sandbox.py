@@ -217,7 +217,7 @@ def test_bubblewrap_has_a_host_name_of_its_own(world):
 
 
 def test_script_in_the_root_directory_does_not_show_the_machine_by_this_way_round(tmp_path):
-    view = View(run_dir=tmp_path / "run", data_dir=tmp_path / "data", script_dir=Path("/"))
+    view = View(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
     view.run_dir.mkdir()
 
     arguments = Bubblewrap().enclose(["true"], view)

@@ -60,6 +60,17 @@ REFUSED: list[tuple[Any, ...]] = [
      f"{_FRAMEWORK}.config.offload_param"),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"stage": "3"}), f"{_FRAMEWORK}.config.stage"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
+    ((f"{_FRAMEWORK}.custom_command", ["true"]),),
+    ((f"{_FRAMEWORK}.custom_code_dir", "/srv/x"),),
+    ((f"{_FRAMEWORK}.custom_arguments", ["-x"]),),
+    (*_SCRIPT, (f"{_FRAMEWORK}.custom_command", ["true"]), f"{_FRAMEWORK}.custom_command"),
+    (*_SCRIPT, (f"{_FRAMEWORK}.custom_code_dir", "/srv/y"), f"{_FRAMEWORK}.custom_script_path"),
+    (*_SCRIPT, (f"{_FRAMEWORK}.custom_code_dir", "/srv/x"), f"{_FRAMEWORK}.custom_script_path"),
+    ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", [" ", "x"]), f"{_FRAMEWORK}.custom_command.0"),
+    ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", ["true"]),
+     (f"{_FRAMEWORK}.custom_arguments", ["-x"]), f"{_FRAMEWORK}.custom_arguments"),
+    ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", ["true"]),
+     (f"{_FRAMEWORK}.custom_code_dir", "/etc"), f"{_FRAMEWORK}.custom_code_dir"),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
     *(
         (*_SCRIPT, (f"{_FRAMEWORK}.config", {"checkpoint_glob": said}), f"{_FRAMEWORK}.config.checkpoint_glob")
