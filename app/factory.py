@@ -23,6 +23,8 @@ from app.api import (
 )
 from app.compat.cyxwiz import routes as cyxwiz
 from app.compat.cyxwiz.dialect import CYXWIZ
+from app.compat.runai import routes as runai
+from app.compat.runai.dialect import RUNAI
 from app.domain.token_bucket import Rate
 from app.extensions import Database
 from app.http import auth, errors
@@ -51,7 +53,7 @@ BLUEPRINTS = (
     cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
     openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
-FOREIGN: dict[Dialect, Blueprint] = {CYXWIZ: cyxwiz.blueprint}
+FOREIGN: dict[Dialect, Blueprint] = {CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint}
 HEADERS = {
     "Cache-Control": "private, no-store",
     "X-Content-Type-Options": "nosniff",

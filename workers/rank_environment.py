@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +48,19 @@ def rank_environment(
         "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
         **_attempt_of(spec, spec_path),
     }
-    if spec["framework"] == "CUSTOM" and "PATH" not in job_environment:
-        # What a command calls python is the interpreter that has our packages.
-        environment["PATH"] = ":".join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
     if spec["framework"] != "CUSTOM":
         environment["PYTHONSAFEPATH"] = "1"
-    ours = os.environ.get("PYTHONPATH", "")
-    theirs = job_environment.get("PYTHONPATH", "")
-    environment["PYTHONPATH"] = ":".join(part for part in (theirs, ours) if part)
+    elif "PATH" not in job_environment:
+        # What a command calls python is the interpreter that has our packages.
+        environment["PATH"] = _joined([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    environment["PYTHONPATH"] = _joined([job_environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
     return environment
+
+
+def _joined(paths: Sequence[str]) -> str:
+    return ":".join(path for path in paths if path)
 
 
 def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:

@@ -251,9 +251,14 @@ def _records_per_step(document: Document) -> int:
     return int(batch * (data.get("gradient_accumulation_steps") or 1) * devices)
 
 
+def is_reserved(name: str) -> bool:
+    """Whether an environment variable is the platform's to set."""
+    return name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES)
+
+
 def environment_leaves_the_platform_alone(document: Document) -> None:
     for name in document["training_config"]["environment"]:
-        if name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES):
+        if is_reserved(name):
             prefixes = ", ".join(f"{prefix}*" for prefix in RESERVED_PREFIXES)
             raise BadSpec(
                 f"the environment variable {name} is reserved (so are {prefixes}); use another name",

@@ -1,5 +1,8 @@
 """Who is calling, before anything else happens: a route that does not say who may call it answers nobody."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from flask import Flask, current_app, g, request
 
 from app.domain.errors import CredentialsInvalid, LimitExceeded
@@ -37,10 +40,19 @@ def authenticate() -> None:
 
 
 def _known(known_keys: KnownKeys | None) -> Caller:
-    try:
+    with wrong_keys_counted():
         return dialect().caller(plane().db, known_keys)
+
+
+@contextmanager
+def wrong_keys_counted() -> Iterator[None]:
+    """What is found out here about keys may not be tried without end. Raises LimitExceeded.
+
+    A good key from the same address goes on: many callers may share one.
+    """
+    try:
+        yield
     except CredentialsInvalid as error:
-        # A good key from the same address goes on: many callers may share one.
         limit = "too many requests with wrong keys come from this address; wait as long as retry_after says"
         try:
             holder = holder_of(request.remote_addr or "")

@@ -29,7 +29,7 @@ class Operation:
     """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
     of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
     ``reader`` reads bodies, and ``body`` describes them. ``rechecks_key``: its transaction asks whether the key still
-    is good, so authentication may remember that it was.
+    is good, so authentication may remember that it was. ``refuses`` are bad statuses that nobody would expect of it.
     """
 
     summary: str
@@ -45,6 +45,7 @@ class Operation:
     headers: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[int, type[Schema]] = field(default_factory=dict)
     rechecks_key: bool = False
+    refuses: tuple[int, ...] = ()
 
 
 def operation(
@@ -94,7 +95,9 @@ def operation_of(view: View) -> Operation:
 def _respond_once(described: Operation, reader: Reader, view: View, values: dict[str, Any]) -> Response:
     limit = backend().settings.api.max_nesting
     document = reader.read(optional=described.body_optional, max_nesting=limit)
-    if (earlier := idempotency.begin(document)) is not None:
+    # Of those whom nobody knows, one could be told what another one was answered.
+    earlier = idempotency.begin(document) if described.permission is not None else None
+    if earlier is not None:
         return earlier
     try:
         return _respond(view(**values, body=reader.load(document)))

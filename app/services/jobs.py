@@ -1,6 +1,6 @@
 """Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -9,9 +9,11 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.events import EventType
 from app.domain.ids import JOB_ID, new_id
 from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, from_document
+from app.domain.job_state import TERMINAL
 from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.resources import Request
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
@@ -40,6 +42,7 @@ class Origin:
 
     foreign: Mapping[str, Any]
     alias: str | None = None
+    unheeded: Sequence[str] = ()  # fields of its document that nothing comes of: the job's history names them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,8 @@ def submit(
         if origin is not None and origin.alias is not None:
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
+        if origin is not None and origin.unheeded:
+            _name_unheeded(session, job, origin.unheeded)
         remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
@@ -209,6 +214,26 @@ def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str)
         raise NotFound(missing)
     caller.require_sight(job.project, missing)
     return job
+
+
+def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) -> None:
+    """For clients that delete what still runs: cancel it if it has not ended, and note that for them it is gone."""
+    with plane.db.write() as session:
+        find(session, caller, job_id)
+        job = lifecycle.load_for_change(session, job_id)
+        if job.state not in TERMINAL:
+            job = controls.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
+        job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), "deleted": True}}
+    if job.requested == "cancel":
+        for node in job.node_names:
+            plane.dispatcher.nudge(job.id, node)
+
+
+def _name_unheeded(session: Session, job: Job, fields: Sequence[str]) -> None:
+    lifecycle.record_event(
+        session, job.id, EventType.WARNING, reason="NOT_ACTED_ON", data={"fields": list(fields)},
+        message=f"kept and told, but nothing comes of: {', '.join(fields)}",
+    )  # fmt: skip
 
 
 def _refuse_second(session: Session, alias: str) -> None:

@@ -1,6 +1,7 @@
 """API keys: who calls, and making, listing, rotating and revoking them."""
 
 import contextlib
+import hmac
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -64,6 +65,31 @@ def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Cal
         row = replace(row, last_used_at=now)
     if known is not None and row is not remembered:
         known.remember(presented.prefix, row)
+    return _caller(row)
+
+
+def of_pair(db: Database, box: SecretBox, access_key: str, secret_key: str) -> Caller:
+    """Who has this pair. Raises CredentialsInvalid, saying no more than that."""
+    with db.read() as session:
+        row = session.scalar(select(ApiKey).where(ApiKey.access_key == access_key))
+    expected = box.open(row.sealed_secret_key)["secret_key"] if row is not None else ""
+    # Compared also when there is no such key, so that a known one costs no more time.
+    matches = hmac.compare_digest(expected.encode(), secret_key.encode())
+    if row is None or not matches or not is_live(row, now=utc_now()):
+        raise _invalid()
+    return _caller(row)
+
+
+def of_id(db: Database, key_id: str) -> Caller:
+    """Who has this key, for those who were given something signed in its name. Raises CredentialsInvalid."""
+    with db.read() as session:
+        row = session.get(ApiKey, key_id)
+    if row is None or not is_live(row, now=utc_now()):
+        raise _invalid()
+    return _caller(row)
+
+
+def _caller(row: ApiKey | StoredKey) -> Caller:
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
 
 

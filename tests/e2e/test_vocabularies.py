@@ -5,17 +5,27 @@ import json
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from google.protobuf.message import Message
+from runai.api_client import ApiClient
+from runai.configuration import Configuration
+from runai.exceptions import ApiException
+from runai.models.training1 import Training1
+from runai.models.training_creation_request import TrainingCreationRequest
+from runai.models.training_spec_spec import TrainingSpecSpec
+from runai.models.workload import Workload
+from runai.runai_client import RunaiClient
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from tests.system import System
+from tests.system import System, wait_for
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R")
 CYXWIZ = "/compat/cyxwiz/v1"
 BINARY = "application/x-protobuf"
+CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
 
 
 def cyxwiz(system: System, method: str, path: str, answer: type[M], message: Message | None = None) -> M:
@@ -65,3 +75,69 @@ def test_job_of_a_cyxwiz_client_is_paused_natively_and_goes_on_to_its_report(
     files = system.get(f"/v1/jobs/{job_id}/report")["weight_files"]
     weights = b"".join(system.download(f"/v1/jobs/{job_id}/artifacts/{name}") for name in files)
     assert report.model_hash == hashlib.sha256(weights).hexdigest()
+
+
+def _typed(model: type[R], document: Any) -> R:
+    """As the client's own class, which refuses what is no such thing."""
+    found: R | None = cast("Any", model).from_dict(document)
+    assert found is not None
+    return found
+
+
+def _until(look: Callable[[], str], wanted: str, *, seconds: float = 60) -> None:
+    wait_for(lambda: True if look() == wanted else None, seconds=seconds, what=f"the phase {wanted}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..., System], tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    system = make_system(TRAINYARD_STORAGE_ROOTS=str(code)).start("n1")
+    (code / "train.py").write_text(
+        "import sys, time\n"
+        "for step in range(int(sys.argv[1])):\n"
+        "    print('step', step, flush=True)\n"
+        "    time.sleep(0.2)\n"
+    )
+    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
+    runai = RunaiClient(
+        ApiClient(
+            Configuration(
+                client_id=pair["access_key"], client_secret=pair["secret_key"], retry_enabled=False,
+                runai_base_url=f"http://127.0.0.1:{system.port}",
+            )
+        )
+    )  # fmt: skip
+    trainings, workloads = runai.workloads.trainings, runai.workloads.workloads
+
+    def submitted(name: str, steps: int) -> Training1:
+        spec = TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
+        wanted = TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
+        return _typed(Training1, trainings.create_training1(wanted).data)
+
+    def phase(workload_id: str) -> str:
+        found = _typed(Training1, trainings.get_training(workload_id).data).actual_phase
+        return str(found and found.value)
+
+    endless = submitted("endless", 10_000).workload_id
+    _until(lambda: phase(endless), "Running")
+    row = _typed(Workload, workloads.get_workload(endless).data)
+    trainings.suspend_training(endless)
+    _until(lambda: phase(endless), "Stopped")
+    trainings.resume_training(endless)
+    _until(lambda: phase(endless), "Running")
+    short = submitted("short", 3).workload_id
+    _until(lambda: phase(short), "Completed")
+    listed = workloads.get_workloads(filter_by=["name=^s", "phase==Completed"]).data
+    trainings.delete_training(endless)
+    wait_for(
+        lambda: True if system.job(f"job-{endless}")["status"] == "CANCELLED" else None, seconds=30, what="its end"
+    )  # fmt: skip
+
+    assert (row.project_name, row.priority_class_name, row.running_pods) == ("default", "train", 1)
+    assert [_typed(Workload, each).name for each in listed["workloads"]] == ["short"]
+    assert system.log_lines(f"job-{short}")[-1] == "step 2"
+    with pytest.raises(ApiException) as gone:
+        trainings.get_training(endless)
+    assert gone.value.status == 404

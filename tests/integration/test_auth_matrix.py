@@ -42,6 +42,7 @@ class Row(NamedTuple):
 CYXWIZ_CONFIG = {
     "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl", "epochs": 1, "batch_size": 1,
 }  # fmt: skip
+RUNAI_TRAINING = {"name": "x", "projectId": "team-a", "clusterId": "c", "spec": {"command": "true"}}
 # What belongs to a project is missing for another one; what a role may not is forbidden before anything is looked for.
 MISSING = 404
 TABLE: dict[tuple[str, str], Row] = {
@@ -117,6 +118,19 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/compat/cyxwiz/v1/nodes"): Row(VIEWER),
     ("GET", "/compat/cyxwiz/v1/messages.proto"): Row(None),
     ("GET", "/compat/cyxwiz/v1/openapi.json"): Row(None),
+    ("POST", "/api/v1/token"): Row(None, 401, body={"grantType": "app_token", "AppId": "x", "AppSecret": "x"}),
+    ("POST", "/api/v1/workloads/trainings"): Row(USER, 202, foreign=MISSING, body=RUNAI_TRAINING),
+    ("GET", "/api/v1/workloads/trainings/<workload_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/api/v1/workloads/trainings/<workload_id>"): Row(USER, 204, foreign=MISSING),
+    ("POST", "/api/v1/workloads/trainings/<workload_id>/suspend"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/trainings/<workload_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("GET", "/api/v1/workloads"): Row(VIEWER),
+    ("GET", "/api/v1/workloads/count"): Row(VIEWER),
+    ("GET", "/api/v1/workloads/<workload_id>"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workload-priorities"): Row(VIEWER),
+    ("GET", "/api/v1/org-unit/projects"): Row(VIEWER),
+    ("GET", "/api/v1/openapi.json"): Row(None),
     # Documented and not built: who may not ask is told that first.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -189,7 +203,8 @@ class Things:
     def values(self, rule: str) -> dict[str, str]:
         values = {"name": _name_of(rule), "path": ARTIFACT}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
-            "<job_id>": self._job, "<webhook_id>": self._delivery, "<entry_id>": self._entry,
+            "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
+            "<entry_id>": self._entry,
         }  # fmt: skip
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -206,6 +221,9 @@ class Things:
         session.add(Artifact(job_id=job_id, path=ARTIFACT, size_bytes=1, sha256="5" * 64))
         self._api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job_id}/artifacts/{ARTIFACT}", b"x")
         return {"job_id": job_id}
+
+    def _workload(self, session: Session) -> dict[str, str]:
+        return {"workload_id": self._job(session)["job_id"].removeprefix("job-")}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

@@ -104,9 +104,13 @@ _OF_A_PART = {"Content-Range": {"description": "Which bytes these are", "schema"
 
 def answers_of(asked: Asked) -> dict[str, Any]:
     """All of them; a status that is not among them is a fault of ours."""
-    refused = {refusal.status: refusal.meaning for refusal in _REFUSALS if refusal.by(asked)}
+    refused = {refusal.status: refusal.meaning for refusal in _REFUSALS if _may(refusal, asked)}
     found = {str(asked.dialect.status_of(status)): _refused(status, meaning) for status, meaning in refused.items()}
     return {**_successes(asked), **found}
+
+
+def _may(refusal: Refusal, asked: Asked) -> bool:
+    return refusal.by(asked) or refusal.status in asked.declared.refuses
 
 
 def _successes(asked: Asked) -> dict[str, Any]:

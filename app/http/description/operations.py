@@ -102,7 +102,7 @@ def _header_parameters(asked: Asked) -> Iterator[dict[str, Any]]:
         yield {"in": "header", "name": name, "description": meaning, "schema": {"type": "string"}}
     if not asked.is_open:
         yield _PROJECT
-    if declared.body is not None:
+    if declared.body is not None and not asked.is_open:
         yield _IDEMPOTENCY_KEY
     if asked.streams:
         yield _LAST_EVENT_ID

@@ -1,0 +1,188 @@
+"""A training of Run:ai → a job document of the native API. Pure."""
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from app.domain.errors import BadSpec
+from app.domain.locations import NO_MODEL
+from app.domain.masking import MASK, is_secret
+from app.domain.training_rules import is_reserved
+
+DIALECT = "runai"
+REST = "spec"
+DEFAULT_BACKOFF = 6
+_BYTES: dict[str, int | Decimal] = {
+    "": 1, "m": Decimal("0.001"), "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+          "ki": 2**10, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}  # fmt: skip
+# Class → priority, and whether others may take its devices; the newer names leave that to `preemptibility`.
+PRIORITIES: dict[str, tuple[int, bool]] = {
+    "build": (8, False), "interactive-preemptible": (6, True), "train": (5, True),
+    "very-low": (1, True), "low": (2, True), "medium-low": (4, True), "medium": (5, True), "medium-high": (6, True),
+    "high": (8, True), "very-high": (10, True),
+}  # fmt: skip
+NAMES = {
+    "name": "name", "labels": "spec.labels", "training_config.framework.custom_command": "spec.command",
+    "training_config.framework.custom_code_dir": "spec.workingDir",
+    "training_config.environment": "spec.environmentVariables",
+    "training_config.max_retries": "spec.backoffLimit", "resource_config": "spec.compute",
+    "resource_config.node_affinity": "spec.nodePools", "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
+    "resource_config.gpu_fraction": "spec.compute.gpuPortionRequest",
+    "resource_config.gpu_memory_request_mb": "spec.compute.gpuMemoryRequest",
+    "resource_config.mig_profile": "spec.compute.migProfile",
+    "resource_config.cpu_cores": "spec.compute.cpuCoreRequest",
+    "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest", "scheduling_config.priority": "spec.priorityClass",
+}  # fmt: skip
+# What is acted on; of the rest the job's history tells that it is not.
+_HONOURED = frozenset(
+    {"command", "args", "environmentVariables", "labels", "terminateAfterPreemption", "backoffLimit", "priorityClass",
+     "preemptibility", "completions", "parallelism", "compute", "nodeType", "nodePools", "workingDir"}
+)  # fmt: skip
+
+
+class Native(NamedTuple):
+    """A document that no schema has checked yet, what it has no place for, and the fields that nothing comes of."""
+
+    document: dict[str, Any]
+    foreign: dict[str, Any]
+    unheeded: list[str]
+
+
+def to_native(training: Mapping[str, Any], name: str, *, may_read: Callable[[str], bool]) -> Native:
+    """`name`: what the workload is called in the end; `may_read`: whether jobs may read this directory.
+
+    Raises BadSpec.
+    """
+    spec: Mapping[str, Any] = training.get("spec") or {}
+    unheeded = [field for field in spec if field not in _HONOURED]
+    framework: dict[str, Any] = {"type": "CUSTOM", "custom_command": command_of(spec)}
+    if directory := spec.get("workingDir"):
+        if may_read(directory):
+            framework["custom_code_dir"] = directory
+        else:
+            unheeded.append("workingDir")
+    priority, preemptible = _priority(spec)
+    resources, of_compute = _resources(spec.get("compute") or {})
+    affinity = _affinity(spec, unheeded)
+    document = {
+        "name": name,
+        "labels": {each["name"]: each["value"] for each in spec.get("labels") or [] if not each["exclude"]},
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": NO_MODEL},
+            "framework": framework,
+            "environment": environment_of(spec),
+            "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
+        },
+        "data_config": {"sources": []},
+        "resource_config": {**resources, **affinity},
+        "scheduling_config": {
+            "priority": priority,
+            "preemptible": preemptible,
+            "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
+        },
+    }
+    unheeded += [f"compute.{field}" for field in of_compute] + _references(spec)
+    foreign = {
+        "requested_name": training["name"], "cluster_id": training["clusterId"], "spec": _without_secrets(spec),
+    }  # fmt: skip
+    return Native(document, {DIALECT: foreign}, sorted(unheeded))
+
+
+def _affinity(spec: Mapping[str, Any], unheeded: list[str]) -> dict[str, list[str]]:
+    pools = spec.get("nodePools") or []
+    if len(pools) > 1:
+        unheeded.append("nodePools")  # any of them, in their order: nodes have to have all labels
+    labels = [*([spec["nodeType"]] if spec.get("nodeType") else []), *(pools if len(pools) == 1 else [])]
+    return {"node_affinity": labels} if labels else {}
+
+
+def command_of(spec: Mapping[str, Any]) -> list[str]:
+    """Its words. Raises BadSpec without any, or when they can't be told from each other."""
+    words: list[str] = []
+    for field in ("command", "args"):
+        try:
+            words += shlex.split(spec.get(field) or "")
+        except ValueError as error:
+            raise BadSpec(f"can't be split into words as a shell would: {error}", field=f"spec.{field}") from error
+    if not words:
+        raise BadSpec("is needed: jobs run on the node itself, where no image says what to run", field="spec.command")
+    return words
+
+
+def environment_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    given = spec.get("environmentVariables") or []
+    return {
+        each["name"]: each["value"]
+        for each in given
+        if "value" in each and not each["exclude"] and not is_reserved(each["name"])
+    }
+
+
+def megabytes(quantity: str) -> int:
+    """Of a quantity of Kubernetes, rounded up to whole MiB. Raises BadSpec."""
+    found = re.fullmatch(r"\+?([0-9.]+)([A-Za-z]*)", quantity)
+    if found is None or found[2] not in _BYTES:
+        raise BadSpec("must be a quantity such as 10M, 1.5G or 512Mi", field="spec.compute")
+    return math.ceil(Decimal(found[1]) * _BYTES[found[2]] / 2**20)
+
+
+def _resources(compute: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Of the native document, and the fields of `compute` that nothing comes of."""
+    devices = compute.get("gpuDevicesRequest")
+    found: dict[str, Any] = {"gpu_count": max(1, devices or 0)}
+    if not devices:
+        found["device_type"] = "cpu"
+    kind, used = compute.get("gpuRequestType"), {"gpuDevicesRequest", "gpuRequestType"}
+    part = _part(kind, compute) if devices else {}
+    if part and devices and devices > 1:
+        raise BadSpec("several devices are given whole; leave parts of them out", field="spec.compute.gpuRequestType")
+    found |= part
+    used |= {"portion": {"gpuPortionRequest"}, "memory": {"gpuMemoryRequest"}, "migProfile": {"migProfile"}}.get(
+        kind or "", set()
+    )
+    if compute.get("cpuCoreRequest"):
+        found["cpu_cores"] = math.ceil(compute["cpuCoreRequest"])
+    if compute.get("cpuMemoryRequest"):
+        found["ram_min_mb"] = megabytes(compute["cpuMemoryRequest"])
+    return found, sorted(compute.keys() - used - {"cpuCoreRequest", "cpuMemoryRequest"})
+
+
+def _part(kind: str | None, compute: Mapping[str, Any]) -> dict[str, Any]:
+    if kind == "portion" and (portion := compute.get("gpuPortionRequest", 1)) < 1:
+        return {"gpu_fraction": portion}
+    if kind == "memory" and compute.get("gpuMemoryRequest"):
+        return {"gpu_memory_request_mb": megabytes(compute["gpuMemoryRequest"])}
+    if kind == "migProfile" and compute.get("migProfile"):
+        return {"mig_profile": compute["migProfile"]}
+    return {}
+
+
+def _priority(spec: Mapping[str, Any]) -> tuple[int, bool]:
+    name = spec.get("priorityClass") or "train"
+    if name not in PRIORITIES:
+        raise BadSpec(f"must be one of {', '.join(PRIORITIES)}", field="spec.priorityClass")
+    priority, preemptible = PRIORITIES[name]
+    said = spec.get("preemptibility")
+    return priority, preemptible if said is None else said == "preemptible"
+
+
+def _references(spec: Mapping[str, Any]) -> list[str]:
+    """Variables of which nothing comes: there is no store of secrets, and some are the platform's to set."""
+    given: Sequence[Mapping[str, Any]] = spec.get("environmentVariables") or []
+    secret = [f"environmentVariables.{each['name']}.secret" for each in given if "secret" in each]
+    return secret + [f"environmentVariables.{each['name']}" for each in given if is_reserved(each["name"])]
+
+
+def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """As it is told again: the native document has the values, encrypted."""
+    shown = dict(spec)
+    if "environmentVariables" in spec:
+        shown["environmentVariables"] = [
+            {**each, "value": MASK} if is_secret(each["name"], each.get("value", "")) and "value" in each else each
+            for each in spec["environmentVariables"]
+        ]
+    return shown

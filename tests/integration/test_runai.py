@@ -1,0 +1,280 @@
+"""NVIDIA Run:ai's trainings over HTTP, over the same jobs as the native API's."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import jwt
+import pytest
+from werkzeug.test import TestResponse
+
+from app.compat.runai import tokens
+from app.domain.job_state import JobState
+from app.models import Job
+from app.models.base import utc_now
+from app.security.permissions import Role
+from app.services import keys
+from tests.apps import Api
+from tests.factories import make_job, make_node
+from tests.integration.runai_seed import TRAINING
+
+BASE = "/api/v1"
+TRAININGS = f"{BASE}/workloads/trainings"
+BODY = {
+    "name": "my-training",
+    "projectId": "default",
+    "clusterId": "71f69d83-ba66-4822-adf5-55ce55efd210",
+    "spec": {"command": "python", "args": "-x train.py", "image": "python:3.8"},
+}
+
+
+def said(answer: TestResponse, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json
+
+
+def created(api: Api, **changes: Any) -> str:
+    """The workload id of a new training."""
+    return str(said(api.post(TRAININGS, {**BODY, **changes}), 202)["workloadId"])
+
+
+def read(api: Api, workload_id: str) -> Any:
+    return said(api.call("GET", f"{TRAININGS}/{workload_id}"))
+
+
+def test_training_is_a_job_of_the_native_api(api: Api) -> None:
+    workload_id = created(api)
+
+    native = api.get(f"/v1/jobs/job-{workload_id}")
+    training = read(api, workload_id)
+
+    assert native["name"] == "my-training"
+    assert native["training_config"]["framework"]["custom_command"] == ["python", "-x", "train.py"]
+    assert (native["scheduling_config"]["preemptible"], native["scheduling_config"]["on_preemption"]) == (
+        True, "requeue",
+    )  # fmt: skip
+    assert training["spec"] == BODY["spec"]
+    assert {name: training[name] for name in ("name", "requestedName", "projectId", "clusterId")} == {
+        "name": "my-training", "requestedName": "my-training", "projectId": "default", "clusterId": BODY["clusterId"],
+    }  # fmt: skip
+    assert (training["desiredPhase"], training["actualPhase"]) == ("Running", "Creating")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", training["createdAt"])
+
+
+def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type"])
+    key = api.make_key(Role.USER, "1")
+
+    answer = said(api.post(TRAININGS, TRAINING, key=key), 202)
+    told = said(api.call("GET", f"{TRAININGS}/{answer['workloadId']}", key=key))
+
+    assert told["spec"] == TRAINING["spec"]
+    assert told["requestedName"] == TRAINING["name"]
+    assert re.fullmatch(r"my-workload-name-[a-z0-9]{8}", told["name"])
+    assert told["projectId"] == "1"
+    events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
+    warning = next(event for event in events if event["type"] == "Warning")
+    assert warning["reason"] == "NOT_ACTED_ON"
+    for field in ("image", "probes", "ports", "security", "storage", "tolerations", "workingDir", "nodePools"):
+        assert field in warning["message"]
+
+
+def test_training_is_suspended_and_resumed(api: Api) -> None:
+    workload_id = created(api)
+
+    suspended = api.post(f"{TRAININGS}/{workload_id}/suspend")
+    again = api.post(f"{TRAININGS}/{workload_id}/suspend")
+    stopped = read(api, workload_id)
+    resumed = api.post(f"{TRAININGS}/{workload_id}/resume")
+    twice = api.post(f"{TRAININGS}/{workload_id}/resume")
+    waiting = read(api, workload_id)
+
+    for answer in (suspended, again, resumed, twice):
+        assert said(answer, 202) == {"code": 202, "message": "Request has been accepted."}
+    assert (stopped["desiredPhase"], stopped["actualPhase"]) == ("Stopped", "Stopped")
+    assert (waiting["desiredPhase"], waiting["actualPhase"]) == ("Running", "Pending")
+
+
+def test_what_has_ended_is_neither_suspended_nor_resumed(api: Api) -> None:
+    with api.db.write() as session:
+        workload_id = make_job(session, state=JobState.COMPLETED).id.removeprefix("job-")
+
+    answers = [api.post(f"{TRAININGS}/{workload_id}/{verb}") for verb in ("suspend", "resume")]
+
+    assert [said(answer, 409)["code"] for answer in answers] == [409, 409]
+
+
+def test_deleted_training_is_gone_for_its_clients_and_cancelled_for_all(api: Api) -> None:
+    workload_id = created(api)
+
+    deleted = api.call("DELETE", f"{TRAININGS}/{workload_id}")
+
+    assert (deleted.status_code, deleted.data) == (204, b"")
+    assert said(api.call("GET", f"{TRAININGS}/{workload_id}"), 404)["code"] == 404
+    assert said(api.call("GET", f"{BASE}/workloads"))["workloads"] == []
+    assert api.get(f"/v1/jobs/job-{workload_id}")["status"] == "CANCELLED"
+    assert api.call("DELETE", f"{TRAININGS}/{workload_id}").status_code == 404
+
+
+def test_what_still_runs_is_being_deleted(api: Api) -> None:
+    with api.db.write() as session:
+        job = make_job(session, state=JobState.TRAINING, node_names=["n1"])
+        workload_id = job.id.removeprefix("job-")
+
+    api.call("DELETE", f"{TRAININGS}/{workload_id}")
+
+    training = read(api, workload_id)
+    assert (training["desiredPhase"], training["actualPhase"]) == ("Deleted", "Deleting")
+    with api.db.read() as session:
+        assert session.get_one(Job, f"job-{workload_id}").requested == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"projectId": None}, "projectId"),
+        ({"projectId": True}, "projectId"),
+        ({"spec": {}}, "spec.command"),
+        ({"spec": {"command": "true", "colour": "blue"}}, "spec.colour"),
+        ({"spec": {"command": "true", "backoffLimit": -1}}, "spec.backoffLimit"),
+        ({"spec": {"command": "true", "completions": 3}}, "spec.completions"),
+        ({"spec": {"command": "true", "priorityClass": "urgent"}}, "spec.priorityClass"),
+        ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
+        ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
+        ({"spec": {"command": "true", "compute": {"cpuCoreRequest": 4000}}}, "spec.compute.cpuCoreRequest"),
+        ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
+         "spec.environmentVariables"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, changes: Any, field: str) -> None:
+    with api.db.write() as session:
+        make_node(session)
+
+    answer = said(api.post(TRAININGS, {**BODY, **changes}), 400)
+
+    assert answer["code"] == 400
+    assert answer["complianceIssues"][0]["field"].startswith(field), answer
+    assert api.get("/v1/jobs")["total_count"] == 0
+
+
+def test_project_of_others_is_not_there(api: Api) -> None:
+    key = api.make_key(Role.USER, "team-b")
+    workload_id = created(api)
+
+    assert said(api.post(TRAININGS, BODY, key=key), 404)["code"] == 404
+    assert api.call("GET", f"{TRAININGS}/{workload_id}", key=key).status_code == 404
+
+
+def test_token_stands_for_the_key_that_it_was_given_for(api: Api) -> None:
+    new = keys.create(api.db, api.app.extensions["trainyard"].plane.box, role=Role.USER, project="default")
+    pair = {"AppId": new.row.access_key, "AppSecret": new.secret_key}
+    other = {"clientId": new.row.access_key, "clientSecret": new.secret_key}
+
+    token = said(api.client.post(f"{BASE}/token", json={"grantType": "app_token", **pair}))["accessToken"]
+    second = said(api.client.post(f"{BASE}/token", json={"grantType": "client_credentials", **other}))["accessToken"]
+    made = api.post(TRAININGS, BODY, key=token)
+
+    assert said(made, 202)["createdBy"] == new.row.id
+    assert said(api.call("GET", f"{BASE}/workloads/count", key=second)) == {"count": 1}
+    assert jwt.decode(token, options={"verify_signature": False})["exp"] > utc_now().timestamp() + 3000
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"grantType": "app_token", "AppId": "TYAK0", "AppSecret": "x"}, 401),
+        ({"grantType": "app_token", "AppId": "TYAK0"}, 400),
+        ({"grantType": "refresh_token"}, 400),
+    ],
+)
+def test_no_token_without_a_good_pair(api: Api, body: Any, status: int) -> None:
+    assert said(api.client.post(f"{BASE}/token", json=body), status)["code"] == status
+
+
+def test_wrong_secret_and_revoked_key_get_none(api: Api) -> None:
+    box = api.app.extensions["trainyard"].plane.box
+    new = keys.create(api.db, box, role=Role.USER, project="default")
+    pair = {"grantType": "app_token", "AppId": new.row.access_key}
+
+    wrong = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key[:-1]})
+    good = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key})
+    keys.revoke(api.db, keys.authenticate(api.db, api.key), new.row.id)
+    late = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key})
+
+    assert (wrong.status_code, late.status_code) == (401, 401)
+    assert api.call("GET", f"{BASE}/workloads", key=said(good)["accessToken"]).status_code == 401
+
+
+def test_tokens_of_others_and_old_ones_are_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = keys.authenticate(api.db, api.key)
+    claims = {"sub": me.key_id, "exp": (utc_now() + timedelta(hours=1)).timestamp()}
+    unsigned = jwt.encode(claims, "", algorithm="none")
+    foreign = jwt.encode(claims, "x" * 32, algorithm="HS256")
+    monkeypatch.setattr(tokens, "LIFETIME_SECONDS", -1)
+    with api.app.app_context():
+        old = tokens.token_for(me.key_id)
+
+    answers = [api.call("GET", f"{BASE}/workloads", key=token) for token in (unsigned, foreign, old, "a.b.c")]
+
+    assert [said(answer, 401)["code"] for answer in answers] == [401] * 4
+
+
+def test_workloads_are_listed_filtered_and_counted(api: Api) -> None:
+    for number in range(3):
+        created(api, name=f"night-{number}")
+    stopped = created(api, name="day-1")
+    api.post(f"{TRAININGS}/{stopped}/suspend")
+
+    def names(query: str) -> list[str]:
+        return [row["name"] for row in said(api.call("GET", f"{BASE}/workloads?{query}"))["workloads"]]
+
+    assert names("sortBy=name") == ["day-1", "night-0", "night-1", "night-2"]
+    assert names("sortBy=name&sortOrder=desc&limit=2") == ["night-2", "night-1"]
+    assert names("sortBy=name&offset=2&limit=1") == ["night-1"]
+    assert names("filterBy=phase==Stopped") == ["day-1"]
+    assert names("filterBy=name=^night,name!=night-1&sortBy=name") == ["night-0", "night-2"]
+    assert names("search=ght-2") == ["night-2"]
+    assert said(api.call("GET", f"{BASE}/workloads?limit=3"))["next"] == 3
+    assert said(api.call("GET", f"{BASE}/workloads/count?filterBy=name=^night")) == {"count": 3}
+    assert said(api.call("GET", f"{BASE}/workloads?filterBy=colour==blue"), 400)["code"] == 400
+
+
+def test_native_job_is_a_workload_with_all_that_clients_demand(api: Api) -> None:
+    job_id = api.submit()
+
+    row = said(api.call("GET", f"{BASE}/workloads/{job_id.removeprefix('job-')}"))
+
+    demanded = {
+        "tenantId", "runningPods", "phaseUpdatedAt", "k8sPhaseUpdatedAt", "updatedAt", "deletedAt",
+        "priorityClassName", "clusterId", "projectName", "projectId", "departmentName", "departmentId", "createdAt",
+        "k8sPhase", "category", "type", "name", "id", "phase",
+    }  # fmt: skip
+    assert demanded <= row.keys()
+    assert read(api, row["id"])["spec"]["compute"]["gpuDevicesRequest"] == 0
+
+
+def test_events_come_newest_first_in_pages(api: Api) -> None:
+    workload_id = created(api)
+    api.post(f"{TRAININGS}/{workload_id}/suspend")
+
+    first = said(api.call("GET", f"{BASE}/workloads/{workload_id}/events?limit=1"))
+    rest = said(api.call("GET", f"{BASE}/workloads/{workload_id}/events?offset=1"))
+
+    assert first["events"][0]["message"] == "nothing of it ran"
+    assert first["next"] == 1
+    assert [event["reason"] for event in rest["events"]] == ["NOT_ACTED_ON", "job.submitted"]
+    assert "next" not in rest
+
+
+def test_projects_and_classes_of_priority(api: Api) -> None:
+    own = api.make_key(Role.USER, "team-b")
+
+    projects = said(api.call("GET", f"{BASE}/org-unit/projects", key=own))["projects"]
+    classes = said(api.call("GET", f"{BASE}/workload-priorities"))["workloadPriorities"]
+
+    assert [project["name"] for project in projects] == ["team-b"]
+    assert {"id": "build", "name": "build", "value": 8} in classes

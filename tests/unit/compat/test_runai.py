@@ -1,0 +1,237 @@
+"""Run:ai's words for trainings, both ways."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.compat.runai.from_native import STATES, class_of, compute_of, job_id_of, spec_of, training_of, workload_id
+from app.compat.runai.queries import chosen, ordered
+from app.compat.runai.requests import TrainingSchema
+from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
+from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.ids import new_id
+from app.domain.job_state import JobState
+from app.http.request_body import validated
+from app.models import Job
+from app.models.base import utc_now
+from app.schemas.jobs import SubmitJobSchema
+from app.services.job_details import JobDetails
+
+CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
+
+
+def translated(spec: dict[str, Any], **more: Any) -> Native:
+    body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
+    training = validated(TrainingSchema(), {**body, **more})
+    return to_native(training, training["name"], may_read=lambda path: path.startswith("/srv"))
+
+
+def details_of(native: Native, **columns: Any) -> JobDetails:
+    spec = validated(SubmitJobSchema(), native.document)
+    job = Job(
+        id=new_id("job"), project="default", created_by="key-1", name=native.document["name"], labels=spec["labels"],
+        foreign=native.foreign, priority=spec["scheduling_config"]["priority"], attempt=0, node_names=[],
+        max_retries=spec["training_config"]["max_retries"], status=JobState.QUEUED, created_at=utc_now(),
+        updated_at=utc_now(), status_reason="", **columns,
+    )  # fmt: skip
+    shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
+    return JobDetails(**{**shown, "job": job, "spec": spec, "pending_reason": "", "elapsed_seconds": 0.0})
+
+
+def test_training_is_a_custom_job():
+    native = translated(
+        {
+            "command": "python", "args": "-x 'my script.py'", "workingDir": "/srv/code", "backoffLimit": 3,
+            "environmentVariables": [
+                {"name": "STAGE", "value": "test"}, {"name": "GONE", "value": "x", "exclude": True},
+            ],
+            "labels": [{"name": "stage", "value": "research"}, {"name": "old", "exclude": True}],
+            "nodePools": ["pool-a"], "nodeType": "dgx", "priorityClass": "build", "terminateAfterPreemption": True,
+            "compute": {"gpuDevicesRequest": 2, "cpuCoreRequest": 2.5, "cpuMemoryRequest": "1G"},
+        }
+    )  # fmt: skip
+
+    assert native.document == {
+        "name": "my-training",
+        "labels": {"stage": "research"},
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": "none"},
+            "framework": {
+                "type": "CUSTOM", "custom_command": ["python", "-x", "my script.py"], "custom_code_dir": "/srv/code",
+            },
+            "environment": {"STAGE": "test"},
+            "max_retries": 3,
+        },
+        "data_config": {"sources": []},
+        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954, "node_affinity": ["dgx", "pool-a"]},
+        "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
+    }  # fmt: skip
+    assert native.unheeded == []
+
+
+@pytest.mark.parametrize(
+    ("compute", "found"),
+    [
+        ({}, {"gpu_count": 1, "device_type": "cpu"}),
+        ({"gpuDevicesRequest": 0, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
+         {"gpu_count": 1, "device_type": "cpu"}),
+        ({"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
+         {"gpu_count": 1, "gpu_fraction": 0.5}),
+        ({"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 1}, {"gpu_count": 1}),
+        ({"gpuDevicesRequest": 1, "gpuRequestType": "memory", "gpuMemoryRequest": "8Gi"},
+         {"gpu_count": 1, "gpu_memory_request_mb": 8192}),
+        ({"gpuDevicesRequest": 1, "gpuRequestType": "migProfile", "migProfile": "1g.5gb"},
+         {"gpu_count": 1, "mig_profile": "1g.5gb"}),
+    ],
+)  # fmt: skip
+def test_devices_and_parts_of_them(compute, found):
+    assert translated({"compute": compute}).document["resource_config"] == found
+
+
+def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
+    compute = {
+        "gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5, "gpuPortionLimit": 0.5,
+        "gpuMemoryRequest": "10M", "migProfile": "1g.5gb", "cpuCoreLimit": 2,
+    }  # fmt: skip
+
+    native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
+
+    assert native.unheeded == [
+        "compute.cpuCoreLimit", "compute.gpuMemoryRequest", "compute.gpuPortionLimit", "compute.migProfile", "image",
+        "nodePools", "tty",
+    ]  # fmt: skip
+    assert native.foreign[DIALECT]["spec"]["compute"] == compute
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"command": "'"}, "spec.command"),
+        ({"command": " "}, "spec.command"),
+        ({"args": '"'}, "spec.args"),
+        ({"priorityClass": "urgent"}, "spec.priorityClass"),
+        ({"compute": {"gpuDevicesRequest": 2, "gpuRequestType": "portion", "gpuPortionRequest": 0.5}},
+         "spec.compute.gpuRequestType"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_is_refused_with_its_field(spec, field):
+    with pytest.raises(BadSpec) as refused:
+        translated(spec)
+
+    assert refused.value.field == field
+
+
+def test_secrets_are_told_to_nobody():
+    variables = [{"name": "API_KEY", "value": "hunter2"}, {"name": "HOME", "value": "/x"}]
+
+    native = translated({"environmentVariables": variables})
+
+    assert "hunter2" not in json.dumps(native.foreign)
+    assert native.document["training_config"]["environment"]["API_KEY"] == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "mib"), [("10M", 10), ("512Mi", 512), ("1.5Gi", 1536), ("1", 1), ("2000000k", 1908), ("0", 0)]
+)
+def test_quantities_of_memory(quantity, mib):
+    assert megabytes(quantity) == mib
+
+
+def test_training_is_told_as_it_was_sent():
+    native = translated({"args": "-x", "image": "python:3.8"}, useGivenNameAsPrefix=True)
+    details = details_of(native)
+
+    told = training_of(details)
+
+    assert told["spec"] == {"command": "true", "args": "-x", "image": "python:3.8"}
+    assert (told["requestedName"], told["clusterId"], told["projectId"]) == ("my-training", CLUSTER, "default")
+    assert job_id_of(told["workloadId"]) == details.job.id
+    assert (told["desiredPhase"], told["actualPhase"]) == ("Running", "Pending")
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "args": st.from_regex(r"[a-z-]{1,10}( [a-z0-9-]{1,10}){0,3}", fullmatch=True),
+            "backoffLimit": st.integers(0, 100),
+            "priorityClass": st.sampled_from(["build", "interactive-preemptible", "train", "low", "very-high"]),
+            "terminateAfterPreemption": st.booleans(),
+            "compute": st.sampled_from(
+                [
+                    {"gpuDevicesRequest": 3},
+                    {"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.25},
+                    {"gpuDevicesRequest": 1, "gpuRequestType": "memory", "gpuMemoryRequest": "100Mi"},
+                    {"gpuDevicesRequest": 1, "gpuRequestType": "migProfile", "migProfile": "1g.10gb"},
+                    {"gpuDevicesRequest": 0, "cpuCoreRequest": 2, "cpuMemoryRequest": "100Mi"},
+                ]
+            ),
+        },
+    )
+)  # fmt: skip
+def test_native_form_alone_tells_what_it_holds(spec):
+    native = translated(spec)
+
+    told = spec_of(details_of(native))
+
+    assert {name: told.get(name) for name in spec} == spec
+
+
+def test_every_native_state_is_one_phase():
+    assert set(STATES) == set(JobState)
+    assert STATES[JobState.PREEMPTED] == "Pending"
+    assert STATES[JobState.PAUSED] == "Stopped"
+
+
+@pytest.mark.parametrize("name", PRIORITIES)
+def test_nearest_class_has_the_same_priority(name):
+    priority, preemptible = PRIORITIES[name]
+
+    assert PRIORITIES[class_of(priority, preemptible=preemptible)] == (priority, preemptible)
+
+
+def test_what_is_no_uuid_names_no_job():
+    assert job_id_of("../x") == ""
+    assert workload_id("job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11") == "0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
+
+
+ROWS = [
+    {"name": "a-1", "phase": "Running", "totalRunningTimeSeconds": 9, "completedAt": None, "createdAt": "2026-01-02"},
+    {"name": "b-1", "phase": "Failed", "totalRunningTimeSeconds": 100, "completedAt": "2026-02-01",
+     "createdAt": "2026-01-01"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "names"),
+    [
+        ("phase==Running", ["a-1"]), ("phase!=Running", ["b-1"]), ("name=@-1", ["a-1", "b-1"]), ("name!@a", ["b-1"]),
+        ("name=^b", ["b-1"]), ("name=$-1", ["a-1", "b-1"]), ("totalRunningTimeSeconds>=10", ["b-1"]),
+        ("totalRunningTimeSeconds<=9.5", ["a-1"]), ("completedAt>=2026-01-15", ["b-1"]), ("completedAt==x", []),
+        ("totalRunningTimeSeconds>=many", []),
+    ],
+)  # fmt: skip
+def test_conditions(condition, names):
+    found = chosen(ROWS, {"filterBy": [condition], "search": "", "deleted": False})
+
+    assert [row["name"] for row in found] == names
+
+
+@pytest.mark.parametrize("condition", ["phase", "colour==x", "phase=Running"])
+def test_condition_that_is_none_is_refused(condition):
+    with pytest.raises(InvalidRequest, match="no condition such as"):
+        chosen(ROWS, {"filterBy": [condition], "search": "", "deleted": False})
+
+
+def test_rows_without_a_value_come_first():
+    assert [row["name"] for row in ordered(ROWS, {"sortBy": "completedAt"})] == ["a-1", "b-1"]
+    assert [row["name"] for row in ordered(ROWS, {})] == ["a-1", "b-1"]
+
+
+def test_devices_of_a_native_job():
+    assert compute_of({"gpu_count": 4, "device_type": "cuda"}) == {"gpuDevicesRequest": 4}
