@@ -17,7 +17,18 @@ class FetchSettings:
     max_seconds: float = setting(21_600.0, "longest time that fetching one data source or model may take")
     stalled_seconds: float = setting(300.0, "a download of which nothing arrives for this long is given up")
     max_redirects: int = setting(5, "most redirects that one download follows", rules.not_negative)
-    pvc_dir: Path | None = setting(None, "directory in which each pvc:// claim is a directory of its name")
+    pvc_dir: Path | None = setting(
+        None,
+        "directory in which each pvc:// claim is a directory of its name; empty: `files/pvc` of the data directory",
+    )
+    oci_dir: Path | None = setting(
+        None,
+        "the same of the buckets of oci://, instead of a service; empty: the service, or without one `files/oci`",
+    )
+    obs_dir: Path | None = setting(
+        None,
+        "the same of the buckets of obs://, instead of a service; empty: the service, or without one `files/obs`",
+    )
     s3_endpoint: str = setting("", "URL of the service behind s3://; empty: Amazon's", rules.http_url)
     s3_region: str = setting("", "its region")
     s3_key: str = setting("", "its access key; empty: only what everybody may read")
@@ -41,6 +52,11 @@ class FetchSettings:
     )
     token_exchange_client: str = setting("", "client id for the token exchange")
     token_exchange_secret: str = setting("", "client secret for the token exchange")
+
+    def directory_of(self, scheme: str) -> Path | None:
+        """In which each claim or bucket of these URIs is a directory; None where they name something elsewhere."""
+        found: Path | None = getattr(self, f"{scheme}_dir", None)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -199,11 +200,16 @@ RANK_VARIABLES = frozenset(
     {
         "TRAINYARD_JOB_ID",
         "TRAINYARD_ATTEMPT",
+        "TRAINYARD_NODE",
+        "TRAINYARD_GPU_MEMORY_FRACTION",
         "TRAINYARD_RUN_DIR",
+        "TRAINYARD_OUTPUT_DIR",
+        "TRAINYARD_MODEL",
         "TRAINYARD_SPEC",
         "TRAINYARD_CHANNEL",
     }
 )
+_DATA_OF_A_RANK = re.compile(r"TRAINYARD_DATA_[0-9]+")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -229,7 +235,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     problems += [
         f"{name} is not a setting; docs/operations.md lists them"
         for name in sorted(env)
-        if name.startswith("TRAINYARD_") and name not in known
+        if name.startswith("TRAINYARD_") and name not in known and not _DATA_OF_A_RANK.fullmatch(name)
     ]
     settings = _complete(Settings(**concerns))
     problems += _contradictions(settings)
@@ -325,9 +331,19 @@ def _complete(settings: Settings) -> Settings:
         values["broker"] = _with(settings.broker, url=_first_line(data_dir / "broker.url"))
     if not settings.security.secret_key:
         values["security"] = SecuritySettings(secret_key=_first_line(data_dir / "secret.key"))
+    values["fetch"] = _with(settings.fetch, **_own_directories(settings.fetch, data_dir / "files"))
     if not settings.flower.password:
         values["flower"] = _with(settings.flower, password=_first_line(data_dir / "flower.password"))
     return Settings(**values)
+
+
+def _own_directories(fetch: FetchSettings, files: Path) -> dict[str, Path]:
+    """Of URIs for which nothing is configured."""
+    return {
+        f"{scheme}_dir": files / scheme
+        for scheme in ("pvc", "oci", "obs")
+        if fetch.directory_of(scheme) is None and not getattr(fetch, f"{scheme}_endpoint", "")
+    }
 
 
 def own_sqlite(data_dir: Path) -> str:

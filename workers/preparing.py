@@ -12,7 +12,7 @@ from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
 from app.domain.resources import WHOLE, Device, gpu_of
 from app.domain.rlhf import reward_file, reward_model
-from app.domain.script_options import checkpoint_glob, launcher
+from app.domain.script_options import below, checkpoint_glob, launcher
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
@@ -21,7 +21,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
 from workers.failures import AttemptFailed
-from workers.fetching.uris import shown
+from workers.fetching.uris import scheme_of, shown
 from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
@@ -123,12 +123,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     """The job's model, data and script on this machine, fetched where need be. Raises AttemptFailed."""
     training, base = spec["training_config"], spec["training_config"]["base_model"]
     custom = framework == hyperparameters.CUSTOM
-    script = training["framework"].get("custom_script_path") if custom else None
-    found_script = find_script(library, script) if script else None
-    code = training["framework"].get("custom_code_dir") if custom else None
-    found_code = find_code(library, code) if code else found_script.parent if found_script is not None else None
-    if found_code is not None and found_script is not None and not found_script.is_relative_to(found_code):
-        raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
+    script, code = find_program(library, training["framework"]) if custom else (None, None)
     values = {} if custom else training.get("hyperparameters") or {}
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
@@ -140,11 +135,26 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
         model=None if without_model else models[0],
         tokenizer=models[-1] if base.get("tokenizer_id") else None,
         data=tuple(data),
-        script=found_script,
-        code=found_code,
+        script=script,
+        code=code,
         reward=found_judge,
         reward_model=found_model,
     )
+
+
+def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
+    """A CUSTOM job's script and directory of code, as far as it has them. Raises AttemptFailed."""
+    script, code = framework.get("custom_script_path"), framework.get("custom_code_dir")
+    if not code:
+        found = find_script(library, script) if script else None
+        return found, found.parent if found is not None else None
+    directory = find_code(library, code)
+    if not script:
+        return None, directory
+    path = directory / below(script, code) if scheme_of(code) != "file" else find_script(library, script)
+    if not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
+        raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
+    return path, directory
 
 
 def model_wishes(base: Mapping[str, Any], *, custom: bool) -> list[ModelWish]:

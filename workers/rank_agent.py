@@ -109,13 +109,16 @@ class RankAgent:
         ]
         if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
             self._keeper = self._spawn_keeper()
-        command, directory = rank_command(self._spec, self._spec_path), Path(self._spec["directory"])
+        directory = Path(self._spec["directory"])
         if self._spec.get("launcher") == mpi.MPI:
-            parent = os.getpid()
+            # One command for all: references to a rank's own number are those of the first.
+            command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
             self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
             return  # the ranks open their logs by our descriptors
         for local_rank, environment in enumerate(environments):
-            pid = self._spawn(command, directory, local_rank, environment)
+            pid = self._spawn(
+                rank_command(self._spec, self._spec_path, environment), directory, local_rank, environment
+            )
             self._ranks[pid] = gang.first_rank(self._spec) + local_rank
         for fd in self._log_fds:
             os.close(fd)

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from workers import gang
+from workers.references import expanded, expanded_in_turn
 
 KEPT_BYTES = str(1 << 30)
 
 
-def rank_command(spec: Mapping[str, Any], spec_path: Path) -> list[str]:
-    """What a rank executes: the user's command or script, or our trainer."""
+def rank_command(spec: Mapping[str, Any], spec_path: Path, environment: Mapping[str, str]) -> list[str]:
+    """What a rank executes in its environment: the user's command or script, or our trainer."""
     if spec["framework"] == "CUSTOM":
-        return [*spec["command"]] or [sys.executable, spec["script"], *spec["arguments"]]
+        if spec["command"]:
+            return [expanded(word, environment) for word in spec["command"]]
+        return [sys.executable, spec["script"], *(expanded(word, environment) for word in spec["arguments"])]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
 
 
@@ -29,6 +32,9 @@ def rank_environment(
 
     ``place`` is where rank 0 listens.
     """
+    ours = _ours(spec, spec_path, local_rank, place)
+    if spec["framework"] == "CUSTOM":
+        job_environment = expanded_in_turn(job_environment, {**os.environ, **ours})
     environment = {
         **gang.network_settings(spec),
         **os.environ,
@@ -40,13 +46,7 @@ def rank_environment(
         "GOMP_SPINCOUNT": "1000",
         **_memory_settings(spec),
         **job_environment,
-        **_place_among_all(spec, local_rank),
-        "MASTER_ADDR": place[0],
-        "MASTER_PORT": str(place[1]),
-        "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
-        "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
-        **_attempt_of(spec, spec_path),
+        **ours,
     }
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
@@ -57,6 +57,17 @@ def rank_environment(
         environment["PATH"] = _joined([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment["PYTHONPATH"] = _joined([job_environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
     return environment
+
+
+def _ours(spec: Mapping[str, Any], spec_path: Path, local_rank: int, place: tuple[str, int]) -> dict[str, str]:
+    return {
+        **_place_among_all(spec, local_rank, place),
+        "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
+        "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
+        **_attempt_of(spec, spec_path),
+        **_inputs_of(spec),
+    }
 
 
 def _joined(paths: Sequence[str]) -> str:
@@ -77,7 +88,15 @@ def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:
     }
 
 
-def _place_among_all(spec: Mapping[str, Any], local_rank: int) -> dict[str, str]:
+def _inputs_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Where a script finds what the job names, without asking the hooks."""
+    if spec["framework"] != "CUSTOM":
+        return {}
+    model = {"TRAINYARD_MODEL": spec["model_path"]} if spec["model_path"] else {}
+    return model | {f"TRAINYARD_DATA_{number}": path for number, path in enumerate(spec["data_paths"])}
+
+
+def _place_among_all(spec: Mapping[str, Any], local_rank: int, place: tuple[str, int]) -> dict[str, str]:
     numbers = {
         "RANK": gang.first_rank(spec) + local_rank,
         "LOCAL_RANK": local_rank,
@@ -86,7 +105,10 @@ def _place_among_all(spec: Mapping[str, Any], local_rank: int) -> dict[str, str]
         "NODE_RANK": gang.node_rank(spec),
         "NNODES": gang.nodes(spec),
     }
-    return {name: str(number) for name, number in numbers.items()}
+    return {name: str(number) for name, number in numbers.items()} | {
+        "MASTER_ADDR": place[0],
+        "MASTER_PORT": str(place[1]),
+    }
 
 
 def _memory_settings(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -86,7 +86,10 @@ def find_script(library: Library, location: str, noun: str = "custom script") ->
 
 
 def find_code(library: Library, location: str) -> Path:
-    """A directory of the user's on this machine. Raises AttemptFailed."""
+    """A directory of the user's on this machine, fetched if a URI names it. Raises AttemptFailed."""
+    if scheme_of(location) != "file":
+        # What is visible of it is the directory; what it has in it may be a single file.
+        return find_data(library, DataWish(location=location, custom=True)).visible[0]
     found = _existing(library, location, "INVALID_CONFIG", "code directory")
     if found is None or not found.is_dir():
         raise AttemptFailed("INVALID_CONFIG", f"code directory {location} is not a directory on this node")
@@ -96,7 +99,7 @@ def find_code(library: Library, location: str) -> Path:
 def _local_model(library: Library, wish: ModelWish) -> Model | None:
     """None when it has to be fetched."""
     model_id = wish.model_id
-    if not _is_local(model_id) or (wish.source == "hub" and is_hub_id(model_id)):
+    if not _is_local(library, model_id) or (wish.source == "hub" and is_hub_id(model_id)):
         return None
     found = _model_directory(library, model_id)
     if found is None:
@@ -120,7 +123,7 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
     if scheme_of(model_id) == "file":
         return _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
     try:
-        path, _ = claimed(model_id, library.fetch.pvc_dir)
+        path, _ = claimed(model_id, library.fetch.directory_of(scheme_of(model_id)))
     except FetchFailed as error:
         raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
     return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
@@ -128,7 +131,7 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
 
 def _local_data(library: Library, wish: DataWish) -> Data | None:
     """None when it has to be fetched."""
-    if not _is_local(wish.location):
+    if not _is_local(library, wish.location):
         return None
     failure: FetchFailed = NotThere("it does not exist on this node")
     try:
@@ -144,8 +147,8 @@ def _local_data(library: Library, wish: DataWish) -> Data | None:
 
 def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
     """Where it may lie, and what its links may lead to. Raises FetchFailed, AttemptFailed."""
-    if scheme_of(location) == "pvc":
-        path, base = claimed(location, library.fetch.pvc_dir)
+    if scheme_of(location) != "file":
+        path, base = claimed(location, library.fetch.directory_of(scheme_of(location)))
         return [(path, functools.partial(within, directory=base))]
     places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
     return [(real, functools.partial(_allowed, library)) for real in places]
@@ -200,7 +203,7 @@ def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, .
 def _model_item(library: Library, wish: ModelWish) -> Item:
     return Item(
         kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
-        hub_id=_is_local(wish.model_id), without_weights=library.without_weights, **_limit(library),
+        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights, **_limit(library),
     )  # fmt: skip
 
 
@@ -251,7 +254,7 @@ def _visible_model(library: Library, model: Path) -> Path:
 
 def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:
     """The file or directory that a location names, links followed; None when there is none where jobs may read."""
-    if not _is_local(location) or scheme_of(location) == "pvc":
+    if scheme_of(location) != "file":
         raise AttemptFailed(error_type, f"{noun} {shown(location)}: this scheme is not supported; give a path")
     places = _readable_places(library, location, error_type, noun)
     return next((Path(path) for path in places if os.path.exists(path)), None)  # noqa: PTH110 – never raises
@@ -277,8 +280,9 @@ def _allowed(library: Library, real_path: str) -> bool:
     return job_id is None or library.project_of_job(job_id) == library.project
 
 
-def _is_local(location: str) -> bool:
-    return scheme_of(location) in ("file", "pvc")
+def _is_local(library: Library, location: str) -> bool:
+    scheme = scheme_of(location)
+    return scheme in ("file", "pvc") or library.fetch.directory_of(scheme) is not None
 
 
 def _failed(error: FetchFailed, not_there: str, what: str) -> AttemptFailed:

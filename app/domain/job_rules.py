@@ -6,10 +6,11 @@ from collections.abc import Callable
 from app.domain import data_rules, model_rules, output_rules, training_rules
 from app.domain.errors import BadSpec
 from app.domain.job_document import NEEDING_A_GPU, Document, locations
-from app.domain.locations import ReadingRules, check_model, check_output, check_script, check_source
+from app.domain.locations import ReadingRules, check_code, check_model, check_output, check_script, check_source
 from app.domain.not_supported import refuse_gaps
 from app.domain.resources import WHOLE
 from app.domain.rlhf import REWARD_MODEL
+from app.domain.script_options import CODE_DIR, SCRIPT
 
 __all__ = ["RULES", "check", "locations"]
 
@@ -87,9 +88,12 @@ RULES: tuple[Callable[[Document], None], ...] = (
 
 
 def _check_locations(document: Document, rules: ReadingRules) -> None:
+    framework = document["training_config"]["framework"]
     for location, field in locations(document):
         if field.startswith("training_config.base_model") or field.endswith(REWARD_MODEL):
             check_model(location, rules, field=field)
+        elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.get(CODE_DIR)):
+            check_code(location, rules, field=field)
         elif field.startswith(("training_config.framework", "training_config.hyperparameters")):
             check_script(location, rules, field=field)
         else:

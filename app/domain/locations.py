@@ -16,6 +16,7 @@ __all__ = [
     "NO_MODEL",
     "ReadingRules",
     "candidates",
+    "check_code",
     "check_model",
     "check_output",
     "check_path",
@@ -34,6 +35,8 @@ __all__ = [
 FILE = "file"
 NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
+
+_OF_CODE = (FILE, "s3", "oci", "obs", "pvc")
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
@@ -69,6 +72,13 @@ def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
         scheme_of(location.partition(":")[0], field=field)
         raise NotSupportedYet("a script is a local file; put it below one of the storage roots", field=field)
     check_path(path, rules, field=field)
+
+
+def check_code(location: str, rules: ReadingRules, *, field: str) -> None:
+    """The same for a directory of code, or a script in it, which storage can have, too."""
+    if kind_of(location, field=field) not in _OF_CODE:
+        raise BadSpec("code lies on this cluster, or behind s3://, oci://, obs:// or pvc://", field=field)
+    _check(location, Use.MODEL, rules, field=field)
 
 
 def check_output(location: str, rules: ReadingRules, *, field: str) -> None:

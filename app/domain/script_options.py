@@ -9,7 +9,8 @@ LAUNCHER = "launcher"  # who starts the ranks: the platform, one for each device
 MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
-CUSTOM_FIELDS = ("custom_script_path", "custom_arguments", "custom_command", "custom_code_dir")  # of the framework
+SCRIPT, CODE_DIR = "custom_script_path", "custom_code_dir"
+CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR)  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
 MAX_GLOB = 500
@@ -45,10 +46,10 @@ def check_glob(pattern: str) -> None:
         raise InvalidGlob("** stands for directories between two /, as in **/last.ckpt")
 
 
-def is_below(path: str, directory: str) -> bool:
-    """Whether a local path names something in the directory, as far as their texts tell."""
+def below(path: str, directory: str) -> str:
+    """What the path names in the directory, as far as their texts tell; empty if it is not in there."""
     inner, outer = (posixpath.normpath(each.removeprefix("file://")) for each in (path, directory))
-    return inner.startswith(f"{outer}/")
+    return inner.removeprefix(f"{outer}/") if inner.startswith(f"{outer}/") else ""
 
 
 class InvalidProcesses(ValueError):

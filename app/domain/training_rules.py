@@ -25,9 +25,9 @@ from app.domain.script_options import (
     PROCESSES,
     InvalidGlob,
     InvalidProcesses,
+    below,
     check_glob,
     checkpoint_glob,
-    is_below,
     launcher,
     processes_per_node,
 )
@@ -96,7 +96,7 @@ def script_belongs_to_custom(document: Document) -> None:
         raise BadSpec("custom_command has its arguments in itself", field=f"{field}.custom_arguments")
     if command and not command[0].strip():
         raise BadSpec("the first of its words is the program to run", field=f"{field}.custom_command.0")
-    if script and code and not is_below(script, code):
+    if script and code and not below(script, code):
         raise BadSpec(f"must lie below custom_code_dir, which is {code}", field=f"{field}.custom_script_path")
 
 

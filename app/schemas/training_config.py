@@ -84,11 +84,14 @@ class FrameworkSchema(DocumentSchema):
         ),
     )
     distributed = Section(DistributedSchema, **says("How the ranks work together"))
-    custom_script_path = Text(**says("CUSTOM: the script to run, a local file"))
+    custom_script_path = Text(**says("CUSTOM: the script to run, a local file or one below custom_code_dir"))
     custom_arguments = _words(**says("CUSTOM: what the script is called with"))
     custom_command = _words(**says("CUSTOM: a program and what it is called with, instead of custom_script_path"))
     custom_code_dir = Text(
-        **says("CUSTOM: a local directory that ranks may read: the script lies in it, and custom_command starts there")
+        **says(
+            "CUSTOM: a directory, or the URI of one (s3, oci, obs, pvc), that ranks may read: the script lies in it, "
+            "and custom_command starts there"
+        )
     )
 
 

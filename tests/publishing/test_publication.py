@@ -102,6 +102,27 @@ def test_a_volume_claim(publish, node):
     assert tree(node.claims / "team/models/out") == FILES
 
 
+@pytest.mark.parametrize("scheme", ["pvc", "oci", "obs"])
+def test_what_nobody_has_set_up_is_a_directory_of_the_installation(publish, node, scheme):
+    own = {"TRAINYARD_FETCH_PVC_DIR": ""}
+
+    done = publish(settings=own, output_path=f"{scheme}://newcomer/models/out")
+
+    assert (done.failures, done.uri) == ([], f"{scheme}://newcomer/models/out")
+    assert tree(node.data_dir / "files" / scheme / "newcomer/models/out") == FILES
+
+
+def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
+    claims = node.data_dir / "files/pvc"
+    claims.mkdir(parents=True)
+    (claims / "team").symlink_to(node.data_dir)
+
+    done = publish(settings={"TRAINYARD_FETCH_PVC_DIR": ""}, output_path="pvc://team/models/out")
+
+    assert "platform keeps its own files" in str(done.failures)
+    assert not (node.data_dir / "models").exists()
+
+
 def test_a_bucket(publish, s3):
     settings = {
         "TRAINYARD_FETCH_OBS_ENDPOINT": s3.url, "TRAINYARD_FETCH_OBS_KEY": KEY, "TRAINYARD_FETCH_OBS_SECRET": SECRET,
@@ -161,7 +182,9 @@ def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path
 
 
 def test_the_storage_in_a_bucket_is_the_platforms_own(node):
-    settings = node.settings(TRAINYARD_STORAGE_URL="s3://company/trainyard")
+    settings = node.settings(
+        TRAINYARD_STORAGE_URL="s3://company/trainyard", TRAINYARD_FETCH_OBS_ENDPOINT="https://obs.example.com"
+    )
 
     for location in ("s3://company/trainyard", "s3://company/trainyard/jobs/x", "obs://company/trainyard/x"):
         with pytest.raises(NotPublished, match="own files"):

@@ -40,6 +40,8 @@ def make_plan(
         "arguments": list(arguments),
         "command": list(command),
         "directory": str(run_dir / ("code" if command else "work")),
+        "model_path": "/srv/models/base",
+        "data_paths": [str(path) for path in readable],
         "device_type": "cpu",
         "device_indices": list(range(world_size)),
         "world_size": world_size,

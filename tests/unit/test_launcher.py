@@ -325,6 +325,18 @@ def test_ranks_of_the_second_node_know_their_place_among_all(tmp_path):
     assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "eth7"
 
 
+def test_script_finds_model_and_data_by_variables_that_its_words_may_name(tmp_path, start):
+    data = tmp_path / "set.jsonl"
+    data.touch()
+    words = ["--data", "$(TRAINYARD_DATA_0)", "--model=$(TRAINYARD_MODEL)", "$(MINE)", "$(RANK)", "$$(RANK)"]
+    said = "import sys\nprint(*sys.argv[1:], flush=True)\n"
+
+    run = start(said, arguments=words, readable=(data,), environment={"MINE": "$(TRAINYARD_DATA_0).bak"})
+
+    assert run.finish() == 0
+    assert run.log() == f"--data {data} --model=/srv/models/base {data}.bak 0 $(RANK)\n"
+
+
 def test_only_the_ranks_of_its_own_node_are_started(tmp_path, start):
     said = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
     gang = {"node_rank": 1, "nodes": 2, "local_ranks": 1, "address": "127.0.0.1", "port": 23456, "interface": "lo"}

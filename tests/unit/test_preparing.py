@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import replace
 
 import pytest
 from cryptography.fernet import Fernet
@@ -10,6 +11,7 @@ from app.domain.locations import ReadingRules
 from app.domain.resources import Device
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
+from config.fetching import FetchSettings
 from config.settings import load_settings
 from tests.factories import make_document
 from workers.failures import AttemptFailed
@@ -146,6 +148,28 @@ def test_command_starts_where_the_code_is_and_else_among_its_own_files(library, 
 
     assert (beside["command"], beside["directory"][-5:]) == (["bash", "-c", "true"], "/code")
     assert alone["directory"].endswith("/work")
+
+
+def test_code_lies_in_a_bucket_that_is_a_directory(library, tmp_path):
+    spec = document("none")
+    source = tmp_path / "buckets/team/src"
+    source.mkdir(parents=True)
+    (source / "train.py").touch()
+    framework = {
+        "type": "CUSTOM",
+        "custom_script_path": "obs://team/src/train.py",
+        "custom_code_dir": "obs://team/src/",
+    }
+    spec["training_config"]["framework"] = framework
+    library = replace(library, fetch=FetchSettings(obs_dir=tmp_path / "buckets"))
+
+    sources = find_sources(library, "CUSTOM", spec)
+    (source / "train.py").unlink()
+    (source / "train.py").symlink_to("/etc/hostname")
+
+    assert (sources.code, sources.script) == (source, source / "train.py")
+    with pytest.raises(AttemptFailed, match="does not lie below obs://team/src/ on this node"):
+        find_sources(library, "CUSTOM", spec)
 
 
 @pytest.mark.parametrize("code", ["missing", "train.py"])

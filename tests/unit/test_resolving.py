@@ -266,6 +266,16 @@ def test_volume_claims_are_used_in_place(claims, tmp_path):
     assert find_model(claims, "pvc://corpus/model").path == corpus / "model"
 
 
+def test_buckets_are_directories_where_the_operator_says_so(library, tmp_path):
+    (tmp_path / "buckets/Team_1").mkdir(parents=True)
+    (tmp_path / "buckets/Team_1/a.jsonl").write_bytes(LINES)
+    local = replace(library, fetch=FetchSettings(obs_dir=tmp_path / "buckets"))
+
+    assert find_data(local, "obs://Team_1/a.jsonl").path == tmp_path / "buckets/Team_1/a.jsonl"
+    assert "this node has no bucket other" in refusal(find_data, local, "obs://other/a.jsonl").message
+    assert "is no name of a bucket; the form is obs://bucket/path" in refusal(find_data, local, "obs://-/a").message
+
+
 @pytest.mark.parametrize(
     ("location", "error_type", "said"),
     [

@@ -47,12 +47,15 @@ class FetchedFile:
     sha256: str
 
 
+_DIRECTORIES = ("pvc_dir", "oci_dir", "obs_dir")
+
+
 def settings_to_json(settings: FetchSettings) -> dict[str, Any]:
-    return {**asdict(settings), "pvc_dir": str(settings.pvc_dir or "")}
+    return {**asdict(settings), **{name: str(getattr(settings, name) or "") for name in _DIRECTORIES}}
 
 
 def settings_from_json(document: Mapping[str, Any]) -> FetchSettings:
     values: dict[str, Any] = {each.name: document[each.name] for each in fields(FetchSettings)}
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    pvc_dir = Path(values["pvc_dir"]) if values["pvc_dir"] else None
-    return FetchSettings(**{**values, **lists, "pvc_dir": pvc_dir})
+    directories = {name: Path(values[name]) if values[name] else None for name in _DIRECTORIES}
+    return FetchSettings(**{**values, **lists, **directories})

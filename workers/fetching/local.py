@@ -8,7 +8,7 @@ from pathlib import Path
 from app.domain.locations import within
 from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
-from workers.fetching.uris import claim
+from workers.fetching.uris import VOLUMES, volume
 
 
 class LocalFiles:
@@ -39,17 +39,20 @@ class LocalFiles:
                 yield found
 
 
-def claimed(location: str, pvc_dir: Path | None) -> tuple[str, str]:
-    """(path, directory of the claim) of a pvc:// URI, links followed. Raises Refused, NotThere."""
-    if pvc_dir is None:
+def claimed(location: str, directory: Path | None) -> tuple[str, str]:
+    """(path, directory of the volume) of a URI whose volumes lie in this directory, links followed.
+
+    Raises Refused, NotThere.
+    """
+    if directory is None:
         raise Refused("this node knows no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
-    where = claim(location)
-    base = os.path.realpath(pvc_dir / where.container)
+    where = volume(location)
+    base = os.path.realpath(directory / where.container)
     if not os.path.isdir(base):  # noqa: PTH112 – never raises
-        raise NotThere(f"this node has no volume claim {where.container}")
+        raise NotThere(f"this node has no {VOLUMES[where.scheme]} {where.container}")
     path = os.path.realpath(Path(base, where.path))
     if not within(path, base):
-        raise Refused(f"it leaves the volume claim {where.container}")
+        raise Refused(f"it leaves the {VOLUMES[where.scheme]} {where.container}")
     return path, base
 
 

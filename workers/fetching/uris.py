@@ -9,6 +9,7 @@ from workers.fetching.failures import Refused
 WEB = frozenset({"http", "https"})
 BUCKETS = frozenset({"s3", "oci", "obs"})
 SHARES = frozenset({"scaidrive", "scaiatlas"})
+VOLUMES = {"pvc": "volume claim", "oci": "bucket", "obs": "bucket"}  # what may be directories of this installation
 SCHEMES = WEB | BUCKETS | SHARES | {"file", "pvc", "ipfs", "hf"}
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -16,6 +17,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]+@")
 _QUERY = re.compile(r"((?:https?|scaidrive|scaiatlas|ipfs)://[^\s?#'\"<>]*)[?#][^\s'\"<>]*", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _CID = re.compile(r"[A-Za-z0-9]{10,128}")
 
 
@@ -61,11 +63,13 @@ def place(location: str) -> Place:
     return Place(scheme=scheme.lower(), container=container, path=path)
 
 
-def claim(location: str) -> Place:
-    """A place in a volume claim."""
+def volume(location: str) -> Place:
+    """A place in a volume claim or in a bucket that is a directory."""
     found = place(location)
-    if not _CLAIM.fullmatch(found.container) or ".." in found.container:
-        raise Refused(f"{found.container} is no name of a volume claim; the form is pvc://claim/path")
+    form = _CLAIM if found.scheme == "pvc" else _BUCKET
+    if not form.fullmatch(found.container) or ".." in found.container:
+        noun = VOLUMES[found.scheme]
+        raise Refused(f"{found.container} is no name of a {noun}; the form is {found.scheme}://{noun.split()[-1]}/path")
     return found
 
 

@@ -11,7 +11,7 @@ from app.services.reading import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
 from workers.fetching.local import claimed
-from workers.fetching.uris import BUCKETS, place, scheme_of
+from workers.fetching.uris import BUCKETS, place, scheme_of, volume
 from workers.publishing.failures import NotPublished
 
 FIELD = "output_config.output_path"
@@ -36,10 +36,8 @@ def destination(settings: Settings, output_path: str) -> Destination:
     try:
         if scheme == "file":
             return _local(settings, output_path)
-        if scheme == "pvc":
-            path, _ = claimed(output_path, settings.fetch.pvc_dir)
-            _refuse_own(settings, path)
-            return Destination(location=path, uri=output_path.rstrip("/"))
+        if scheme == "pvc" or settings.fetch.directory_of(scheme) is not None:
+            return Destination(location=_in_volume(settings, scheme, output_path), uri=output_path.rstrip("/"))
         if scheme in BUCKETS:
             _refuse_own_objects(settings, output_path)
     except (FetchFailed, BadSpec) as error:
@@ -51,6 +49,20 @@ def _local(settings: Settings, output_path: str) -> Destination:
     named = local_path(output_path, field=FIELD) or ""
     path = output_directory(named, reading_rules(settings), field=FIELD)
     return Destination(location=path, uri=f"file://{quote(path)}")
+
+
+def _in_volume(settings: Settings, scheme: str, output_path: str) -> str:
+    directory = settings.fetch.directory_of(scheme)
+    if directory is None or not within(str(directory), str(settings.data.dir)):
+        path, _ = claimed(output_path, directory)
+        _refuse_own(settings, path)
+        return path
+    # Nobody has set it up: what is written there is made there, among what the platform keeps.
+    (directory / volume(output_path).container).mkdir(parents=True, exist_ok=True)
+    path, base = claimed(output_path, directory)
+    if Path(base).parent != directory.resolve():
+        raise NotPublished(OWN)
+    return path
 
 
 def _refuse_own(settings: Settings, path: str) -> None:
