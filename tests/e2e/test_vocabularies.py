@@ -4,6 +4,7 @@ import hashlib
 import json
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,10 +13,20 @@ from google.protobuf.message import Message
 from runai.api_client import ApiClient
 from runai.configuration import Configuration
 from runai.exceptions import ApiException
+from runai.models.distributed_creation_request import DistributedCreationRequest
+from runai.models.distributed_framework import DistributedFramework
+from runai.models.distributed_spec_spec import DistributedSpecSpec
+from runai.models.distributed_workload import DistributedWorkload
+from runai.models.environment_variable import EnvironmentVariable
+from runai.models.list_pods200_response import ListPods200Response
+from runai.models.metrics_response import MetricsResponse
+from runai.models.nfs_instance import NfsInstance
+from runai.models.superset_spec_all_of_storage import SupersetSpecAllOfStorage
 from runai.models.training1 import Training1
 from runai.models.training_creation_request import TrainingCreationRequest
 from runai.models.training_spec_spec import TrainingSpecSpec
 from runai.models.workload import Workload
+from runai.models.workload_metric_type import WorkloadMetricType
 from runai.runai_client import RunaiClient
 
 from app.compat.cyxwiz import messages_pb2 as pb
@@ -88,6 +99,19 @@ def _until(look: Callable[[], str], wanted: str, *, seconds: float = 60) -> None
     wait_for(lambda: True if look() == wanted else None, seconds=seconds, what=f"the phase {wanted}")
 
 
+def runai_of(system: System) -> RunaiClient:
+    """The client with a pair of its own, at a running system."""
+    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
+    return RunaiClient(
+        ApiClient(
+            Configuration(
+                client_id=pair["access_key"], client_secret=pair["secret_key"], retry_enabled=False,
+                runai_base_url=f"http://127.0.0.1:{system.port}",
+            )
+        )
+    )  # fmt: skip
+
+
 @pytest.mark.long
 @pytest.mark.timeout(200)
 def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..., System], tmp_path: Path) -> None:
@@ -100,15 +124,7 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
         "    print('step', step, flush=True)\n"
         "    time.sleep(0.2)\n"
     )
-    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
-    runai = RunaiClient(
-        ApiClient(
-            Configuration(
-                client_id=pair["access_key"], client_secret=pair["secret_key"], retry_enabled=False,
-                runai_base_url=f"http://127.0.0.1:{system.port}",
-            )
-        )
-    )  # fmt: skip
+    runai = runai_of(system)
     trainings, workloads = runai.workloads.trainings, runai.workloads.workloads
 
     def submitted(name: str, steps: int) -> Training1:
@@ -141,3 +157,43 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
     with pytest.raises(ApiException) as gone:
         trainings.get_training(endless)
     assert gone.value.status == 404
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_runai_client_leads_a_distributed_training(make_system: Callable[..., System], tmp_path: Path) -> None:
+    mounted = tmp_path / "files"
+    (mounted / "nfs/nas/sets").mkdir(parents=True)
+    (mounted / "nfs/nas/sets/words.txt").write_text("one two")
+    system = make_system(TRAINYARD_STORAGE_ROOTS=str(mounted)).start("n1", "n2")
+    client = runai_of(system).workloads
+    says = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS); for _ in $(seq 8); do sleep 0.5; done"
+    spec = DistributedSpecSpec(
+        command="sh", args=f"-c '{says}'", numWorkers=1, distributedFramework=DistributedFramework.PYTORCH,
+        environmentVariables=[EnvironmentVariable(name="WORDS", value="/mnt/sets/words.txt")],
+        storage=SupersetSpecAllOfStorage(nfs=[NfsInstance(server="nas", path="/sets", mountPath="/mnt/sets")]),
+    )  # fmt: skip
+    wanted = DistributedCreationRequest(
+        name="both", projectId="default", clusterId=CLUSTER, spec=spec, masterSpecSameAsWorker=True
+    )
+
+    begun = datetime.now(UTC)
+    made = _typed(DistributedWorkload, client.distributed.create_distributed(wanted).data).workload_id
+
+    def phase() -> str:
+        found = _typed(DistributedWorkload, client.distributed.get_distributed(made).data).actual_phase
+        return str(found and found.value)
+
+    _until(phase, "Running")
+    pods = _typed(ListPods200Response, client.pods.get_workload_pods(made).data).pods
+    _until(phase, "Completed")
+    counted = client.workloads.get_workload_metrics(
+        made, [WorkloadMetricType.POD_COUNT], begun, datetime.now(UTC), number_of_samples=50
+    )
+
+    assert sorted(str(pod.node_name) for pod in pods) == ["n1", "n2"]
+    assert {pod.k8s_phase for pod in pods} == {"Running"}
+    for rank in (0, 1):
+        assert system.log_lines(f"job-{made}", rank=rank)[-1] == f"node {rank} of 2 reads one two"
+    values = [each.value for each in _typed(MetricsResponse, counted.data).measurements[0].values or []]
+    assert "2" in values

@@ -124,12 +124,22 @@ TABLE: dict[tuple[str, str], Row] = {
     ("DELETE", "/api/v1/workloads/trainings/<workload_id>"): Row(USER, 204, foreign=MISSING),
     ("POST", "/api/v1/workloads/trainings/<workload_id>/suspend"): Row(USER, 409, foreign=MISSING),
     ("POST", "/api/v1/workloads/trainings/<workload_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed"): Row(USER, 400, foreign=MISSING, body=RUNAI_TRAINING),  # on one node
+    ("GET", "/api/v1/workloads/distributed/<distributed_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/api/v1/workloads/distributed/<distributed_id>"): Row(USER, 204, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed/<distributed_id>/suspend"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed/<distributed_id>/resume"): Row(USER, 409, foreign=MISSING),
     ("GET", "/api/v1/workloads"): Row(VIEWER),
+    ("POST", "/api/v1/workloads/batch"): Row(USER, body={"ids": ["x"], "action": "resume"}),
     ("GET", "/api/v1/workloads/count"): Row(VIEWER),
     ("GET", "/api/v1/workloads/<workload_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", "/api/v1/workloads/<workload_id>/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/history"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/metrics"): Row(VIEWER, 400),  # it has to be said which, and of when
+    ("GET", "/api/v1/workloads/<workload_id>/pods"): Row(VIEWER, foreign=MISSING),
     ("GET", "/api/v1/workload-priorities"): Row(VIEWER),
     ("GET", "/api/v1/org-unit/projects"): Row(VIEWER),
+    ("GET", "/api/v1/org-unit/projects/<project_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", "/api/v1/openapi.json"): Row(None),
     # Documented and not built: who may not ask is told that first.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
@@ -201,10 +211,10 @@ class Things:
             make_job(session, project=OWN)
 
     def values(self, rule: str) -> dict[str, str]:
-        values = {"name": _name_of(rule), "path": ARTIFACT}
+        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
-            "<entry_id>": self._entry,
+            "<entry_id>": self._entry, "<distributed_id>": self._distributed,
         }  # fmt: skip
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -224,6 +234,11 @@ class Things:
 
     def _workload(self, session: Session) -> dict[str, str]:
         return {"workload_id": self._job(session)["job_id"].removeprefix("job-")}
+
+    def _distributed(self, session: Session) -> dict[str, str]:
+        document = make_document(resource_config={"node_count": 2})
+        job_id = make_job(session, project=OWN, state=JobState.COMPLETED, document=document).id
+        return {"distributed_id": job_id.removeprefix("job-")}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from math import isnan
 from typing import Any
 
 import jwt
@@ -10,10 +11,11 @@ from werkzeug.test import TestResponse
 
 from app.compat.runai import tokens
 from app.domain.job_state import JobState
-from app.models import Job
+from app.models import Job, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services import keys
+from tests import walks
 from tests.apps import Api
 from tests.factories import make_job, make_node
 from tests.integration.runai_seed import TRAINING
@@ -76,7 +78,7 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
     events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
     warning = next(event for event in events if event["type"] == "Warning")
     assert warning["reason"] == "NOT_ACTED_ON"
-    for field in ("image", "probes", "ports", "security", "storage", "tolerations", "workingDir", "nodePools"):
+    for field in ("image", "probes", "ports", "security", "storage.hostPath", "exposedUrls", "workingDir", "nodePools"):
         assert field in warning["message"]
 
 
@@ -270,6 +272,108 @@ def test_events_come_newest_first_in_pages(api: Api) -> None:
     assert "next" not in rest
 
 
+DISTRIBUTED = f"{BASE}/workloads/distributed"
+
+
+def test_distributed_workload_through_its_life(api: Api) -> None:
+    with api.db.write() as session:
+        for name in ("n1", "n2", "n3"):
+            make_node(session, name)
+    spec = {"command": "python", "args": "train.py", "numWorkers": 2, "distributedFramework": "PyTorch"}
+
+    made = said(api.post(DISTRIBUTED, {**BODY, "spec": spec, "masterSpecSameAsWorker": True}), 202)
+    workload_id = made["workloadId"]
+    suspended = api.post(f"{DISTRIBUTED}/{workload_id}/suspend")
+    stopped = said(api.call("GET", f"{DISTRIBUTED}/{workload_id}"))
+    resumed = api.post(f"{DISTRIBUTED}/{workload_id}/resume")
+    row = said(api.call("GET", f"{BASE}/workloads/{workload_id}"))
+    as_training = [api.call("GET", f"{TRAININGS}/{workload_id}"), api.call("DELETE", f"{TRAININGS}/{workload_id}")]
+    deleted = api.call("DELETE", f"{DISTRIBUTED}/{workload_id}")
+
+    assert api.get(f"/v1/jobs/job-{workload_id}")["resource_config"]["node_count"] == 3
+    assert (made["spec"], made["masterSpecSameAsWorker"]) == (spec, True)
+    assert (suspended.status_code, resumed.status_code, deleted.status_code) == (202, 202, 204)
+    assert stopped["actualPhase"] == "Stopped"
+    assert (row["type"], row["requestedPods"]) == ("Distributed", {"number": 3})
+    assert [answer.status_code for answer in as_training] == [404, 404]
+    both = {**BODY, "spec": spec, "masterSpecSameAsWorker": True, "masterSpec": {"command": "true"}}
+    assert said(api.post(DISTRIBUTED, both), 400)["complianceIssues"][0]["field"] == "masterSpec"
+
+
+def test_batches_say_of_each_what_became_of_it(api: Api) -> None:
+    first, second = created(api, name="first"), created(api, name="second")
+    with api.db.write() as session:
+        ended = make_job(session, state=JobState.COMPLETED).id.removeprefix("job-")
+
+    suspended = said(api.post(f"{BASE}/workloads/batch", {"ids": [first, ended, "none"], "action": "suspend"}))
+    deleted = said(api.post(f"{BASE}/workloads/batch", {"ids": [first, second], "action": "delete"}))
+
+    assert suspended["succeeded"] == [first]
+    assert [(each["id"], each["code"]) for each in suspended["failed"]] == [(ended, 409), ("none", 404)]
+    assert (deleted["succeeded"], deleted["failed"]) == ([first, second], [])
+
+
+def test_measurements_come_from_the_series_of_the_job(api: Api) -> None:
+    with api.db.write() as session:
+        job = make_job(session, state=JobState.COMPLETED)
+        for step, (seconds, value) in enumerate([(10, 50.0), (70, float("nan")), (110, 150.0)]):
+            at = utc_now() - timedelta(hours=1) + timedelta(seconds=seconds)
+            known = {"value": None, "special": "NaN"} if isnan(value) else {"value": value}
+            session.add(Metric(job_id=job.id, name="cpu_percent", step=step, at=at, attempt=1, seq=step + 1, **known))
+        workload_id, begin = job.id.removeprefix("job-"), utc_now() - timedelta(hours=1)
+    times = f"start={begin:%Y-%m-%dT%H:%M:%SZ}&end={begin + timedelta(minutes=2):%Y-%m-%dT%H:%M:%SZ}"
+    address = f"{BASE}/workloads/{workload_id}/metrics?{times}&numberOfSamples=2"
+
+    found = said(api.call("GET", f"{address}&metricType=CPU_USAGE_CORES&metricType=CPU_LIMIT_CORES"))["measurements"]
+
+    assert [(each["type"], [value["value"] for value in each["values"]]) for each in found] == [
+        ("CPU_USAGE_CORES", ["0.5", "1.5"]), ("CPU_LIMIT_CORES", []),
+    ]  # fmt: skip
+    assert said(api.call("GET", f"{address}&metricType=HEAT"), 400)["complianceIssues"][0]["field"] == "metricType.0"
+    backwards = address.replace("start", "x").replace("end", "start").replace("x", "end") + "&metricType=POD_COUNT"
+    assert said(api.call("GET", backwards), 400)["complianceIssues"][0]["field"] == "start"
+
+
+def test_pods_are_the_nodes_of_the_newest_attempt(api: Api) -> None:
+    job_id = walks.make_gang(api.db)
+    workload_id = job_id.removeprefix("job-")
+    before = said(api.call("GET", f"{BASE}/workloads/{workload_id}/pods"))
+    walks.start_gang(api.db, job_id, "n1", "n2")
+
+    pods = said(api.call("GET", f"{BASE}/workloads/{workload_id}/pods"))["pods"]
+    second = said(api.call("GET", f"{BASE}/workloads/{workload_id}/pods?offset=1"))["pods"]
+
+    assert before == {"pods": []}
+    assert [(pod["nodeName"], pod["k8sPhase"], pod["workloadId"]) for pod in pods] == [
+        ("n1", "Running", workload_id), ("n2", "Running", workload_id),
+    ]  # fmt: skip
+    assert second == pods[1:]
+
+
+def test_history_tells_phases_and_other_events(api: Api) -> None:
+    workload_id = created(api)
+    api.post(f"{TRAININGS}/{workload_id}/suspend")
+
+    records = said(api.call("GET", f"{BASE}/workloads/{workload_id}/history"))["records"]
+
+    phases = [record["spec"]["phaseUpdate"]["phase"] for record in records if record["meta"]["type"] == "PhaseUpdate"]
+    assert phases == ["Stopped", "Creating"]
+    assert "NOT_ACTED_ON" in [record["spec"].get("event", {}).get("reason") for record in records]
+
+
+def test_ended_training_goes_when_its_time_is_over(api: Api) -> None:
+    workload_id = created(api, spec={"command": "true", "autoDeletionTimeAfterCompletionSeconds": 60})
+    api.post(f"/v1/jobs/job-{workload_id}/cancel")
+    ended = api.call("GET", f"{TRAININGS}/{workload_id}")
+    with api.db.write() as session:
+        session.get_one(Job, f"job-{workload_id}").finished_at = utc_now() - timedelta(seconds=61)
+
+    assert said(ended)["actualPhase"] == "Stopped"
+    assert said(api.call("GET", f"{TRAININGS}/{workload_id}"), 404)["code"] == 404
+    assert said(api.call("GET", f"{BASE}/workloads/count")) == {"count": 0}
+    assert api.get(f"/v1/jobs/job-{workload_id}")["status"] == "CANCELLED"
+
+
 def test_projects_and_classes_of_priority(api: Api) -> None:
     own = api.make_key(Role.USER, "team-b")
 
@@ -277,4 +381,8 @@ def test_projects_and_classes_of_priority(api: Api) -> None:
     classes = said(api.call("GET", f"{BASE}/workload-priorities"))["workloadPriorities"]
 
     assert [project["name"] for project in projects] == ["team-b"]
+    quota = {"gpus": {"deserved": 4, "limit": 8}}
+    api.call("PATCH", "/v1/projects/team-b", json={"quota": quota})
+    pool = said(api.call("GET", f"{BASE}/org-unit/projects/team-b", key=own))["resources"][0]
+    assert pool["gpu"] == {"deserved": 4, "limit": 8, "overQuotaWeight": 1.0}
     assert {"id": "build", "name": "build", "value": 8} in classes

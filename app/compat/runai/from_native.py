@@ -1,13 +1,16 @@
 """Jobs of the native API → Run:ai's trainings and workloads. Pure."""
 
 import shlex
+import uuid
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from app.compat.runai.to_native import DIALECT, PRIORITIES
+from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
 from app.domain.ids import JOB_ID
 from app.domain.job_state import TERMINAL, JobState
-from app.models import JobEvent
+from app.domain.shares import quota_of
+from app.models import Attempt, JobEvent, Project
 from app.schemas.strict_fields import on_the_wire
 from app.services.job_details import JobDetails
 
@@ -33,9 +36,21 @@ def job_id_of(workload: str) -> str:
     return job_id if JOB_ID.fullmatch(job_id) else ""
 
 
-def is_deleted(details: JobDetails) -> bool:
-    """Whether a client of Run:ai has deleted it, and it has ended since: then it is gone."""
-    return bool(_foreign(details).get("deleted")) and details.job.state in TERMINAL
+def is_deleted(details: JobDetails, now: datetime) -> bool:
+    """Whether it has ended and a client of Run:ai has deleted it, or had said how long after its end it goes."""
+    foreign, job = _foreign(details), details.job
+    if job.state not in TERMINAL:
+        return False
+    kept_for = (foreign.get("spec") or {}).get("autoDeletionTimeAfterCompletionSeconds")
+    ended_for = (now - job.finished_at).total_seconds() if job.finished_at is not None else 0
+    return bool(foreign.get("deleted")) or (kept_for is not None and ended_for > kept_for)
+
+
+def is_distributed(details: JobDetails) -> bool:
+    """Whoever submitted it: a job of several nodes."""
+    if foreign := _foreign(details):
+        return foreign.get("kind") == DISTRIBUTED
+    return int(details.spec["resource_config"].get("node_count") or 1) > 1
 
 
 def phase_of(details: JobDetails) -> str:
@@ -52,6 +67,7 @@ def phase_of(details: JobDetails) -> str:
 
 
 def training_of(details: JobDetails) -> dict[str, Any]:
+    """Or a distributed workload."""
     job, foreign = details.job, _foreign(details)
     stopped = job.state in (JobState.PAUSED, JobState.CANCELLED) or details.requested is not None
     return {
@@ -65,7 +81,15 @@ def training_of(details: JobDetails) -> dict[str, Any]:
         "desiredPhase": "Deleted" if foreign.get("deleted") else "Stopped" if stopped else "Running",
         "actualPhase": phase_of(details),
         "spec": foreign.get("spec") or spec_of(details),
+        **_of_master(details),
     }
+
+
+def _of_master(details: JobDetails) -> dict[str, Any]:
+    if not is_distributed(details):
+        return {}
+    master = _foreign(details).get("master_spec")
+    return {"masterSpec": master} if master else {"masterSpecSameAsWorker": True}
 
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
@@ -83,6 +107,8 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
             {"name": name, "value": value} for name, value in (training.get("environment") or {}).items()
         ],
     }
+    if is_distributed(details):
+        found |= {"distributedFramework": PYTORCH, "numWorkers": resources["node_count"] - 1}
     if words:
         found |= {"command": shlex.join(words[:1])} | ({"args": shlex.join(words[1:])} if words[1:] else {})
     return found
@@ -116,7 +142,7 @@ def workload_of(details: JobDetails) -> dict[str, Any]:
     changed = on_the_wire(job.updated_at)
     scheduling = details.spec.get("scheduling_config", {})
     return {
-        "type": "Training",
+        "type": _kind(details),
         "name": job.name,
         "id": workload_id(job.id),
         "source": "Other",
@@ -142,9 +168,82 @@ def workload_of(details: JobDetails) -> dict[str, Any]:
         "phaseMessage": details.pending_reason or job.error_message or job.status_reason or "",
         "preemptible": bool(scheduling.get("preemptible")),
         "runningPods": len(job.node_names),
+        "requestedPods": {"number": int(details.spec["resource_config"].get("node_count") or 1)},
         "currentNodePools": list(job.node_names),
         "totalRunningTimeSeconds": round(details.elapsed_seconds),
         "actionsSupport": {"delete": True, "suspend": job.state not in TERMINAL},
+    }
+
+
+def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
+    """One for each node of its newest attempt."""
+    if attempt is None:
+        return []
+    job, row = details.job, workload_of(details)
+    phase = _pod_phase(details, attempt)
+    resources = {"gpu": {"request": len(attempt.device_indices[0])}} if attempt.device_type != "cpu" else {}
+    return [
+        {
+            "name": f"{job.name}-{number}",
+            "priorityClassName": row["priorityClassName"],
+            "id": str(uuid.uuid5(uuid.UUID(workload_id(job.id)), f"{attempt.number}/{number}")),
+            "workloadId": row["id"],
+            "workloadName": job.name,
+            "clusterId": row["clusterId"],
+            "projectId": job.project,
+            "projectName": job.project,
+            "tenantId": 1,
+            "nodeName": node,
+            "createdAt": on_the_wire(attempt.created_at),
+            "completedAt": on_the_wire(attempt.ended_at) if attempt.ended_at else None,
+            "containers": [
+                {"name": "trainer", "image": "", "startedAt": on_the_wire(attempt.started_at or attempt.created_at)}
+            ],
+            "requestedResources": resources,
+            "k8sPhase": phase,
+            "k8sPhaseUpdatedAt": row["k8sPhaseUpdatedAt"],
+            "updatedAt": row["updatedAt"],
+        }
+        for number, node in enumerate(attempt.node_names)
+    ]
+
+
+def _pod_phase(details: JobDetails, attempt: Attempt) -> str:
+    if attempt.ended_at is None:
+        return "Running" if attempt.started_at is not None else "Pending"
+    return "Succeeded" if details.job.state is JobState.COMPLETED else "Failed"
+
+
+def record_of(event: JobEvent) -> dict[str, Any]:
+    """Of its history: a new phase, or what else happened."""
+    at = on_the_wire(event.at)
+    if event.to_status is None:
+        return {"meta": {"creationTimestamp": at, "type": "Event"}, "spec": {"event": event_of(event)}}
+    update = {"phase": STATES[JobState(event.to_status)], "phaseMessage": event.message or event.reason or ""}
+    return {"meta": {"creationTimestamp": at, "type": "PhaseUpdate"}, "spec": {"phaseUpdate": update}}
+
+
+def project_of(project: Project) -> dict[str, Any]:
+    """With its quota of the one node pool there is."""
+    quota = quota_of(project.quota)
+    devices = {kind: quota.of(kind) for kind in ("cuda", "cpu")}
+    resources = {
+        name: {
+            "deserved": devices[kind].deserved,
+            "limit": devices[kind].limit,
+            "overQuotaWeight": devices[kind].over_quota_weight,
+        }
+        for name, kind in (("gpu", "cuda"), ("cpu", "cpu"))
+    }
+    return {
+        "id": project.name,
+        "name": project.name,
+        "description": project.description,
+        "clusterId": THE_CLUSTER,
+        "createdAt": on_the_wire(project.created_at),
+        "resources": [{"nodePool": {"id": "default", "name": "default"}, **resources}],
+        "defaultNodePools": ["default"],
+        "status": {"namespace": project.name, "phase": "Ready"},
     }
 
 
@@ -158,8 +257,12 @@ def event_of(event: JobEvent) -> dict[str, Any]:
         "message": event.message or event.to_status or event.type,
         "clusterId": THE_CLUSTER,
         "source": "trainyard",
-        "involvedObject": {"kind": "Training", "uid": workload_id(event.job_id), "name": workload_id(event.job_id)},
+        "involvedObject": {"kind": "Workload", "uid": workload_id(event.job_id), "name": workload_id(event.job_id)},
     }
+
+
+def _kind(details: JobDetails) -> str:
+    return "Distributed" if is_distributed(details) else "Training"
 
 
 def _foreign(details: JobDetails) -> Mapping[str, Any]:

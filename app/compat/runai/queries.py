@@ -4,16 +4,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from marshmallow import Schema
+from marshmallow import Schema, fields, validate
 
+from app.compat.runai.measurements import KINDS
 from app.domain.errors import InvalidRequest
-from app.schemas.queries import QueryFlag, QueryTexts, QueryWhole, one_of
+from app.schemas.queries import QueryFlag, QueryMoment, QueryTexts, QueryWhole, one_of
 from app.schemas.strict_fields import Text, says
 
 FIELDS = (
     "type", "name", "clusterId", "projectId", "projectName", "departmentId", "departmentName", "createdAt",
     "submittedBy", "phase", "completedAt", "phaseUpdatedAt", "category", "priorityClassName",
     "totalRunningTimeSeconds",
+)  # fmt: skip
+# Of those that are not among KINDS nothing is ever known here.
+METRIC_TYPES = (
+    *KINDS, "CPU_LIMIT_CORES", "CPU_MEMORY_LIMIT_BYTES", "NVLINK_BANDWIDTH_TOTAL",
 )  # fmt: skip
 _CONDITION = re.compile(r"([A-Za-z]+)(==|!=|<=|>=|=@|!@|=\^|=\$)(.+)", re.DOTALL)
 _HOLDS: dict[str, Callable[[str, str], bool]] = {
@@ -46,6 +51,15 @@ class WorkloadsQuerySchema(CountQuerySchema):
     limit = QueryWhole(1, 500, load_default=50)
     sortOrder = one_of(("asc", "desc"))  # noqa: N815
     sortBy = one_of(FIELDS)  # noqa: N815
+
+
+class MeasurementsQuerySchema(Schema):
+    metricType = QueryTexts(  # noqa: N815
+        fields.String(validate=validate.OneOf(METRIC_TYPES)), required=True, **says("What to measure")
+    )
+    start = QueryMoment(required=True)
+    end = QueryMoment(required=True)
+    numberOfSamples = QueryWhole(0, 1000, load_default=20)  # noqa: N815
 
 
 def chosen(rows: Iterable[Row], query: Mapping[str, Any]) -> list[Row]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
@@ -25,7 +26,8 @@ PRIORITIES: dict[str, tuple[int, bool]] = {
     "high": (8, True), "very-high": (10, True),
 }  # fmt: skip
 NAMES = {
-    "name": "name", "labels": "spec.labels", "training_config.framework.custom_command": "spec.command",
+    "name": "name", "labels": "spec.labels", "data_config": "spec.storage",
+    "resource_config.node_count": "spec.numWorkers", "training_config.framework.custom_command": "spec.command",
     "training_config.framework.custom_code_dir": "spec.workingDir",
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit", "resource_config": "spec.compute",
@@ -39,8 +41,12 @@ NAMES = {
 # What is acted on; of the rest the job's history tells that it is not.
 _HONOURED = frozenset(
     {"command", "args", "environmentVariables", "labels", "terminateAfterPreemption", "backoffLimit", "priorityClass",
-     "preemptibility", "completions", "parallelism", "compute", "nodeType", "nodePools", "workingDir"}
+     "preemptibility", "completions", "parallelism", "compute", "nodeType", "nodePools", "workingDir", "storage",
+     "annotations", "tolerations", "autoDeletionTimeAfterCompletionSeconds", "distributedFramework", "numWorkers"}
 )  # fmt: skip
+_OF_MASTERS = frozenset({"command", "args", "environmentVariables", "compute"})
+DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
+PYTORCH = "PyTorch"
 
 
 class Native(NamedTuple):
@@ -51,22 +57,30 @@ class Native(NamedTuple):
     unheeded: list[str]
 
 
-def to_native(training: Mapping[str, Any], name: str, *, may_read: Callable[[str], bool]) -> Native:
+def to_native(
+    training: Mapping[str, Any], name: str, *, may_read: Callable[[str], bool], distributed: bool = False
+) -> Native:
     """`name`: what the workload is called in the end; `may_read`: whether jobs may read this directory.
 
     Raises BadSpec.
     """
     spec: Mapping[str, Any] = training.get("spec") or {}
-    unheeded = [field for field in spec if field not in _HONOURED]
-    framework: dict[str, Any] = {"type": "CUSTOM", "custom_command": command_of(spec)}
-    if directory := spec.get("workingDir"):
-        if may_read(directory):
-            framework["custom_code_dir"] = directory
-        else:
-            unheeded.append("workingDir")
-    priority, preemptible = _priority(spec)
+    master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
+    volumes = volumes_of(spec.get("storage") or {}, may_read)
+    unheeded = [field for field in spec if field not in _HONOURED] + list(volumes.unheeded)
+    unheeded += [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
+    framework: dict[str, Any] = {
+        "type": "CUSTOM",
+        "custom_command": [volumes.placed(word) for word in _words(spec, master)],
+    }
+    if directory := _directory(spec, volumes, may_read, unheeded):
+        framework["custom_code_dir"] = directory
     resources, of_compute = _resources(spec.get("compute") or {})
-    affinity = _affinity(spec, unheeded)
+    if distributed:
+        resources["node_count"] = _nodes(spec, master)
+    if resources["gpu_count"] > 1:
+        # A pod runs its command once, however many devices it has.
+        framework["distributed"] = {"config": {"num_proc_per_node": "1"}}
     document = {
         "name": name,
         "labels": {each["name"]: each["value"] for each in spec.get("labels") or [] if not each["exclude"]},
@@ -74,22 +88,71 @@ def to_native(training: Mapping[str, Any], name: str, *, may_read: Callable[[str
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": environment_of(spec),
+            "environment": {key: volumes.placed(value) for key, value in _environment(spec, master).items()},
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
-        "data_config": {"sources": []},
-        "resource_config": {**resources, **affinity},
-        "scheduling_config": {
-            "priority": priority,
-            "preemptible": preemptible,
-            "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
-        },
+        "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
+        "resource_config": resources | _affinity(spec, unheeded),
+        "scheduling_config": _scheduling(spec),
     }
     unheeded += [f"compute.{field}" for field in of_compute] + _references(spec)
-    foreign = {
-        "requested_name": training["name"], "cluster_id": training["clusterId"], "spec": _without_secrets(spec),
+    return Native(document, {DIALECT: _kept(training, distributed=distributed)}, sorted(unheeded))
+
+
+def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
+    kept = {
+        "requested_name": training["name"], "cluster_id": training["clusterId"],
+        "spec": _without_secrets(training.get("spec") or {}),
     }  # fmt: skip
-    return Native(document, {DIALECT: foreign}, sorted(unheeded))
+    if distributed:
+        kept["kind"] = DISTRIBUTED
+        if master := training.get("masterSpec"):
+            kept["master_spec"] = _without_secrets(master)
+    return kept
+
+
+def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
+    """Of the command; the master's own, if it has one, for the first rank alone."""
+    words = command_of(spec)
+    of_master = command_of(master, "masterSpec") if master.get("command") or master.get("args") else words
+    if of_master == words:
+        return words
+    first, others = shlex.join(of_master), shlex.join(words)
+    return ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {others}; fi']
+
+
+def _directory(
+    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], unheeded: list[str]
+) -> str | None:
+    """Where the command starts, if that is somewhere on the nodes."""
+    directory = spec.get("workingDir")
+    if not directory:
+        return None
+    found = volumes.location_of(directory) or (directory if may_read(directory) else None)
+    if found is None:
+        unheeded.append("workingDir")
+    return found
+
+
+def _nodes(spec: Mapping[str, Any], master: Mapping[str, Any]) -> int:
+    """The workers' and the master's. Raises BadSpec for what no gang of nodes does."""
+    framework = spec.get("distributedFramework") or PYTORCH
+    if framework != PYTORCH:
+        raise BadSpec(f"only {PYTORCH} is supported; ranks meet by MASTER_ADDR", field="spec.distributedFramework")
+    if master.get("compute") and master["compute"] != spec.get("compute"):
+        raise BadSpec(
+            "every node gives the same; leave it out, or say what spec.compute says", field="masterSpec.compute"
+        )
+    return int(spec.get("numWorkers") or 1) + 1
+
+
+def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str, str]:
+    """Of all ranks. Raises BadSpec where the master's differs."""
+    common = environment_of(spec)
+    for name, value in environment_of(master).items():
+        if common.setdefault(name, value) != value:
+            raise BadSpec(f"{name} is the same for all ranks here", field="masterSpec.environmentVariables")
+    return common
 
 
 def _affinity(spec: Mapping[str, Any], unheeded: list[str]) -> dict[str, list[str]]:
@@ -100,16 +163,18 @@ def _affinity(spec: Mapping[str, Any], unheeded: list[str]) -> dict[str, list[st
     return {"node_affinity": labels} if labels else {}
 
 
-def command_of(spec: Mapping[str, Any]) -> list[str]:
+def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:
     """Its words. Raises BadSpec without any, or when they can't be told from each other."""
     words: list[str] = []
     for field in ("command", "args"):
         try:
             words += shlex.split(spec.get(field) or "")
         except ValueError as error:
-            raise BadSpec(f"can't be split into words as a shell would: {error}", field=f"spec.{field}") from error
+            raise BadSpec(f"can't be split into words as a shell would: {error}", field=f"{part}.{field}") from error
     if not words:
-        raise BadSpec("is needed: jobs run on the node itself, where no image says what to run", field="spec.command")
+        raise BadSpec(
+            "is needed: jobs run on the node itself, where no image says what to run", field=f"{part}.command"
+        )
     return words
 
 
@@ -161,13 +226,17 @@ def _part(kind: str | None, compute: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _priority(spec: Mapping[str, Any]) -> tuple[int, bool]:
+def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
     name = spec.get("priorityClass") or "train"
     if name not in PRIORITIES:
         raise BadSpec(f"must be one of {', '.join(PRIORITIES)}", field="spec.priorityClass")
     priority, preemptible = PRIORITIES[name]
     said = spec.get("preemptibility")
-    return priority, preemptible if said is None else said == "preemptible"
+    return {
+        "priority": priority,
+        "preemptible": preemptible if said is None else said == "preemptible",
+        "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
+    }
 
 
 def _references(spec: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,19 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.runai.from_native import STATES, class_of, compute_of, job_id_of, spec_of, training_of, workload_id
+from app.compat.runai.measurements import Point, Window, counted, measured, requested
 from app.compat.runai.queries import chosen, ordered
-from app.compat.runai.requests import TrainingSchema
+from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
 from app.domain.errors import BadSpec, InvalidRequest
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.http.request_body import validated
-from app.models import Job
+from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
+
+
+def divided(spec: dict[str, Any], **more: Any) -> Native:
+    """Of a distributed workload."""
+    body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
+    training = validated(DistributedSchema(), {**body, **more})
+    return to_native(training, training["name"], may_read=lambda _: True, distributed=True)
 
 
 def translated(spec: dict[str, Any], **more: Any) -> Native:
@@ -63,6 +72,7 @@ def test_training_is_a_custom_job():
             "base_model": {"model_id": "none"},
             "framework": {
                 "type": "CUSTOM", "custom_command": ["python", "-x", "my script.py"], "custom_code_dir": "/srv/code",
+                "distributed": {"config": {"num_proc_per_node": "1"}},
             },
             "environment": {"STAGE": "test"},
             "max_retries": 3,
@@ -235,3 +245,143 @@ def test_rows_without_a_value_come_first():
 
 def test_devices_of_a_native_job():
     assert compute_of({"gpu_count": 4, "device_type": "cuda"}) == {"gpuDevicesRequest": 4}
+
+
+def test_volumes_are_data_that_the_words_refer_to():
+    native = translated(
+        {
+            "command": "python", "args": "train.py --data /mnt/sets/a.jsonl --more=/mnt/sets/deep:/mnt/setsx",
+            "workingDir": "/mnt/code/src",
+            "environmentVariables": [{"name": "DATA_PATH", "value": "/mnt/claim"}],
+            "storage": {
+                "hostPath": [
+                    {"name": "sets", "path": "/srv/sets", "mountPath": "/mnt/sets", "readOnly": True},
+                    {"name": "etc", "path": "/etc", "mountPath": "/mnt/etc"},
+                ],
+                "pvc": [
+                    {"existingPvc": True, "claimName": "team", "path": "/mnt/claim", "readOnly": False},
+                    {"name": "new", "claimName": "fresh", "path": "/mnt/fresh"},
+                ],
+                "secretVolume": [{"secret": "s", "mountPath": "/mnt/s"}],
+            },
+        }
+    )  # fmt: skip
+
+    framework = native.document["training_config"]["framework"]
+    assert native.document["data_config"]["sources"] == [{"path": "/srv/sets"}, {"path": "pvc://team/."}]
+    assert framework["custom_command"][3:] == [
+        "$(TRAINYARD_DATA_0)/a.jsonl", "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
+    ]  # fmt: skip
+    assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
+    assert native.unheeded == [
+        "storage.hostPath.etc", "storage.pvc.0.readOnly", "storage.pvc.new", "storage.secretVolume", "workingDir",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("storage", "location"),
+    [
+        ({"nfs": [{"server": "nas.example.org", "path": "/vol/sets", "mountPath": "/mnt"}]},
+         "nfs/nas.example.org/vol/sets"),
+        ({"s3": [{"bucket": "corpora", "path": "/mnt"}]}, "s3/corpora"),
+        ({"git": [{"repository": "https://git.example.org/team/code.git", "path": "/mnt"}]},
+         "git/git.example.org/team/code"),
+        ({"git": [{"repository": "git@git.example.org:team/code.git", "path": "/mnt"}]},
+         "git/git.example.org/team/code"),
+        ({"pvc": [{"existingPvc": True, "claimName": "team", "path": "/mnt/"}]}, "pvc://team/."),
+    ],
+)  # fmt: skip
+def test_each_kind_of_volume_has_a_place_below_the_storage_roots(storage, location):
+    native = divided({"storage": storage, "workingDir": "/mnt/sub", "args": "/mnt"})
+
+    assert native.document["data_config"]["sources"] == [{"path": location}]
+    assert native.document["training_config"]["framework"]["custom_code_dir"] == f"{location}/sub"
+    assert native.document["training_config"]["framework"]["custom_command"] == ["true", "$(TRAINYARD_DATA_0)"]
+    assert native.unheeded == []
+
+
+def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
+    native = divided(
+        {"distributedFramework": "PyTorch", "numWorkers": 3, "compute": {"gpuDevicesRequest": 8}, "slotsPerWorker": 1}
+    )
+
+    assert native.document["resource_config"] == {"gpu_count": 8, "node_count": 4}
+    assert native.document["training_config"]["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
+    assert native.unheeded == ["slotsPerWorker"]
+    told = training_of(details_of(native))
+    assert (told["spec"]["numWorkers"], told["masterSpecSameAsWorker"]) == (3, True)
+
+
+def test_masters_own_command_is_the_first_ranks():
+    native = divided(
+        {"command": "python", "args": "work.py", "environmentVariables": [{"name": "A", "value": "1"}]},
+        masterSpec={
+            "command": "python", "args": "'lead it.py'", "image": "x",
+            "environmentVariables": [{"name": "B", "value": "2"}],
+        },
+    )  # fmt: skip
+
+    script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
+    assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
+    assert native.document["training_config"]["environment"] == {"A": "1", "B": "2"}
+    assert native.unheeded == ["masterSpec.image"]
+    assert training_of(details_of(native))["masterSpec"]["args"] == "'lead it.py'"
+
+
+@pytest.mark.parametrize(
+    ("spec", "master", "field"),
+    [
+        ({"distributedFramework": "MPI"}, {}, "spec.distributedFramework"),
+        ({}, {"command": "true", "compute": {"gpuDevicesRequest": 2}}, "masterSpec.compute"),
+        ({}, {"args": "'"}, "masterSpec.args"),
+        ({"environmentVariables": [{"name": "A", "value": "1"}]},
+         {"environmentVariables": [{"name": "A", "value": "2"}]}, "masterSpec.environmentVariables"),
+    ],
+)  # fmt: skip
+def test_what_no_gang_does_is_refused(spec, master, field):
+    with pytest.raises(BadSpec) as refused:
+        divided(spec, masterSpec=master)
+
+    assert refused.value.field == field
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def minutes(number: float) -> datetime:
+    return NOON + timedelta(minutes=number)
+
+
+def test_values_are_the_newest_at_each_moment_and_none_long_after_the_last():
+    points = [Point(minutes(0.5), 100), Point(minutes(1.9), 250)]
+
+    found = measured("CPU_USAGE_CORES", points, Window(NOON, minutes(5), 5), freshest=timedelta(seconds=60))
+
+    assert [each["value"] for each in found["values"]] == ["1", "2.5"]
+    assert found["values"][0]["timestamp"] == "2026-01-01T12:01:00.000Z"
+
+
+def test_pods_and_gpus_are_counted_over_the_attempts():
+    def attempt(begin: float, end: float | None) -> Attempt:
+        return Attempt(
+            node_names=["a", "b"], device_indices=[[0, 1], [4, 5]], device_type="a100", device_share=50,
+            created_at=minutes(begin), started_at=minutes(begin + 1), ended_at=None if end is None else minutes(end),
+        )  # fmt: skip
+
+    window, attempts = Window(NOON, minutes(4), 4), [attempt(0, 1.5), attempt(3, None)]
+
+    def values(kind: str) -> list[str]:
+        return [each["value"] for each in counted(kind, attempts, window)["values"]]
+
+    assert values("POD_COUNT") == ["2", "0", "2", "2"]
+    assert values("RUNNING_POD_COUNT") == ["2", "0", "0", "2"]
+    assert values("GPU_ALLOCATION") == ["2", "0", "2", "2"]
+
+
+def test_requests_are_constant_and_only_told_where_something_was_asked_for():
+    window = Window(NOON, minutes(1), 2)
+
+    asked = requested("CPU_MEMORY_REQUEST_BYTES", {"ram_min_mb": 1024}, window)
+
+    assert [each["value"] for each in asked["values"]] == ["1073741824", "1073741824"]
+    assert requested("CPU_REQUEST_CORES", {}, window)["values"] == []

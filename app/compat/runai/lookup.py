@@ -1,0 +1,61 @@
+"""Jobs as Run:ai's clients name and list them."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.compat.runai.from_native import is_deleted, is_distributed, job_id_of, workload_of
+from app.compat.runai.to_native import DIALECT
+from app.domain.errors import NotFound
+from app.domain.job_state import TERMINAL, JobState
+from app.http.context import caller, plane
+from app.models.base import utc_now
+from app.services import job_lists, jobs
+from app.services.job_details import JobDetails, details
+from app.services.pages import PageRequest
+
+MOST_JOBS = 10_000  # that a list looks at
+
+
+def find(session: Session, workload: str, *, distributed: bool | None = None) -> JobDetails:
+    """Raises NotFound for what is not there, not the caller's, deleted, or of the other kind where one is wanted."""
+    found = details(session, jobs.find(session, caller(), job_id_of(workload)))
+    if is_deleted(found, utc_now()) or distributed not in (None, is_distributed(found)):
+        raise NotFound("Resource id not found.")
+    return found
+
+
+def rows() -> list[dict[str, Any]]:
+    """Of all jobs that the caller sees, the newest first, up to so many."""
+    found: list[dict[str, Any]] = []
+    after: tuple[Any, ...] | None = None
+    now = utc_now()
+    with plane().db.read() as session:
+        while len(found) < MOST_JOBS:
+            page = job_lists.page(session, caller(), {}, PageRequest(size=500, order="-created_at", after=after))
+            found += [workload_of(each) for each in page.items if not is_deleted(each, now)]
+            after = page.next_after
+            if after is None:
+                break
+    return found
+
+
+def delete(workload: str, *, distributed: bool | None = None) -> None:
+    jobs.withdraw(plane(), caller(), _found(workload, distributed).job.id, dialect=DIALECT)
+
+
+def suspend(workload: str, *, distributed: bool | None = None) -> None:
+    # Save if it can, else stop: a client of Run:ai has no way to say which.
+    jobs.pause(plane(), caller(), _found(workload, distributed).job.id, force=True)
+
+
+def resume(workload: str, *, distributed: bool | None = None) -> None:
+    """Nothing to do for what runs, or will: Run:ai takes that for granted."""
+    found = _found(workload, distributed)
+    if found.job.state in TERMINAL or found.job.state is JobState.PAUSED or found.requested is not None:
+        jobs.resume(plane(), caller(), found.job.id)
+
+
+def _found(workload: str, distributed: bool | None) -> JobDetails:  # noqa: FBT001 – as the caller was told
+    with plane().db.read() as session:
+        return find(session, workload, distributed=distributed)

@@ -1,0 +1,99 @@
+"""What Run:ai measures of a workload, from the series of its metrics and from its attempts. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from app.models import Attempt
+from app.schemas.strict_fields import on_the_wire
+
+# Type → our series, and what one of its units is in theirs.
+SERIES: dict[str, tuple[str, float]] = {
+    "GPU_UTILIZATION": ("gpu_utilization", 1),
+    "GPU_MEMORY_USAGE_BYTES": ("gpu_memory_mb", 2**20),
+    "CPU_USAGE_CORES": ("cpu_percent", 0.01),
+    "CPU_MEMORY_USAGE_BYTES": ("memory_mb", 2**20),
+}
+REQUESTS: dict[str, tuple[str, float]] = {
+    "GPU_MEMORY_REQUEST_BYTES": ("gpu_memory_request_mb", 2**20),
+    "CPU_REQUEST_CORES": ("cpu_cores", 1),
+    "CPU_MEMORY_REQUEST_BYTES": ("ram_min_mb", 2**20),
+}
+
+
+class Point(NamedTuple):
+    at: datetime
+    value: float
+
+
+class Window(NamedTuple):
+    """``samples`` moments at equal distances, the last one at its end."""
+
+    start: datetime
+    end: datetime
+    samples: int
+
+    @property
+    def distance(self) -> timedelta:
+        return (self.end - self.start) / max(1, self.samples)
+
+    def moments(self) -> list[datetime]:
+        return [self.start + self.distance * number for number in range(1, self.samples + 1)]
+
+
+def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: timedelta) -> dict[str, Any]:
+    """The newest value at each moment, unless it is older than ``freshest`` or than the distance of moments."""
+    times = [point.at for point in points]
+    oldest = max(freshest, window.distance)
+    values = []
+    for moment in window.moments():
+        number = bisect_right(times, moment)
+        if number and moment - times[number - 1] <= oldest:
+            values.append(_value(points[number - 1].value * SERIES[kind][1], moment))
+    return _measurement(kind, values)
+
+
+def counted(kind: str, attempts: Sequence[Attempt], window: Window) -> dict[str, Any]:
+    """Pods or GPUs that the workload has at each moment."""
+    return _measurement(
+        kind, [_value(sum(_COUNTS[kind](each, moment) for each in attempts), moment) for moment in window.moments()]
+    )
+
+
+def requested(kind: str, resources: Mapping[str, Any], window: Window) -> dict[str, Any]:
+    field, unit = REQUESTS[kind]
+    amount = float(resources.get(field) or 0)
+    return _measurement(kind, [_value(amount * unit, moment) for moment in window.moments()] if amount else [])
+
+
+def _pods(attempt: Attempt, moment: datetime) -> float:
+    return len(attempt.node_names) if _spans(attempt.created_at, attempt, moment) else 0
+
+
+def _running_pods(attempt: Attempt, moment: datetime) -> float:
+    return len(attempt.node_names) if _spans(attempt.started_at, attempt, moment) else 0
+
+
+def _gpus(attempt: Attempt, moment: datetime) -> float:
+    if attempt.device_type == "cpu" or not _spans(attempt.created_at, attempt, moment):
+        return 0
+    return sum(map(len, attempt.device_indices)) * attempt.device_share / 100
+
+
+_COUNTS: dict[str, Callable[[Attempt, datetime], float]] = {
+    "POD_COUNT": _pods, "RUNNING_POD_COUNT": _running_pods, "GPU_ALLOCATION": _gpus,
+}  # fmt: skip
+KINDS = (*SERIES, *REQUESTS, *_COUNTS)
+
+
+def _spans(begin: datetime | None, attempt: Attempt, moment: datetime) -> bool:
+    return begin is not None and begin <= moment and (attempt.ended_at is None or moment < attempt.ended_at)
+
+
+def _value(value: float, moment: datetime) -> dict[str, str]:
+    return {"value": f"{value:.6g}" if value < 1e6 else str(round(value)), "timestamp": on_the_wire(moment)}
+
+
+def _measurement(kind: str, values: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    return {"type": kind, "labels": {}, "values": list(values)}

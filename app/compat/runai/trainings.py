@@ -1,0 +1,138 @@
+"""Run:ai's trainings and distributed workloads over HTTP."""
+
+import secrets
+import string
+from typing import Any
+
+from flask import Blueprint
+from sqlalchemy.orm import Session
+
+from app.compat.naming import named_as
+from app.compat.runai import lookup
+from app.compat.runai.from_native import training_of
+from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.to_native import NAMES, REST, to_native
+from app.domain.errors import BadSpec
+from app.domain.locations import check_path
+from app.http.context import caller, plane
+from app.http.envelope import Reply
+from app.http.idempotency import Answering
+from app.http.operation import operation
+from app.http.request_body import validated
+from app.schemas.jobs import SubmitJobSchema
+from app.security.permissions import Permission
+from app.services import jobs, projects
+from app.services.job_details import changed
+from app.services.jobs import Origin, Submitted
+
+blueprint = Blueprint("trainings", __name__)
+_DOCUMENT = SubmitJobSchema()
+_ACCEPTED = {"code": 202, "message": "Request has been accepted."}
+
+
+@blueprint.post("/workloads/trainings")
+@operation("Submit a training", permission=Permission.MANAGE, body=TrainingSchema, status=202)
+def create_training(body: dict[str, Any]) -> Reply:
+    return _submit(body, distributed=False)
+
+
+@blueprint.get("/workloads/trainings/<workload_id>")
+@operation("Read a training", permission=Permission.VIEW)
+def get_training(workload_id: str) -> Reply:
+    with plane().db.read() as session:
+        return Reply(training_of(lookup.find(session, workload_id, distributed=False)))
+
+
+@blueprint.delete("/workloads/trainings/<workload_id>")
+@operation("Delete a training; what runs of it is cancelled", permission=Permission.MANAGE, status=204)
+def delete_training(workload_id: str) -> Reply:
+    lookup.delete(workload_id, distributed=False)
+    return Reply(None, 204)
+
+
+@blueprint.post("/workloads/trainings/<workload_id>/suspend")
+@operation("Suspend a training until it is resumed", permission=Permission.MANAGE, status=202)
+def suspend_training(workload_id: str) -> Reply:
+    lookup.suspend(workload_id, distributed=False)
+    return Reply(_ACCEPTED, 202)
+
+
+@blueprint.post("/workloads/trainings/<workload_id>/resume")
+@operation("Let a suspended training go on", permission=Permission.MANAGE, status=202)
+def resume_training(workload_id: str) -> Reply:
+    lookup.resume(workload_id, distributed=False)
+    return Reply(_ACCEPTED, 202)
+
+
+@blueprint.post("/workloads/distributed")
+@operation("Submit a training on several nodes", permission=Permission.MANAGE, body=DistributedSchema, status=202)
+def create_distributed(body: dict[str, Any]) -> Reply:
+    if body.get("masterSpec") and body.get("masterSpecSameAsWorker"):
+        raise BadSpec("say either masterSpec or masterSpecSameAsWorker", field="masterSpec")
+    return _submit(body, distributed=True)
+
+
+@blueprint.get("/workloads/distributed/<distributed_id>")
+@operation("Read a training on several nodes", permission=Permission.VIEW)
+def get_distributed(distributed_id: str) -> Reply:
+    with plane().db.read() as session:
+        return Reply(training_of(lookup.find(session, distributed_id, distributed=True)))
+
+
+@blueprint.delete("/workloads/distributed/<distributed_id>")
+@operation(
+    "Delete a training on several nodes; what runs of it is cancelled", permission=Permission.MANAGE, status=204
+)  # fmt: skip
+def delete_distributed(distributed_id: str) -> Reply:
+    lookup.delete(distributed_id, distributed=True)
+    return Reply(None, 204)
+
+
+@blueprint.post("/workloads/distributed/<distributed_id>/suspend")
+@operation("Suspend a training on several nodes", permission=Permission.MANAGE, status=202)
+def suspend_distributed(distributed_id: str) -> Reply:
+    lookup.suspend(distributed_id, distributed=True)
+    return Reply(_ACCEPTED, 202)
+
+
+@blueprint.post("/workloads/distributed/<distributed_id>/resume")
+@operation("Let a suspended training on several nodes go on", permission=Permission.MANAGE, status=202)
+def resume_distributed(distributed_id: str) -> Reply:
+    lookup.resume(distributed_id, distributed=True)
+    return Reply(_ACCEPTED, 202)
+
+
+def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
+    name = f"{body['name']}-{_ending()}" if body["useGivenNameAsPrefix"] else body["name"]
+    answering = Answering(_submitted)
+    native = to_native(body, name, may_read=_may_read, distributed=distributed)
+    with named_as(NAMES, rest=REST):
+        document = validated(_DOCUMENT, native.document)
+        origin = Origin(foreign=native.foreign, unheeded=native.unheeded)
+        jobs.submit(
+            plane(), caller(), document, project=_project(body["projectId"]), origin=origin, remember=answering
+        )  # fmt: skip
+    return answering.reply
+
+
+def _project(project: str) -> str:
+    """Raises NotFound for one that is not the caller's."""
+    with plane().db.read() as session:
+        return projects.visible(session, caller(), project).name
+
+
+def _may_read(directory: str) -> bool:
+    try:
+        check_path(directory, plane().reading, field="spec.workingDir")
+    except BadSpec:
+        return False
+    return True
+
+
+def _submitted(session: Session, submitted: Submitted) -> Reply:
+    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
+    return Reply(training_of(changed(session, job)), 202)
+
+
+def _ending() -> str:
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
