@@ -83,6 +83,11 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+# What a custom script's own failure is where the job says that such ones may pass, too.
+SCRIPT_ERROR = "SCRIPT_ERROR"
+OF_SCRIPTS = Rule()
+
+
 @dataclass(frozen=True, kw_only=True)
 class History:
     """What was tried for a job since its last further checkpoint, and what it allows."""
@@ -97,6 +102,7 @@ class History:
     can_restart: bool = False  # its supervisor is there and may run another attempt
     is_gang: bool = False  # on several nodes, where there is no restart in place
     is_custom: bool = False
+    retries_scripts: bool = False  # whether an error of the script itself may pass
     batch_size: int = 1  # per device, as the document says
     adjustments: Mapping[str, Any] = field(default_factory=dict)
     on_divergence: OnDivergence = field(default_factory=OnDivergence)
@@ -122,7 +128,7 @@ class Recovery:
 
 def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
     """The table, applied: pure, so that every case of it can stand in a test."""
-    rule = RULES.get(cause)
+    rule = OF_SCRIPTS if cause == SCRIPT_ERROR and history.retries_scripts else RULES.get(cause)
     if rule is None:
         return Recovery(cause=cause)
     if rule.waits_for_disk:

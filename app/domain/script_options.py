@@ -9,8 +9,8 @@ LAUNCHER = "launcher"  # who starts the ranks: the platform, one for each device
 MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
-SCRIPT, CODE_DIR = "custom_script_path", "custom_code_dir"
-CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR)  # of the framework
+SCRIPT, CODE_DIR, RETRY = "custom_script_path", "custom_code_dir", "custom_retry_on_error"
+CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR, RETRY)  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
 MAX_GLOB = 500
@@ -28,6 +28,11 @@ class InvalidGlob(ValueError):
 def launcher(spec: Mapping[str, Any]) -> str:
     """What the job says there; empty for the platform's own."""
     return _option(spec, LAUNCHER)
+
+
+def retries_on_error(spec: Mapping[str, Any]) -> bool:
+    """Whether a script that ends with an error is tried again."""
+    return bool(spec["training_config"]["framework"].get(RETRY))
 
 
 def checkpoint_glob(spec: Mapping[str, Any]) -> str:

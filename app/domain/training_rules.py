@@ -82,7 +82,7 @@ def script_belongs_to_custom(document: Document) -> None:
                 f"{foreign} is for framework CUSTOM only; leave it out or say CUSTOM", field=f"{field}.{foreign}"
             )
         return
-    script, arguments, command, code = (framework.get(name) for name in CUSTOM_FIELDS)
+    script, arguments, command, code, _ = (framework.get(name) for name in CUSTOM_FIELDS)
     if not script and not command:
         raise BadSpec(
             "framework CUSTOM needs custom_script_path, the script to run, or custom_command",

@@ -93,6 +93,9 @@ class FrameworkSchema(DocumentSchema):
             "and custom_command starts there"
         )
     )
+    custom_retry_on_error = Flag(
+        **says("CUSTOM: true: what ends with an error is tried again, up to max_retries; else it fails at once")
+    )
 
 
 class EvaluationSchema(DocumentSchema):

@@ -11,7 +11,8 @@ from app.domain.data_defaults import BATCH_SIZE
 from app.domain.divergence import on_divergence
 from app.domain.events import EventType
 from app.domain.job_state import RUNNING, JobState
-from app.domain.retry import RULES, Backoff, History, Policy, Recovery, recover
+from app.domain.retry import OF_SCRIPTS, RULES, SCRIPT_ERROR, Backoff, History, Policy, Recovery, recover
+from app.domain.script_options import retries_on_error
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
 from app.services import checkpoints, lifecycle, stuck_devices
@@ -32,14 +33,17 @@ def recovery_of(
 
     ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
     """
-    if cause not in RULES:
+    retries_scripts = retries_on_error(job.spec)
+    if cause not in RULES and not (cause == SCRIPT_ERROR and retries_scripts):
         return recover(cause, History(max_retries=job.max_retries), backoff)
+    waits_for_disk = RULES.get(cause, OF_SCRIPTS).waits_for_disk
     history = History(
         max_retries=job.max_retries, retries_used=job.retries_used, in_place_restarts=job.in_place_restarts,
         hangs=job.hangs, host_losses=job.host_losses, disk_waits=job.disk_waits,
-        failed_here_before=(_had_no_room_here if RULES[cause].waits_for_disk else _failed_here_before)(
+        failed_here_before=(_had_no_room_here if waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
+        retries_scripts=retries_scripts,
         can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == hyperparameters.CUSTOM,

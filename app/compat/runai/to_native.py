@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from app.compat.mounts import location_of, placed
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
@@ -71,7 +72,8 @@ def to_native(
     unheeded += [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
     framework: dict[str, Any] = {
         "type": "CUSTOM",
-        "custom_command": [volumes.placed(word) for word in _words(spec, master)],
+        "custom_retry_on_error": True,  # as Kubernetes counts failures
+        "custom_command": [placed(word, volumes.found) for word in _words(spec, master)],
     }
     if directory := _directory(spec, volumes, may_read, unheeded):
         framework["custom_code_dir"] = directory
@@ -88,7 +90,7 @@ def to_native(
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": {key: volumes.placed(value) for key, value in _environment(spec, master).items()},
+            "environment": {key: placed(value, volumes.found) for key, value in _environment(spec, master).items()},
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
@@ -128,7 +130,7 @@ def _directory(
     directory = spec.get("workingDir")
     if not directory:
         return None
-    found = volumes.location_of(directory) or (directory if may_read(directory) else None)
+    found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
     if found is None:
         unheeded.append("workingDir")
     return found

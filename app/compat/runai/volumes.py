@@ -9,40 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from app.compat.mounts import Mount, mount_of_data
+
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
 _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
-
-
-class Volume(NamedTuple):
-    mounted: str  # where the training's words look for it
-    location: str  # where jobs find it
 
 
 class Volumes(NamedTuple):
     """In the order of the native document's sources, and the fields of which nothing comes."""
 
-    found: Sequence[Volume]
+    found: Sequence[Mount]
     unheeded: Sequence[str]
-
-    def location_of(self, path: str) -> str | None:
-        """Of a path that is mounted, or lies in what is."""
-        for volume in sorted(self.found, key=lambda each: -len(each.mounted)):
-            if f"{path}/".startswith(f"{volume.mounted}/"):
-                return f"{volume.location}{path.removeprefix(volume.mounted)}"
-        return None
-
-    def placed(self, text: str) -> str:
-        """With a reference to where the node has it instead of each mount path."""
-        numbers = {volume.mounted: number for number, volume in enumerate(self.found)}
-        if not numbers:
-            return text
-        longest_first = "|".join(map(re.escape, sorted(numbers, key=len, reverse=True)))
-        pattern = rf"(?<![\w./-])(?:{longest_first})(?![\w.-])"
-        return re.sub(pattern, lambda found: f"$(TRAINYARD_DATA_{numbers[found[0]]})", text)
 
 
 def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> Volumes:
-    found: list[Volume] = []
+    found: list[Mount] = []
     unheeded = [f"storage.{kind}" for kind in storage if kind not in _KINDS]
     for kind in _KINDS:
         for number, each in enumerate(storage.get(kind) or []):
@@ -54,7 +35,7 @@ def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> V
             if not location or not mounted.startswith("/") or not (kind == "pvc" or may_read(location)):
                 unheeded.append(field)
                 continue
-            found.append(Volume(mounted, location))
+            found.append(mount_of_data(mounted, location, len(found)))
             unheeded += [f"{field}.{part}" for part in _lost(kind, each)]
     return Volumes(found, unheeded)
 

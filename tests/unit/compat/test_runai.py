@@ -72,7 +72,7 @@ def test_training_is_a_custom_job():
             "base_model": {"model_id": "none"},
             "framework": {
                 "type": "CUSTOM", "custom_command": ["python", "-x", "my script.py"], "custom_code_dir": "/srv/code",
-                "distributed": {"config": {"num_proc_per_node": "1"}},
+                "distributed": {"config": {"num_proc_per_node": "1"}}, "custom_retry_on_error": True,
             },
             "environment": {"STAGE": "test"},
             "max_retries": 3,

@@ -55,6 +55,7 @@ KILLED = {"retries_used": 2, "in_place_restarts": 2}
         ("STORAGE_ERROR", {"retries_used": 7, "max_retries": 99}, ANEW, 360.0, None),
         ("STORAGE_ERROR", {"retries_used": 70, "max_retries": 99}, ANEW, 360.0, None),
         ("NETWORK_ERROR", {}, ANEW, 10.0, None),
+        ("SCRIPT_ERROR", {"retries_scripts": True}, ANEW, 10.0, None),
         ("INTERNAL", {}, ANEW, 10.0, None),
         ("DEVICE_FAULT", {}, ELSEWHERE, 0.0, None),
         ("DEVICE_FAULT", {"retries_used": 1}, ELSEWHERE, 10.0, None),
