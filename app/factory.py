@@ -23,6 +23,8 @@ from app.api import (
 )
 from app.compat.cyxwiz import routes as cyxwiz
 from app.compat.cyxwiz.dialect import CYXWIZ
+from app.compat.modelarts import routes as modelarts
+from app.compat.modelarts.dialect import MODELARTS
 from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
 from app.domain.token_bucket import Rate
@@ -53,7 +55,9 @@ BLUEPRINTS = (
     cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
     openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
-FOREIGN: dict[Dialect, Blueprint] = {CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint}
+FOREIGN: dict[Dialect, Blueprint] = {
+    CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint, MODELARTS: modelarts.blueprint,
+}  # fmt: skip
 HEADERS = {
     "Cache-Control": "private, no-store",
     "X-Content-Type-Options": "nosniff",

@@ -36,8 +36,6 @@ FILE = "file"
 NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
 
-_OF_CODE = (FILE, "s3", "oci", "obs", "pvc")
-
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -76,9 +74,7 @@ def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
 
 def check_code(location: str, rules: ReadingRules, *, field: str) -> None:
     """The same for a directory of code, or a script in it, which storage can have, too."""
-    if kind_of(location, field=field) not in _OF_CODE:
-        raise BadSpec("code lies on this cluster, or behind s3://, oci://, obs:// or pvc://", field=field)
-    _check(location, Use.MODEL, rules, field=field)
+    _check(location, Use.CODE, rules, field=field)
 
 
 def check_output(location: str, rules: ReadingRules, *, field: str) -> None:

@@ -15,6 +15,7 @@ class Use(StrEnum):
     DATA = "data"
     MODEL = "a model"
     OUTPUT = "output"
+    CODE = "code"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ _CLAIM = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 _SHARE = r"[A-Za-z0-9][\w.-]{0,254}"
 
 _NO_LISTING = "it names single files, and a model is a directory; use s3://, hf://, pvc:// or a local directory"
+_NO_CODE = "code lies in a local directory, or behind s3://, oci://, obs:// or pvc://"
 _NOT_WRITABLE = "nothing can be written there; use a local directory, s3://, oci://, obs://, pvc:// or scaidrive://"
 
 
@@ -54,13 +56,13 @@ def _drive(scheme: str) -> Scheme:
     form = _form(rf"{_SHARE}/{_SEGMENTS}", f"{scheme}://share/path")
     return Scheme(
         kind=scheme, forms={Use.DATA: form, Use.OUTPUT: _form(form[0].pattern + "/?", form[1])},
-        refusals={Use.MODEL: _NO_LISTING},
+        refusals={Use.MODEL: _NO_LISTING, Use.CODE: _NO_CODE},
     )  # fmt: skip
 
 
 def _web(scheme: str) -> Scheme:
     form = _form(r"[^/?#]+/[^?#]*[^/?#](?:\?[^#]*)?", f"{scheme}://host/file, without a #part")
-    refusals = {Use.MODEL: _NO_LISTING, Use.OUTPUT: _NOT_WRITABLE}
+    refusals = {Use.MODEL: _NO_LISTING, Use.CODE: _NO_CODE, Use.OUTPUT: _NOT_WRITABLE}
     return Scheme(kind="http", is_web=True, forms={Use.DATA: form}, refusals=refusals)
 
 
@@ -76,7 +78,7 @@ SCHEMES: dict[str, Scheme] = {
     ),
     "ipfs": Scheme(
         kind="ipfs", forms={Use.DATA: _form(rf"{_CID}(?:/{_SEGMENTS})?", "ipfs://cid or ipfs://cid/path")},
-        refusals={Use.MODEL: _NO_LISTING, Use.OUTPUT: _NOT_WRITABLE},
+        refusals={Use.MODEL: _NO_LISTING, Use.CODE: _NO_CODE, Use.OUTPUT: _NOT_WRITABLE},
     ),
     "hf": Scheme(
         kind="hf", lists=True,
@@ -90,7 +92,7 @@ SCHEMES: dict[str, Scheme] = {
                 "hf://owner/name, with @revision if you like",
             ),
         },
-        refusals={Use.OUTPUT: "to publish a model on a hub set push_to_hub and hub_repo_id"},
+        refusals={Use.CODE: _NO_CODE, Use.OUTPUT: "to publish a model on a hub set push_to_hub and hub_repo_id"},
     ),
     "scaidrive": _drive("scaidrive"),
     "scaiatlas": _drive("scaiatlas"),

@@ -37,6 +37,7 @@ def authenticate() -> None:
     if PROJECT_HEADER in request.headers:
         g.caller = projects.enter(plane().db, g.caller, request.headers[PROJECT_HEADER].strip())
     g.caller.require(operation.permission)
+    g.caller = dialect().entered(plane().db, g.caller)
 
 
 def _known(known_keys: KnownKeys | None) -> Caller:

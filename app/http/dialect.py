@@ -1,5 +1,7 @@
 """A vocabulary of the HTTP API: where it is served, who calls in it, and how it writes answers and errors."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from flask import Response, request
@@ -40,10 +42,15 @@ class Dialect:
     title = "Trainyard"
     about = _ABOUT.strip()
     bases: tuple[str, ...] = ("/v1", "/v1/modules/scaimind")  # its paths begin with one of them
+    also_refuses: Mapping[int, str] = MappingProxyType({})  # statuses of its own, with what they mean
 
     def caller(self, db: Database, known: KnownKeys | None) -> Caller:
         """Who makes this request; `known` as in `keys.authenticate`. Raises Unauthenticated."""
         return keys.authenticate(db, bearer_key(), known)
+
+    def entered(self, db: Database, caller: Caller) -> Caller:  # noqa: ARG002 – the native paths name no project
+        """The caller within the project that the path names, if it does. Raises NotFound."""
+        return caller
 
     def body_of(self, reply: Reply) -> Any:
         """What is told, as JSON: also what is kept for the same request under the same Idempotency-Key."""

@@ -223,10 +223,23 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
         job = lifecycle.load_for_change(session, job_id)
         if job.state not in TERMINAL:
             job = controls.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
-        job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), "deleted": True}}
+        job.foreign = _with(job, dialect, deleted=True)
+        job.alias = None  # its name is free again
     if job.requested == "cancel":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
+
+
+def note(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, **kept: Any) -> None:
+    """Keep something more of what a dialect tells of a job."""
+    with plane.db.write() as session:
+        find(session, caller, job_id)
+        job = lifecycle.load_for_change(session, job_id)
+        job.foreign = _with(job, dialect, **kept)
+
+
+def _with(job: Job, dialect: str, **kept: Any) -> dict[str, Any]:
+    return {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
 
 
 def _name_unheeded(session: Session, job: Job, fields: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -70,11 +71,17 @@ def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Cal
 
 def of_pair(db: Database, box: SecretBox, access_key: str, secret_key: str) -> Caller:
     """Who has this pair. Raises CredentialsInvalid, saying no more than that."""
+    presented = secret_key.encode()
+    return of_signer(db, box, access_key, lambda expected: hmac.compare_digest(expected.encode(), presented))
+
+
+def of_signer(db: Database, box: SecretBox, access_key: str, is_his: Callable[[str], bool]) -> Caller:
+    """Who has the pair with whose secret key something was made. Raises CredentialsInvalid, and says no more."""
     with db.read() as session:
         row = session.scalar(select(ApiKey).where(ApiKey.access_key == access_key))
     expected = box.open(row.sealed_secret_key)["secret_key"] if row is not None else ""
     # Compared also when there is no such key, so that a known one costs no more time.
-    matches = hmac.compare_digest(expected.encode(), secret_key.encode())
+    matches = is_his(expected)
     if row is None or not matches or not is_live(row, now=utc_now()):
         raise _invalid()
     return _caller(row)

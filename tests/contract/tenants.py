@@ -42,8 +42,14 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
     hook = api.post("/v1/webhooks", {"url": "https://example.org/x", "description": mark}, key=key)
     webhook_id = api.data(hook, 201)["webhook_id"]
     key_ids = [row["key_id"] for row in api.get("/v1/keys", key=key)["keys"]]
+    job_ids = [waiting, running, *ended]
+    uuids = [job_id.removeprefix("job-") for job_id in job_ids]
     ids = {
-        "job_id": [waiting, running, *ended],
+        "job_id": job_ids,
+        "workload_id": uuids,
+        "training_job_id": uuids,
+        "project_id": [name],
+        "task_id": ["worker-0"],
         "key_id": key_ids,
         "path": [ARTIFACT],
         "name": [name],

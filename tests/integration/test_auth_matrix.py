@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
@@ -20,32 +20,17 @@ from app.security.secrets import SecretBox
 from app.services import keys
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.integration.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
 
-OWN, OTHER = "team-a", "team-b"
+OTHER = "team-b"
 ARTIFACT = "model.safetensors"
 NODE, QUEUE = "node-1", "night"
-# Who may at all; whoever stands further right may, too.
-RANKS = (Role.VIEWER, Role.USER, Role.ADMIN, Role.SUPER_ADMIN)
-VIEWER, USER, ADMIN, SUPER = RANKS
 _numbers = count(1)
 
 
-class Row(NamedTuple):
-    """``who`` None: open to everybody, with any key or none. ``foreign``: what an admin of another project gets."""
-
-    who: Role | None
-    answer: int = 200
-    foreign: int | None = None  # None: the same as at home
-    body: Any = None
-
-
-CYXWIZ_CONFIG = {
-    "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl", "epochs": 1, "batch_size": 1,
-}  # fmt: skip
-RUNAI_TRAINING = {"name": "x", "projectId": "team-a", "clusterId": "c", "spec": {"command": "true"}}
 # What belongs to a project is missing for another one; what a role may not is forbidden before anything is looked for.
-MISSING = 404
 TABLE: dict[tuple[str, str], Row] = {
+    **FOREIGN,
     ("GET", "/health"): Row(None),
     ("GET", "/health/ready"): Row(None, 503),  # there is neither a broker nor a coordinator here
     ("GET", "/v1/openapi.json"): Row(None),
@@ -106,41 +91,6 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
-    ("POST", "/compat/cyxwiz/v1/jobs"): Row(USER, 201, body=CYXWIZ_CONFIG),
-    ("GET", "/compat/cyxwiz/v1/jobs"): Row(VIEWER),
-    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(VIEWER, foreign=MISSING),
-    ("DELETE", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(USER, 204, foreign=MISSING),
-    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/progress"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/report"): Row(VIEWER, foreign=MISSING),
-    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/cancel"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/pause"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
-    ("GET", "/compat/cyxwiz/v1/nodes"): Row(VIEWER),
-    ("GET", "/compat/cyxwiz/v1/messages.proto"): Row(None),
-    ("GET", "/compat/cyxwiz/v1/openapi.json"): Row(None),
-    ("POST", "/api/v1/token"): Row(None, 401, body={"grantType": "app_token", "AppId": "x", "AppSecret": "x"}),
-    ("POST", "/api/v1/workloads/trainings"): Row(USER, 202, foreign=MISSING, body=RUNAI_TRAINING),
-    ("GET", "/api/v1/workloads/trainings/<workload_id>"): Row(VIEWER, foreign=MISSING),
-    ("DELETE", "/api/v1/workloads/trainings/<workload_id>"): Row(USER, 204, foreign=MISSING),
-    ("POST", "/api/v1/workloads/trainings/<workload_id>/suspend"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/api/v1/workloads/trainings/<workload_id>/resume"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/api/v1/workloads/distributed"): Row(USER, 400, foreign=MISSING, body=RUNAI_TRAINING),  # on one node
-    ("GET", "/api/v1/workloads/distributed/<distributed_id>"): Row(VIEWER, foreign=MISSING),
-    ("DELETE", "/api/v1/workloads/distributed/<distributed_id>"): Row(USER, 204, foreign=MISSING),
-    ("POST", "/api/v1/workloads/distributed/<distributed_id>/suspend"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/api/v1/workloads/distributed/<distributed_id>/resume"): Row(USER, 409, foreign=MISSING),
-    ("GET", "/api/v1/workloads"): Row(VIEWER),
-    ("POST", "/api/v1/workloads/batch"): Row(USER, body={"ids": ["x"], "action": "resume"}),
-    ("GET", "/api/v1/workloads/count"): Row(VIEWER),
-    ("GET", "/api/v1/workloads/<workload_id>"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/api/v1/workloads/<workload_id>/events"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/api/v1/workloads/<workload_id>/history"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/api/v1/workloads/<workload_id>/metrics"): Row(VIEWER, 400),  # it has to be said which, and of when
-    ("GET", "/api/v1/workloads/<workload_id>/pods"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/api/v1/workload-priorities"): Row(VIEWER),
-    ("GET", "/api/v1/org-unit/projects"): Row(VIEWER),
-    ("GET", "/api/v1/org-unit/projects/<project_id>"): Row(VIEWER, foreign=MISSING),
-    ("GET", "/api/v1/openapi.json"): Row(None),
     # Documented and not built: who may not ask is told that first.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -211,10 +161,10 @@ class Things:
             make_job(session, project=OWN)
 
     def values(self, rule: str) -> dict[str, str]:
-        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN}
+        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
-            "<entry_id>": self._entry, "<distributed_id>": self._distributed,
+            "<entry_id>": self._entry, "<distributed_id>": self._distributed, "<training_job_id>": self._training_job,
         }  # fmt: skip
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -234,6 +184,9 @@ class Things:
 
     def _workload(self, session: Session) -> dict[str, str]:
         return {"workload_id": self._job(session)["job_id"].removeprefix("job-")}
+
+    def _training_job(self, session: Session) -> dict[str, str]:
+        return {"training_job_id": self._job(session)["job_id"].removeprefix("job-")}
 
     def _distributed(self, session: Session) -> dict[str, str]:
         document = make_document(resource_config={"node_count": 2})
@@ -301,7 +254,10 @@ def ask(client: FlaskClient, method: str, path: str, key: str | None, body: Any)
 
 def _anew(body: Any) -> Any:
     """A name that nothing has yet, where one is to be given."""
-    return {**body, "name": f"new-{next(_numbers)}"} if body.get("name") == "NEW" else body
+    if body.get("name") == "NEW":
+        return {**body, "name": f"new-{next(_numbers)}"}
+    metadata = body.get("metadata")
+    return {**body, "metadata": {"name": f"new-{next(_numbers)}"}} if metadata == {"name": "NEW"} else body
 
 
 def test_the_table_names_exactly_the_routes_there_are(sqlite_api: Api) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from app.compat.ids import uuid_of
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
-from app.domain.ids import JOB_ID
 from app.domain.job_state import TERMINAL, JobState
 from app.domain.shares import quota_of
 from app.models import Attempt, JobEvent, Project
@@ -22,18 +22,6 @@ STATES: dict[JobState, str] = {
     _S.PREEMPTED: "Pending",
 }  # fmt: skip
 THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # of jobs whose client named none
-_PREFIX = "job-"
-
-
-def workload_id(job_id: str) -> str:
-    """The part of our id that is a UUID."""
-    return job_id.removeprefix(_PREFIX)
-
-
-def job_id_of(workload: str) -> str:
-    """Ours; what is no UUID names no job."""
-    job_id = f"{_PREFIX}{workload}"
-    return job_id if JOB_ID.fullmatch(job_id) else ""
 
 
 def is_deleted(details: JobDetails, now: datetime) -> bool:
@@ -73,7 +61,7 @@ def training_of(details: JobDetails) -> dict[str, Any]:
     return {
         "name": job.name,
         "requestedName": foreign.get("requested_name", job.name),
-        "workloadId": workload_id(job.id),
+        "workloadId": uuid_of(job.id),
         "projectId": job.project,
         "clusterId": foreign.get("cluster_id", THE_CLUSTER),
         "createdBy": job.created_by,
@@ -144,7 +132,7 @@ def workload_of(details: JobDetails) -> dict[str, Any]:
     return {
         "type": _kind(details),
         "name": job.name,
-        "id": workload_id(job.id),
+        "id": uuid_of(job.id),
         "source": "Other",
         "tenantId": 1,
         "conditions": [],
@@ -186,7 +174,7 @@ def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]
         {
             "name": f"{job.name}-{number}",
             "priorityClassName": row["priorityClassName"],
-            "id": str(uuid.uuid5(uuid.UUID(workload_id(job.id)), f"{attempt.number}/{number}")),
+            "id": str(uuid.uuid5(uuid.UUID(uuid_of(job.id)), f"{attempt.number}/{number}")),
             "workloadId": row["id"],
             "workloadName": job.name,
             "clusterId": row["clusterId"],
@@ -257,7 +245,7 @@ def event_of(event: JobEvent) -> dict[str, Any]:
         "message": event.message or event.to_status or event.type,
         "clusterId": THE_CLUSTER,
         "source": "trainyard",
-        "involvedObject": {"kind": "Workload", "uid": workload_id(event.job_id), "name": workload_id(event.job_id)},
+        "involvedObject": {"kind": "Workload", "uid": uuid_of(event.job_id), "name": uuid_of(event.job_id)},
     }
 
 

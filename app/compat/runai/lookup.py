@@ -4,7 +4,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.compat.runai.from_native import is_deleted, is_distributed, job_id_of, workload_of
+from app.compat.ids import job_id_of
+from app.compat.runai.from_native import is_deleted, is_distributed, workload_of
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.job_state import TERMINAL, JobState

@@ -68,15 +68,14 @@ def to_native(
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
-    unheeded = [field for field in spec if field not in _HONOURED] + list(volumes.unheeded)
+    unheeded = [*(field for field in spec if field not in _HONOURED), *volumes.unheeded, *_references(spec)]
     unheeded += [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
         "custom_command": [placed(word, volumes.found) for word in _words(spec, master)],
     }
-    if directory := _directory(spec, volumes, may_read, unheeded):
-        framework["custom_code_dir"] = directory
+    framework |= _directory(spec, volumes, may_read, unheeded)
     resources, of_compute = _resources(spec.get("compute") or {})
     if distributed:
         resources["node_count"] = _nodes(spec, master)
@@ -97,7 +96,7 @@ def to_native(
         "resource_config": resources | _affinity(spec, unheeded),
         "scheduling_config": _scheduling(spec),
     }
-    unheeded += [f"compute.{field}" for field in of_compute] + _references(spec)
+    unheeded += [f"compute.{field}" for field in of_compute]
     return Native(document, {DIALECT: _kept(training, distributed=distributed)}, sorted(unheeded))
 
 
@@ -125,15 +124,16 @@ def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
 
 def _directory(
     spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], unheeded: list[str]
-) -> str | None:
+) -> dict[str, str]:
     """Where the command starts, if that is somewhere on the nodes."""
     directory = spec.get("workingDir")
     if not directory:
-        return None
+        return {}
     found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
     if found is None:
         unheeded.append("workingDir")
-    return found
+        return {}
+    return {"custom_code_dir": found}
 
 
 def _nodes(spec: Mapping[str, Any], master: Mapping[str, Any]) -> int:

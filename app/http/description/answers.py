@@ -106,7 +106,8 @@ def answers_of(asked: Asked) -> dict[str, Any]:
     """All of them; a status that is not among them is a fault of ours."""
     refused = {refusal.status: refusal.meaning for refusal in _REFUSALS if _may(refusal, asked)}
     found = {str(asked.dialect.status_of(status)): _refused(status, meaning) for status, meaning in refused.items()}
-    return {**_successes(asked), **found}
+    own = {str(status): _refused(status, meaning) for status, meaning in asked.dialect.also_refuses.items()}
+    return {**_successes(asked), **found, **(own if not asked.is_open else {})}
 
 
 def _may(refusal: Refusal, asked: Asked) -> bool:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compat.runai.from_native import STATES, class_of, compute_of, job_id_of, spec_of, training_of, workload_id
+from app.compat.ids import job_id_of, uuid_of
+from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
 from app.compat.runai.queries import chosen, ordered
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
@@ -207,7 +208,7 @@ def test_nearest_class_has_the_same_priority(name):
 
 def test_what_is_no_uuid_names_no_job():
     assert job_id_of("../x") == ""
-    assert workload_id("job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11") == "0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
+    assert uuid_of("job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11") == "0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
 
 
 ROWS = [

@@ -1,0 +1,1 @@
+"""Training jobs of Huawei ModelArts, version 2 of its API, over the native jobs."""

@@ -1,0 +1,139 @@
+"""How ModelArts' API tells answers and errors, and who calls: a key as token, or a request signed with a pair."""
+
+from types import MappingProxyType
+from typing import Any
+
+from flask import Response, request
+
+from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signature
+from app.domain.errors import CredentialsMissing, NotFound
+from app.extensions import Database
+from app.http.context import plane
+from app.http.dialect import Dialect, bearer_key
+from app.http.envelope import Problem, Reply, json_response
+from app.http.request_body import whole_body
+from app.models.base import utc_now
+from app.security.known_keys import KnownKeys
+from app.security.permissions import Caller
+from app.services import keys, projects
+
+TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
+_ABOUT = """
+Training jobs of Huawei ModelArts over the jobs of Trainyard. `X-Auth-Token` is a key; requests that are signed with the
+pair of `trainyard keys create` are good, too. `docs/api.md` says field by field what each of them does.
+"""
+_TEXT = {"type": "string"}
+NAME_TAKEN, OTHER_PROJECT = "NAME_TAKEN", "OTHER_PROJECT"
+# Their numbers, by what is wrong: our code of a problem, the field it names, or the status.
+_OF_CODES = {NAME_TAKEN: 2751, OTHER_PROJECT: 2786, "MALFORMED_JSON": 2787, "QUOTA_EXCEEDED": 118}
+_STATUSES = {NAME_TAKEN: 400, OTHER_PROJECT: 404}
+_OF_FIELDS = {
+    "algorithm.code_dir": 2757, "algorithm.boot_file": 2758, "algorithm.id": 2755, "algorithm.engine": 2780,
+    "algorithm.subscription_id": 2755, "algorithm.inputs": 2753, "algorithm.outputs": 2753,
+    "algorithm.parameters": 2767, "spec.resource.flavor_id": 2763, "spec.resource.node_count": 2793,
+    "filters": 2789, "sort_by": 2790,
+}  # fmt: skip
+_OF_STATUSES = {400: 2788, 401: 2784, 403: 2785, 404: 2775, 409: 2796, 422: 2788, 429: 2799}
+_OTHER = 1  # none of theirs: the operator's matter
+
+
+class NotOfTheToken(NotFound):
+    """The path's project is not one of the caller's."""
+
+    code = OTHER_PROJECT
+
+
+class ModelArts(Dialect):
+    """Plain documents; errors are `{error_msg, error_code, error_solution}`."""
+
+    name = "modelarts"
+    title = "Trainyard for clients of ModelArts"
+    about = _ABOUT.strip()
+    bases = ("/v2",)
+    also_refuses = MappingProxyType({404: "The project of the path is not there, or not the caller's"})
+
+    def caller(self, db: Database, known: KnownKeys | None) -> Caller:
+        authorization = request.headers.get("Authorization", "").strip()
+        if authorization.startswith(ALGORITHM):
+            signature = read_signature(authorization, _signed(), now=utc_now())
+            return keys.of_signer(db, plane().box, signature.access_key, signature.is_made_with)
+        if token := request.headers.get(TOKEN_HEADER, "").strip():
+            return keys.authenticate(db, token, known)
+        if not authorization:
+            raise CredentialsMissing(f"send your API key in the header {TOKEN_HEADER}, or sign the request")
+        return keys.authenticate(db, bearer_key(), known)
+
+    def entered(self, db: Database, caller: Caller) -> Caller:
+        project = (request.view_args or {}).get("project_id")
+        if project is None:
+            return caller
+        try:
+            return projects.enter(db, caller, project)
+        except NotFound as error:
+            raise NotOfTheToken("the project of the path is not there, or not the token's") from error
+
+    def body_of(self, reply: Reply) -> Any:
+        return reply.data
+
+    def written(self, body: Any, status: int) -> Response:
+        return json_response(body, status)
+
+    def failure(self, problem: Problem) -> Response:
+        body = {
+            "error_msg": problem.message,
+            "error_code": f"ModelArts.{_number(problem):04d}",
+            "error_solution": _solution(problem),
+        }
+        status = _STATUSES.get(problem.code) or self.status_of(problem.status)
+        response = json_response(body, status)
+        if problem.retry_after is not None:
+            response.headers["Retry-After"] = str(problem.retry_after)
+        return response
+
+    def status_of(self, status: int) -> int:
+        # A job that is not there is a bad request to ModelArts.
+        return 400 if status in (404, 422) else status
+
+    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages have forms of their own
+        return answer if answer is not None else {"type": ["object", "array"]}
+
+    def error_schema(self) -> Any:
+        return {
+            "type": "object",
+            "required": ["error_msg", "error_code", "error_solution"],
+            "properties": {
+                "error_msg": _TEXT,
+                "error_code": {"type": "string", "pattern": "^ModelArts\\.[0-9]{4}$"},
+                "error_solution": _TEXT,
+            },
+        }
+
+
+MODELARTS = ModelArts()
+
+
+def _signed() -> SignedRequest:
+    return SignedRequest(
+        method=request.method,
+        path=request.path,
+        query=list(request.args.items(multi=True)),
+        headers={name.lower(): value for name, value in request.headers},
+        body=whole_body(),
+    )
+
+
+def _number(problem: Problem) -> int:
+    if problem.code in _OF_CODES:
+        return _OF_CODES[problem.code]
+    if problem.status in (400, 422):
+        for field, _ in problem.details:
+            found = [name for name in _OF_FIELDS if f"{field}.".startswith(f"{name}.")]
+            if found:
+                return _OF_FIELDS[max(found, key=len)]
+    return _OF_STATUSES.get(problem.status, _OTHER)
+
+
+def _solution(problem: Problem) -> str:
+    if problem.details:
+        return "; ".join(f"{field}: {why}" if field else why for field, why in problem.details)
+    return "Try again later." if problem.status in (429, 503) else "Check the request against the API's description."

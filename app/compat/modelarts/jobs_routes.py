@@ -1,0 +1,138 @@
+"""ModelArts' training jobs over HTTP: made, read, searched, changed, terminated and deleted."""
+
+from typing import Any
+
+from flask import Blueprint
+from sqlalchemy.orm import Session
+
+from app.compat.modelarts import lookup
+from app.compat.modelarts.dialect import NAME_TAKEN
+from app.compat.modelarts.queries import NameQuerySchema
+from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
+from app.compat.modelarts.to_native import DIALECT, NAMES, REST, to_native
+from app.compat.naming import named_as
+from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
+from app.domain.job_state import TERMINAL
+from app.http.context import caller, plane
+from app.http.envelope import Reply
+from app.http.idempotency import Answering
+from app.http.operation import operation
+from app.http.request_body import validated
+from app.schemas.jobs import SubmitJobSchema
+from app.security.permissions import Permission
+from app.services import jobs, nodes
+from app.services.job_details import changed
+from app.services.jobs import Origin, Submitted
+
+blueprint = Blueprint("jobs", __name__)
+_DOCUMENT = SubmitJobSchema()
+
+
+class NameTaken(Conflict):
+    """There is a job of that name."""
+
+    code = NAME_TAKEN
+
+
+@blueprint.post("/<project_id>/training-jobs")
+@operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201)
+def create_job(project_id: str, body: dict[str, Any]) -> Reply:
+    with plane().db.read() as session:
+        native = to_native(body, nodes.capacities(session, only_ready=False))
+    answering = Answering(_submitted)
+    alias = _alias(project_id, body["metadata"]["name"])
+    with named_as(NAMES, rest=REST):
+        document = validated(_DOCUMENT, native.document)
+        origin = Origin(foreign=native.foreign, alias=alias, unheeded=native.unheeded)
+        try:
+            jobs.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
+        except Conflict as error:
+            if type(error) is not Conflict:
+                raise
+            raise NameTaken(error.message, field="metadata.name") from error
+    return answering.reply
+
+
+@blueprint.get("/<project_id>/training-jobs/<training_job_id>")
+@operation("Read a training job", permission=Permission.VIEW)
+def get_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001 – the caller is within it
+    with plane().db.read() as session:
+        return Reply(lookup.shown(session, lookup.find(session, training_job_id)))
+
+
+@blueprint.put("/<project_id>/training-jobs/<training_job_id>")
+@operation("Change the description of a training job", permission=Permission.MANAGE, body=ChangeSchema)
+def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        found = lookup.find(session, training_job_id).job
+    kept = found.foreign.get(DIALECT, {}).get("metadata") or {}
+    wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
+    jobs.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
+    return Reply({})
+
+
+@blueprint.delete("/<project_id>/training-jobs/<training_job_id>")
+@operation("Delete a training job; what runs of it is cancelled", permission=Permission.MANAGE, status=202)
+def delete_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
+    lookup.delete(training_job_id)
+    return Reply({}, 202)
+
+
+@blueprint.post("/<project_id>/training-jobs/<training_job_id>/actions")
+@operation("Terminate a training job", permission=Permission.MANAGE, body=ActionSchema, status=202)
+def act_on_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        found = lookup.find(session, training_job_id).job
+    if found.state in TERMINAL:
+        raise IllegalTransition(f"the job has ended as {found.status}; only one that has not ended can be terminated")
+    jobs.cancel(plane(), caller(), found.id, reason="terminated")
+    with plane().db.read() as session:
+        return Reply(lookup.shown(session, lookup.find(session, training_job_id)), 202)
+
+
+@blueprint.post("/<project_id>/training-jobs/batch-delete")
+@operation("Delete several training jobs", permission=Permission.MANAGE, body=BatchDeleteSchema)
+def delete_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    wanted = [each["metadata"].get("id") for each in body["jobs"]]
+    if not all(isinstance(each, str) for each in wanted):
+        raise InvalidRequest("must be the id of a training job", field="jobs.metadata.id")
+    with plane().db.read() as session:
+        for each in wanted:
+            lookup.find(session, each)  # all of them or none
+    for each in dict.fromkeys(wanted):
+        lookup.delete(each)
+    return Reply({})
+
+
+@blueprint.post("/<project_id>/training-job-searches")
+@operation("Search for training jobs", permission=Permission.VIEW, body=SearchSchema)
+def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        everything = list(lookup.rows(session))
+        found = lookup.chosen(everything, body["filters"])
+        ordered = found if body["order"] == "desc" else found[::-1]
+        begin = body["offset"] * body["limit"]  # it counts pages
+        items = [lookup.shown(session, each) for each in ordered[begin : begin + body["limit"]]]
+    told = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
+    counts = {"total": len(everything), "count": len(found), "limit": body["limit"], "offset": body["offset"]}
+    return Reply({**counts, **told, "ai_project": "default-ai-project", "items": items})
+
+
+@blueprint.get("/<project_id>/training-job-names")
+@operation("Ask whether a name is taken", permission=Permission.VIEW, query=NameQuerySchema)
+def check_name(project_id: str, query: dict[str, Any]) -> Reply:
+    with plane().db.read() as session:
+        try:
+            jobs.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
+        except NotFound:
+            return Reply({"is_duplicate": False})
+    return Reply({"is_duplicate": True})
+
+
+def _alias(project: str, name: str) -> str:
+    return f"{DIALECT}:{project}:{name}"
+
+
+def _submitted(session: Session, submitted: Submitted) -> Reply:
+    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
+    return Reply(lookup.shown(session, changed(session, job)), 201)

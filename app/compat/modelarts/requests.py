@@ -1,0 +1,210 @@
+"""What ModelArts' clients send, by the names on the wire. What is only kept has its shape checked no further."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from marshmallow import fields, validate
+
+from app.schemas.documents import DocumentSchema
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ANNOTATION = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+KEPT = says("Kept and told, not acted on")
+_MANY = validate.Length(max=100)
+FILTERS = ("name", "create_time", "phase", "algorithm_name", "kind", "user_id", "runtime_type")
+
+
+def _document(name: str, described: Mapping[str, Any]) -> type[DocumentSchema]:
+    schema: Any = DocumentSchema.from_dict(dict(described), name=f"{name}Schema")
+    return schema  # type: ignore[no-any-return]
+
+
+def _objects(**kwargs: Any) -> fields.List[Any]:
+    return fields.List(FreeObject(), validate=_MANY, **kwargs)
+
+
+def _list_of(schema: type[DocumentSchema], **kwargs: Any) -> fields.List[Any]:
+    return fields.List(Section(schema), validate=_MANY, **kwargs)
+
+
+_Obs = _document("Obs", {"obs_url": Text(longest=1024, shortest=1, required=True)})
+_Remote = _document("Remote", {"obs": Section(_Obs), "dataset": FreeObject(**says("Refused: there are no data sets"))})
+_CHANNEL = {
+    "name": Matching(_VARIABLE, "must be a name of letters, digits and _", required=True),
+    "description": Text(longest=1024, **KEPT),
+    "local_dir": Text(longest=1024, **says("Where the script looks for it; its words are told where the node has it")),
+    "access_method": Choice(("parameter", "env"), **says("How else it learns that: by an argument, or by a variable")),
+    "remote": Section(_Remote, required=True),
+}
+_Input = _document("Input", {**_CHANNEL, "remote_constraint": _objects(**KEPT)})
+_Output = _document("Output", _CHANNEL)
+_Parameter = _document(
+    "Parameter",
+    {
+        "name": Text(longest=256, shortest=1, required=True),
+        "value": Text(longest=4096, load_default=""),
+        "description": Text(longest=4096, **KEPT),
+        "constraint": FreeObject(**KEPT),
+        "i18n_description": FreeObject(**KEPT),
+    },
+)
+_Engine = _document(
+    "Engine",
+    {
+        "engine_id": Text(longest=128, **KEPT),
+        "engine_name": Text(longest=128, **KEPT),
+        "engine_version": Text(longest=128, **KEPT),
+        "image_url": Text(longest=1024, **says("Kept and told: jobs run on the node itself, without containers")),
+        "install_sys_packages": Flag(**KEPT),
+    },
+)
+_Algorithm = _document(
+    "Algorithm",
+    {
+        "id": Text(
+            longest=64, **says("A built-in method: sft, lora, qlora, dpo, rlhf, continued-pretrain, full-finetune")
+        ),
+        "name": Text(longest=128, **KEPT),
+        "subscription_id": Text(longest=64, **says("Refused: there is no gallery")),
+        "item_version_id": Text(longest=64, **says("Refused: there is no gallery")),
+        "code_dir": Text(longest=1024, **says("A directory that jobs may read, or obs://bucket/directory/")),
+        "boot_file": Text(longest=1024, **says("The script in it")),
+        "autosearch_config_path": Text(longest=1024, **says("Refused")),
+        "autosearch_framework_path": Text(longest=1024, **says("Refused")),
+        "command": Text(longest=32768, shortest=1, **says("A command for a shell, instead of a script")),
+        "parameters": _list_of(_Parameter, **says("Arguments --NAME=VALUE; of a built-in method its hyperparameters")),
+        "policies": FreeObject(**says("Refused: there is no search for hyperparameters yet")),
+        "inputs": _list_of(_Input),
+        "outputs": _list_of(_Output),
+        "engine": Section(_Engine),
+        "local_code_dir": Text(longest=1024, **says("What the script calls the directory of its code")),
+        "working_dir": Text(longest=1024, **KEPT),
+        "environments": TextMap(
+            keys=_VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
+        ),
+        "summary": FreeObject(**KEPT),
+    },
+)
+_Resource = _document(
+    "Resource",
+    {
+        "flavor_id": Text(longest=128, **says("One of those that GET /training-job-flavors lists")),
+        "node_count": Whole(1, 65536, load_default=1, **says("Nodes that each give the flavor's devices")),
+        "pool_id": Text(longest=63, **says("A label that the nodes must have")),
+    },
+)
+_SchedulePolicy = _document(
+    "SchedulePolicy",
+    {
+        "required_affinity": FreeObject(**KEPT),
+        "priority": Whole(1, 3, **says("3 is the highest", default=1)),
+        "preemptible": Flag(**says("true: others of a higher priority may take its devices")),
+    },
+)
+_AutoStop = _document(
+    "AutoStop", {"time_unit": Choice(("HOURS",), required=True), "duration": Whole(1, 8760, required=True)}
+)
+_Spec = _document(
+    "JobSpec",
+    {
+        "resource": Section(_Resource),
+        "volumes": _objects(**KEPT),
+        "log_export_path": FreeObject(**KEPT),
+        "auto_stop": Section(_AutoStop, **says("The longest that it may run")),
+        "schedule_policy": Section(_SchedulePolicy),
+        "notification": FreeObject(**KEPT),
+    },
+)
+_annotations = TextMap(keys=_ANNOTATION, rule="must be letters, digits and _./-")
+_description = Text(longest=256)
+_Metadata = _document(
+    "JobMetadata",
+    {
+        "name": Matching(_NAME, "must have 1 to 64 letters, digits, _ and -", required=True),
+        "workspace_id": Text(longest=64, **says("Kept and told: there is one workspace", default="0")),
+        "description": _description,
+        "annotations": _annotations,
+    },
+)
+CreateSchema = _document(
+    "CreateTrainingJob",
+    {
+        "kind": Choice(("job",), required=True, **says("Only job")),
+        "metadata": Section(_Metadata, required=True),
+        "algorithm": Section(_Algorithm, required=True),
+        "tasks": _objects(**says("Refused: all tasks of a job are alike")),
+        "spec": Section(_Spec),
+        "endpoints": FreeObject(**KEPT),
+        "train_type": Text(longest=64, **KEPT),
+    },
+)
+ChangeSchema = _document(
+    "ChangeTrainingJob",
+    {
+        "description": _description,
+        "metadata": Section(_document("ChangedMetadata", {"annotations": _annotations})),
+    },
+)
+ActionSchema = _document("TrainingJobAction", {"action_type": Choice(("terminate",), required=True)})
+_Named = _document("NamedJob", {"kind": Choice(("job",)), "metadata": FreeObject(required=True)})
+BatchDeleteSchema = _document("BatchDelete", {"jobs": _list_of(_Named, required=True)})
+_Filter = _document(
+    "Filter",
+    {
+        "key": Choice(FILTERS, required=True),
+        "operator": Choice(("between", "like", "in", "not"), required=True),
+        "value": fields.List(Text(longest=128), required=True, validate=_MANY),
+    },
+)
+SearchSchema = _document(
+    "SearchTrainingJobs",
+    {
+        "offset": Whole(0, 10_000, load_default=0, **says("Which page; the first is 0")),
+        "limit": Whole(1, 50, load_default=10),
+        "sort_by": Choice(("create_time",), load_default="create_time"),
+        "order": Choice(("asc", "desc"), load_default="desc"),
+        "group_by": Text(longest=64, **KEPT),
+        "workspace_id": Text(longest=64, **KEPT),
+        "train_type": Text(longest=64, **KEPT),
+        "filters": _list_of(_Filter, load_default=list),
+    },
+)
+_Tag = _document(
+    "Tag", {"key": Text(longest=63, shortest=1, required=True), "value": Text(longest=255, load_default="")}
+)
+TagsSchema = _document("Tags", {"tags": fields.List(Section(_Tag), required=True, validate=validate.Length(1, 20))})
+_ManyValues = _document(
+    "TagFilter",
+    {
+        "key": Text(longest=63, shortest=1, required=True),
+        "values": fields.List(Text(longest=255), load_default=list, validate=_MANY),
+    },
+)
+_Match = _document(
+    "Match", {"key": Choice(("resource_name",), required=True), "value": Text(longest=255, required=True)}
+)
+InstancesSchema = _document(
+    "ResourceInstancesFilter",
+    {
+        "workspace_id": Text(longest=64, **KEPT),
+        "tags": _list_of(_ManyValues, load_default=list),
+        "matches": _list_of(_Match, load_default=list),
+        "without_any_tag": Flag(load_default=False),
+    },
+)
+_Quota = _document(
+    "Quota",
+    {
+        "resource": Choice(("gpus", "cpu_slots", "running_jobs", "waiting_jobs"), required=True),
+        "quota": Whole(-1, 2**31 - 1, required=True, **says("-1: no limit")),
+        "used": Whole(0, **says("Ignored")),
+        "extra_info": Text(longest=255, **says("Ignored")),
+    },
+)
+QuotasSchema = _document(
+    "TrainingQuotas",
+    {"user_id": Text(longest=64, **says("Ignored: quotas are of projects")), "quotas": _list_of(_Quota, required=True)},
+)

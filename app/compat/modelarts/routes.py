@@ -1,0 +1,194 @@
+"""ModelArts' API: what can be had, what may be used, and tags; its jobs stand beside."""
+
+from importlib import metadata
+from typing import Any
+
+from flask import Blueprint, Response, current_app
+from sqlalchemy.orm import Session
+
+from app.compat.ids import uuid_of
+from app.compat.modelarts import jobs_routes, lookup, observations_routes
+from app.compat.modelarts.flavors import flavors_of, told
+from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
+from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
+from app.compat.naming import named_as
+from app.domain.shares import quota_of
+from app.http.context import caller, dialect, plane
+from app.http.description import description
+from app.http.envelope import Reply, json_response
+from app.http.operation import operation
+from app.http.request_body import validated
+from app.schemas.jobs import ChangeJobSchema
+from app.security.permissions import Permission
+from app.services import job_changes, nodes, project_quotas, projects
+
+blueprint = Blueprint("modelarts", __name__)
+blueprint.register_blueprint(jobs_routes.blueprint)
+blueprint.register_blueprint(observations_routes.blueprint)
+_ENGINES = {"torch": "PyTorch", "transformers": "Transformers", "deepspeed": "DeepSpeed", "megatron-core": "Megatron"}
+# Resource of their quotas → the field of ours.
+_QUOTAS = {
+    "gpus": ("gpus", "limit"), "cpu_slots": ("cpu_slots", "limit"), "running_jobs": ("max_running_jobs", ""),
+    "waiting_jobs": ("max_waiting_jobs", ""),
+}  # fmt: skip
+_UNLIMITED = -1
+_TAGS = "/<project_id>/modelarts-training-job/<training_job_id>/tags"
+_CHANGES = ChangeJobSchema()
+
+
+@blueprint.get("/<project_id>/training-job-flavors")
+@operation("List the flavors", permission=Permission.VIEW, query=FlavorsQuerySchema)
+def list_flavors(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001 – the caller is within it
+    with plane().db.read() as session:
+        found = [told(each) for each in flavors_of(nodes.capacities(session, only_ready=False))]
+    flavors = [each for each in found if query.get("flavor_type", each["flavor_type"]) == each["flavor_type"]]
+    return Reply({"total_count": len(flavors), "flavors": flavors})
+
+
+@blueprint.get("/<project_id>/training-job-engines")
+@operation("List the engines: libraries of this installation", permission=Permission.VIEW)
+def list_engines(project_id: str) -> Reply:  # noqa: ARG001
+    found = [_engine(package, name) for package, name in _ENGINES.items() if _version(package)]
+    return Reply({"total": len(found), "items": found})
+
+
+@blueprint.get("/<project_id>/training-quotas")
+@operation("List the quotas of the project", permission=Permission.VIEW, query=QuotasQuerySchema)
+def list_quotas(project_id: str, query: dict[str, Any]) -> Reply:
+    with plane().db.read() as session:
+        found = _quotas(session, project_id)
+    return Reply({"quotas": [each for each in found if query.get("resource", each["resource"]) == each["resource"]]})
+
+
+@blueprint.put("/<project_id>/training-quotas")
+@operation("Set quotas of the project", permission=Permission.CLUSTER_ADMIN, body=QuotasSchema)
+def set_quotas(project_id: str, body: dict[str, Any]) -> Reply:
+    quota: dict[str, Any] = {}
+    for each in body["quotas"]:
+        field, part = _QUOTAS[each["resource"]]
+        wanted = None if each["quota"] == _UNLIMITED else each["quota"]
+        quota[field] = {part: wanted} if part else wanted
+    projects.change(plane().db, caller(), project_id, {"quota": quota})
+    with plane().db.read() as session:
+        return Reply({"quotas": _quotas(session, project_id)})
+
+
+@blueprint.get(_TAGS)
+@operation("List the tags of a training job", permission=Permission.VIEW)
+def list_tags(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        return Reply({"tags": _tags(lookup.find(session, training_job_id).job.labels)})
+
+
+@blueprint.post(f"{_TAGS}/create")
+@operation("Give a training job tags", permission=Permission.MANAGE, body=TagsSchema)
+def add_tags(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return _retag(training_job_id, lambda labels: labels | {each["key"]: each["value"] for each in body["tags"]})
+
+
+@blueprint.delete(f"{_TAGS}/delete")
+@operation("Take tags from a training job", permission=Permission.MANAGE, body=TagsSchema)
+def remove_tags(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    gone = {each["key"] for each in body["tags"]}
+    return _retag(training_job_id, lambda labels: {key: labels[key] for key in labels if key not in gone})
+
+
+@blueprint.get("/<project_id>/modelarts-training-job/tags")
+@operation("List all tags of the project's training jobs", permission=Permission.VIEW, query=PageQuerySchema)
+def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
+    values: dict[str, set[str]] = {}
+    with plane().db.read() as session:
+        for each in lookup.rows(session):
+            for key, value in each.job.labels.items():
+                values.setdefault(key, set()).add(value)
+    found = [{"key": key, "values": sorted(values[key])} for key in sorted(values)]
+    return Reply({"tags": found[query["offset"] : query["offset"] + query["limit"]]})
+
+
+@blueprint.post("/<project_id>/modelarts-training-job/resource-instances/filter")
+@operation(
+    "List training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema
+)  # fmt: skip
+def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    found = _tagged(body)
+    return Reply({"resources": found[query["offset"] : query["offset"] + query["limit"]], "total_count": len(found)})
+
+
+@blueprint.post("/<project_id>/modelarts-training-job/resource-instances/count")
+@operation(
+    "Count training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema
+)  # fmt: skip
+def count_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return Reply({"total_count": len(_tagged(body))})
+
+
+@blueprint.get("/openapi.json")
+@operation("This description", permission=None, media="document")
+def openapi_json() -> Response:
+    return json_response(description(current_app, dialect()))
+
+
+def _engine(package: str, name: str) -> dict[str, Any]:
+    version = _version(package)
+    image = {"cpu_image_url": "", "gpu_image_url": "", "image_version": version}
+    return {
+        "engine_id": f"{package}-{version}", "engine_name": name, "engine_version": f"{name}-{version}",
+        "v1_compatible": False, "run_user": "", "image_info": image,
+    }  # fmt: skip
+
+
+def _version(package: str) -> str:
+    """Empty for what is not installed here."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _quotas(session: Session, project: str) -> list[dict[str, Any]]:
+    quota = quota_of(projects.require(session, project).quota)
+    used = project_quotas.usage(session, project)
+    limits = {
+        "gpus": (quota.of("cuda").limit, used.devices.get("cuda", 0)),
+        "cpu_slots": (quota.of("cpu").limit, used.devices.get("cpu", 0)),
+        "running_jobs": (quota.max_running_jobs, used.running_jobs),
+        "waiting_jobs": (quota.max_waiting_jobs, used.waiting_jobs),
+    }
+    return [
+        {"resource": name, "quota": _UNLIMITED if limit is None else limit, "used": round(used)}
+        for name, (limit, used) in limits.items()
+    ]
+
+
+def _tags(labels: dict[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": labels[key]} for key in sorted(labels)]
+
+
+def _retag(training_job_id: str, change: Any) -> Reply:
+    with plane().db.read() as session:
+        found = lookup.find(session, training_job_id).job
+    with named_as({"labels": "tags"}, rest="tags"):
+        wanted = validated(_CHANGES, {"labels": change(dict(found.labels))})
+        job = job_changes.change(plane(), caller(), found.id, wanted)
+    return Reply({"tags": _tags(dict(job.labels))})
+
+
+def _tagged(body: dict[str, Any]) -> list[dict[str, Any]]:
+    wanted = {each["key"]: each["values"] for each in body["tags"]}
+    with plane().db.read() as session:
+        return [
+            {
+                "resource_id": uuid_of(each.job.id),
+                "resource_name": each.job.name,
+                "resource_detail": {},
+                "tags": _tags(dict(each.job.labels)),
+            }
+            for each in lookup.rows(session)
+            if _has(each.job.labels, wanted)
+            and not (body["without_any_tag"] and each.job.labels)
+            and all(match["value"] in each.job.name for match in body["matches"])
+        ]
+
+
+def _has(labels: dict[str, str], wanted: dict[str, list[str]]) -> bool:
+    return all(key in labels and (not values or labels[key] in values) for key, values in wanted.items())

@@ -1,0 +1,94 @@
+"""Who may do what by the routes of foreign vocabularies: rows of the table that test_auth_matrix.py follows."""
+
+from typing import Any, NamedTuple
+
+from app.security.permissions import Role
+
+OWN = "team-a"
+# Who may at all; whoever stands further right may, too.
+RANKS = (Role.VIEWER, Role.USER, Role.ADMIN, Role.SUPER_ADMIN)
+VIEWER, USER, ADMIN, SUPER = RANKS
+MISSING = 404
+
+
+class Row(NamedTuple):
+    """``who`` None: open to everybody, with any key or none. ``foreign``: what an admin of another project gets."""
+
+    who: Role | None
+    answer: int = 200
+    foreign: int | None = None  # None: the same as at home
+    body: Any = None
+
+
+CYXWIZ_CONFIG = {
+    "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl", "epochs": 1, "batch_size": 1,
+}  # fmt: skip
+RUNAI_TRAINING = {"name": "x", "projectId": "team-a", "clusterId": "c", "spec": {"command": "true"}}
+MODELARTS, TAGGED = "/v2/<project_id>/training-jobs/<training_job_id>", "/v2/<project_id>/modelarts-training-job"
+MODELARTS_JOB = {
+    "kind": "job", "metadata": {"name": "NEW"},
+    "algorithm": {"code_dir": "obs://team/src/", "boot_file": "obs://team/src/x.py"},
+}  # fmt: skip
+A_TAG = {"tags": [{"key": "team", "value": "a"}]}
+FOREIGN: dict[tuple[str, str], Row] = {
+    ("POST", "/compat/cyxwiz/v1/jobs"): Row(USER, 201, body=CYXWIZ_CONFIG),
+    ("GET", "/compat/cyxwiz/v1/jobs"): Row(VIEWER),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/compat/cyxwiz/v1/jobs/<job_id>"): Row(USER, 204, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/progress"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/jobs/<job_id>/report"): Row(VIEWER, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/cancel"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/pause"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/compat/cyxwiz/v1/jobs/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("GET", "/compat/cyxwiz/v1/nodes"): Row(VIEWER),
+    ("GET", "/compat/cyxwiz/v1/messages.proto"): Row(None),
+    ("GET", "/compat/cyxwiz/v1/openapi.json"): Row(None),
+    ("POST", "/v2/<project_id>/training-jobs"): Row(USER, 201, foreign=MISSING, body=MODELARTS_JOB),
+    ("GET", f"{MODELARTS}"): Row(VIEWER, foreign=MISSING),
+    ("PUT", f"{MODELARTS}"): Row(USER, foreign=MISSING, body={"description": "x"}),
+    ("DELETE", f"{MODELARTS}"): Row(USER, 202, foreign=MISSING),
+    ("POST", f"{MODELARTS}/actions"): Row(USER, 409, foreign=MISSING, body={"action_type": "terminate"}),
+    ("POST", "/v2/<project_id>/training-jobs/batch-delete"): Row(USER, foreign=MISSING, body={"jobs": []}),
+    ("POST", "/v2/<project_id>/training-job-searches"): Row(VIEWER, foreign=MISSING, body={}),
+    ("GET", "/v2/<project_id>/training-job-names"): Row(VIEWER, 400, foreign=MISSING),  # it has to be said which
+    ("GET", f"{MODELARTS}/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{MODELARTS}/stages"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{MODELARTS}/tasks"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{MODELARTS}/metrics/<task_id>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{MODELARTS}/logs/<task_id>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{MODELARTS}/tasks/<task_id>/logs/preview"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/v2/<project_id>/training-job-flavors"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/v2/<project_id>/training-job-engines"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/v2/<project_id>/training-quotas"): Row(VIEWER, foreign=MISSING),
+    ("PUT", "/v2/<project_id>/training-quotas"): Row(SUPER, foreign=MISSING, body={"quotas": []}),
+    ("GET", f"{TAGGED}/<training_job_id>/tags"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{TAGGED}/<training_job_id>/tags/create"): Row(USER, 409, foreign=MISSING, body=A_TAG),  # it has ended
+    ("DELETE", f"{TAGGED}/<training_job_id>/tags/delete"): Row(USER, 409, foreign=MISSING, body=A_TAG),
+    ("GET", f"{TAGGED}/tags"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{TAGGED}/resource-instances/filter"): Row(VIEWER, foreign=MISSING, body={}),
+    ("POST", f"{TAGGED}/resource-instances/count"): Row(VIEWER, foreign=MISSING, body={}),
+    ("GET", "/v2/openapi.json"): Row(None),
+    ("POST", "/api/v1/token"): Row(None, 401, body={"grantType": "app_token", "AppId": "x", "AppSecret": "x"}),
+    ("POST", "/api/v1/workloads/trainings"): Row(USER, 202, foreign=MISSING, body=RUNAI_TRAINING),
+    ("GET", "/api/v1/workloads/trainings/<workload_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/api/v1/workloads/trainings/<workload_id>"): Row(USER, 204, foreign=MISSING),
+    ("POST", "/api/v1/workloads/trainings/<workload_id>/suspend"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/trainings/<workload_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed"): Row(USER, 400, foreign=MISSING, body=RUNAI_TRAINING),  # on one node
+    ("GET", "/api/v1/workloads/distributed/<distributed_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/api/v1/workloads/distributed/<distributed_id>"): Row(USER, 204, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed/<distributed_id>/suspend"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/api/v1/workloads/distributed/<distributed_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("GET", "/api/v1/workloads"): Row(VIEWER),
+    ("POST", "/api/v1/workloads/batch"): Row(USER, body={"ids": ["x"], "action": "resume"}),
+    ("GET", "/api/v1/workloads/count"): Row(VIEWER),
+    ("GET", "/api/v1/workloads/<workload_id>"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/history"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workloads/<workload_id>/metrics"): Row(VIEWER, 400),  # it has to be said which, and of when
+    ("GET", "/api/v1/workloads/<workload_id>/pods"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/workload-priorities"): Row(VIEWER),
+    ("GET", "/api/v1/org-unit/projects"): Row(VIEWER),
+    ("GET", "/api/v1/org-unit/projects/<project_id>"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/openapi.json"): Row(None),
+}

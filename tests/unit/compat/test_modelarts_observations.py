@@ -1,0 +1,65 @@
+"""What ModelArts tells of a running job: events, stages, minutes and lines."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.compat.modelarts import observations
+from app.models import JobEvent
+from app.storage.logs import LogLine
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def event(seconds: int, kind: str, to_status: str | None = None, **columns: Any) -> JobEvent:
+    at = NOW + timedelta(seconds=seconds)
+    values = {"id": f"evt-{seconds}", "job_id": "job-1", "reason": "", "message": "", "data": {}, **columns}
+    return JobEvent(at=at, type=kind, to_status=to_status, **values)
+
+
+def test_stages_begin_anew_with_each_scheduling():
+    events = [
+        event(0, "job.submitted", "PENDING"), event(1, "job.status", "QUEUED"), event(2, "job.status", "SCHEDULING"),
+        event(3, "job.warning"), event(4, "job.status", "TRAINING"), event(5, "job.status", "QUEUED"),
+        event(6, "job.status", "SCHEDULING"),
+    ]  # fmt: skip
+
+    first, second = observations.stages_of("job-1", events)
+
+    assert [stage["name"] for stage in first["stages"]] == ["pending", "queued", "scheduling", "training", "queued"]
+    assert first["stages"][3]["end_time"] == "2026-01-01T12:00:05.000+00:00"
+    assert (second["record_order"], second["stages"][0]["end_time"]) == (2, "")
+
+
+def test_events_have_a_level_and_a_source():
+    found = [
+        observations.event_of(each)
+        for each in (
+            event(0, "job.status", "TRAINING"), event(1, "job.status", "FAILED", message="it broke"),
+            event(2, "rank.exited", data={"node_rank": 1}, message="rank 3 exited"),
+            event(3, "job.warning", message="hm"),
+        )
+    ]  # fmt: skip
+
+    assert [(each["level"], each["source"], each["message"]) for each in found] == [
+        ("Info", "Job", "Training job is running."), ("Error", "Job", "Training job is failed. it broke"),
+        ("Info", "Task", "[worker-1] rank 3 exited"), ("Warning", "Job", "hm"),
+    ]  # fmt: skip
+    assert found[0]["time"] == "2026-01-01T12:00:00+00:00"
+
+
+def test_minutes_without_a_sample_are_minus_one():
+    points = [
+        (NOW + timedelta(seconds=10), 1.0),
+        (NOW + timedelta(seconds=50), 2.0),
+        (NOW + timedelta(seconds=130), 5.0),
+    ]
+
+    assert observations.minute_means(points, NOW, NOW + timedelta(seconds=190)) == [1.5, -1.0, 5.0, -1.0]
+
+
+def test_only_what_fits_of_a_log_is_shown():
+    lines = [LogLine(attempt=1, n=n, at="", rank=0, line="x" * 9) for n in range(1, 5)]
+
+    assert observations.newest(lines, 25) == ("x" * 9 + "\n") * 2
+    assert observations.page_of(lines[1:3])["start_line"] == "1:2"
+    assert observations.page_of([])["lines"] == 0
