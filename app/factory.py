@@ -25,6 +25,8 @@ from app.compat.cyxwiz import routes as cyxwiz
 from app.compat.cyxwiz.dialect import CYXWIZ
 from app.compat.modelarts import routes as modelarts
 from app.compat.modelarts.dialect import MODELARTS
+from app.compat.ome import routes as ome
+from app.compat.ome.dialect import OME
 from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
 from app.domain.token_bucket import Rate
@@ -56,7 +58,7 @@ BLUEPRINTS = (
     openapi.blueprint, not_built.blueprint,
 )  # fmt: skip
 FOREIGN: dict[Dialect, Blueprint] = {
-    CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint, MODELARTS: modelarts.blueprint,
+    CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint, MODELARTS: modelarts.blueprint, OME: ome.blueprint,
 }  # fmt: skip
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -98,7 +100,8 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
             name = blueprint.name if number == 0 else f"{blueprint.name}_{number}"
             app.register_blueprint(blueprint, url_prefix=base, name=name)
     for foreign, blueprint in FOREIGN.items():
-        app.register_blueprint(blueprint, url_prefix=foreign.bases[0])
+        prefix = foreign.bases[0] if foreign.prefix is None else foreign.prefix
+        app.register_blueprint(blueprint, url_prefix=prefix)
     app.wsgi_app = NamedRequests(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
     if settings.api.proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=0)  # type: ignore[method-assign]  # the same

@@ -95,7 +95,8 @@ class Transport:
         request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310 – checked above
         if body is not None:
             request.data = json.dumps(body, allow_nan=False).encode()
-            request.add_header("Content-Type", "application/json")
+            if not request.has_header("Content-type"):
+                request.add_header("Content-Type", "application/json")
         return request
 
 
@@ -110,6 +111,9 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
         try:
             envelope = json.loads(error.read())
             request_id = str((envelope.get("meta") or {}).get("request_id", ""))
+            if envelope.get("kind") == "Status":  # as Kubernetes tells it
+                told = {"code": envelope["reason"], "message": envelope["message"]}
+                return api_error(error.code, {**later, **told})
             return api_error(error.code, {**later, **envelope["error"]}, request_id=request_id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
             told = {"code": "INTERNAL", "message": f"the server answered {error.code}"}

@@ -12,10 +12,12 @@ A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a
 """
 
 import http.client
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,6 +96,13 @@ class Client:
         """
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4()), **_forwarded(tokens)}
         return Submitted.of(self._calls.record("POST", "/v1/jobs", body=document, headers=headers))
+
+    def apply(self, path: str, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Create or change the resource of Kubernetes at this path; what it is then, and whether it was created."""
+        headers = {"Content-Type": "application/apply-patch+yaml"}
+        with self._http.open("PATCH", path, body=manifest, headers=headers) as response:
+            found: dict[str, Any] = json.loads(response.read())
+            return found, response.status == HTTPStatus.CREATED
 
     def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
         """Everything that submitting would check, without submitting: the plan and the warnings."""

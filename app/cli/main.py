@@ -8,6 +8,7 @@ COMMANDS = {
     "up": ("app.cli.up:up", "Start everything on this machine, in the foreground."),
     "demo": ("app.cli.demo:demo", "Train a small model here and show what it learnt."),
     "submit": ("app.cli.submit:submit", "Hand in a job from a JSON or YAML file."),
+    "apply": ("app.cli.apply:apply", "Create or change training jobs of OME by manifests of Kubernetes."),
     "watch": ("app.cli.watch:watch", "Follow a job to its end."),
     "logs": ("app.cli.logs:logs", "Print a job's log lines."),
     "cancel": ("app.cli.verbs:cancel", "End a job."),

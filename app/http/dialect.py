@@ -42,6 +42,7 @@ class Dialect:
     title = "Trainyard"
     about = _ABOUT.strip()
     bases: tuple[str, ...] = ("/v1", "/v1/modules/scaimind")  # its paths begin with one of them
+    prefix: str | None = None  # what its routes do not say themselves; None: the first of its bases
     also_refuses: Mapping[int, str] = MappingProxyType({})  # statuses of its own, with what they mean
 
     def caller(self, db: Database, known: KnownKeys | None) -> Caller:

@@ -30,6 +30,7 @@ class Operation:
     of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
     ``reader`` reads bodies, and ``body`` describes them. ``rechecks_key``: its transaction asks whether the key still
     is good, so authentication may remember that it was. ``refuses`` are bad statuses that nobody would expect of it.
+    ``takes`` is the Content-Type of bodies that is described, whatever others the ``reader`` reads.
     """
 
     summary: str
@@ -46,6 +47,7 @@ class Operation:
     also: Mapping[int, type[Schema]] = field(default_factory=dict)
     rechecks_key: bool = False
     refuses: tuple[int, ...] = ()
+    takes: str = "application/json"
 
 
 def operation(

@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,26 @@ class Frame:
     data: Any
 
 
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How frames travel; ``idle`` says that there is nothing new, empty for a form that has no word for it."""
+
+    mimetype: str
+    opening: str
+    idle: str
+    closing: str
+    frame: Callable[[Frame], str]
+    failure: Callable[[dict[str, Any]], str]
+
+
+EVENTS = Form(
+    mimetype="text/event-stream",
+    opening=": open\n\n",
+    idle=": nothing new\n\n",
+    closing="data: [DONE]\n\n",
+    frame=lambda frame: f"id: {frame.id}\ndata: {to_json(frame.data)}\n\n",
+    failure=lambda problem: f"event: error\ndata: {to_json(problem)}\n\n",
+)
 # None says that there is nothing new now; the end of the feed is the end of the stream.
 Feed = Iterator[Frame | None]
 
@@ -46,28 +66,29 @@ def last_event_id(pattern: re.Pattern[str]) -> re.Match[str] | None:
     return match
 
 
-def stream(feed: Feed) -> Response:
+def stream(feed: Feed, form: Form = EVENTS) -> Response:
     """Send a feed until it ends. Raises LimitExceeded when too many streams are open."""
     slots = backend().streams
     slots.take()
-    response = Response(stream_with_context(_frames(feed)), mimetype="text/event-stream")
+    response = Response(stream_with_context(_frames(feed, form)), mimetype=form.mimetype)
     response.headers["X-Accel-Buffering"] = "no"
     response.call_on_close(slots.give_back)
     return response
 
 
-def _frames(feed: Feed) -> Iterator[str]:
+def _frames(feed: Feed, form: Form) -> Iterator[str]:
     pace = backend().pace
     sent_at = checked_at = time.monotonic()
     try:
-        yield ": open\n\n"
+        if form.opening:
+            yield form.opening
         for frame in feed:
             now = time.monotonic()
             if frame is not None:
-                yield f"id: {frame.id}\ndata: {to_json(frame.data)}\n\n"
+                yield form.frame(frame)
                 sent_at = now
-            elif now - sent_at >= pace.heartbeat_seconds:
-                yield ": nothing new\n\n"
+            elif form.idle and now - sent_at >= pace.heartbeat_seconds:
+                yield form.idle
                 sent_at = now
             elif _client_is_gone():
                 return
@@ -79,9 +100,10 @@ def _frames(feed: Feed) -> Iterator[str]:
     except Exception as error:  # noqa: BLE001 - the status was sent long ago: an event must tell
         with log_context(request=request_id()):
             problem = stream_problem(error)
-        yield f"event: error\ndata: {to_json(problem)}\n\n"
+        yield form.failure(problem)
         return
-    yield "data: [DONE]\n\n"
+    if form.closing:
+        yield form.closing
 
 
 def _client_is_gone() -> bool:

@@ -17,6 +17,7 @@ from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, R
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
+from app.models.training_runtime import TrainingRuntime
 from app.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "QueueWait",
     "Reservation",
     "StuckDevice",
+    "TrainingRuntime",
     "Webhook",
     "WebhookDelivery",
 ]

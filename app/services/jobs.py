@@ -223,7 +223,7 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
         job = lifecycle.load_for_change(session, job_id)
         if job.state not in TERMINAL:
             job = controls.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
-        job.foreign = _with(job, dialect, deleted=True)
+        _keep(job, dialect, deleted=True)
         job.alias = None  # its name is free again
     if job.requested == "cancel":
         for node in job.node_names:
@@ -235,11 +235,13 @@ def note(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, **ke
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = lifecycle.load_for_change(session, job_id)
-        job.foreign = _with(job, dialect, **kept)
+        _keep(job, dialect, **kept)
 
 
-def _with(job: Job, dialect: str, **kept: Any) -> dict[str, Any]:
-    return {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
+def _keep(job: Job, dialect: str, **kept: Any) -> None:
+    job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
+    job.version += 1
+    job.updated_at = utc_now()
 
 
 def _name_unheeded(session: Session, job: Job, fields: Sequence[str]) -> None:

@@ -135,10 +135,14 @@ class Watched:
 
 
 def _with_known(description: dict[str, Any], ids: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The description, in which path parameters may also be something that exists."""
+    """The description, in which path parameters may also be something that exists, and nothing is asked for that comes
+    to no end.
+    """
     known = copy.deepcopy(description)
     for operations in known["paths"].values():
         for operation in operations.values():
+            endless = ("watch", "follow")
+            operation["parameters"] = [each for each in operation["parameters"] if each["name"] not in endless]
             for parameter in operation["parameters"]:
                 if parameter["in"] == "path" and parameter["name"] in ids:
                     values = list(ids[parameter["name"]])

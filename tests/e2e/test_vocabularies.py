@@ -197,3 +197,36 @@ def test_runai_client_leads_a_distributed_training(make_system: Callable[..., Sy
         assert system.log_lines(f"job-{made}", rank=rank)[-1] == f"node {rank} of 2 reads one two"
     values = [each.value for each in _typed(MetricsResponse, counted.data).measurements[0].values or []]
     assert "2" in values
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_one_job_in_all_vocabularies(make_system: Callable[..., System], assets: dict[str, str]) -> None:
+    """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""
+    system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
+    values = {"base_model": assets["model"], "max_steps": "60", "save_steps": "5", "learning_rate": "1e-3"}
+    parameters = [{"name": name, "value": value} for name, value in values.items() if name != "save_steps"]
+    data = {"name": "data", "remote": {"obs": {"obs_url": f"file://{assets['train']}"}}}
+    algorithm = {"id": "sft", "parameters": parameters, "inputs": [data]}
+    body = {"kind": "job", "metadata": {"name": "everywhere"}, "algorithm": algorithm}
+
+    status, made = system.call("POST", "/v2/default/training-jobs", body)
+    assert status == 201, made
+    uuid, job_id = made["metadata"]["id"], f"job-{made['metadata']['id']}"
+    system.wait_for_step(job_id, 5, seconds=240)
+    assert system.call("POST", f"/api/v1/workloads/trainings/{uuid}/suspend")[0] == 202
+    system.wait_for_status(job_id, "PAUSED")
+    progress = cyxwiz(system, "GET", f"/jobs/{job_id}", pb.JobStatus)
+    resource = system.call("GET", f"/apis/ome.io/v1beta1/namespaces/default/trainingjobs/{job_id}")[1]
+    paused = system.call("GET", f"/v2/default/training-jobs/{uuid}")[1]
+    assert system.call("POST", f"/v1/jobs/{job_id}/resume")[0] == 202
+    system.wait_for_status(job_id, "COMPLETED", seconds=200)
+    ended = system.call("GET", f"/v2/default/training-jobs/{uuid}")[1]
+
+    assert progress.status == pb.JobStatus.PAUSED
+    holding = [each["type"] for each in resource["status"]["conditions"] if each["status"] == "True"]
+    assert (holding[-1], resource["spec"]["suspend"]) == ("Suspended", True)
+    assert paused["status"]["phase"] == "Pending"
+    assert ended["status"]["phase"] == "Completed"
+    assert [each["start_type"] for each in ended["status"]["running_records"]] == ["init_or_rescheduled"] * 2
+    assert system.call("GET", f"/api/v1/workloads/{uuid}")[1]["phase"] == "Completed"

@@ -30,6 +30,18 @@ MODELARTS_JOB = {
     "algorithm": {"code_dir": "obs://team/src/", "boot_file": "obs://team/src/x.py"},
 }  # fmt: skip
 A_TAG = {"tags": [{"key": "team", "value": "a"}]}
+NAMESPACE, IN_NAMESPACE = "/api/v1/namespaces/<namespace>", "/apis/ome.io/v1beta1/namespaces/<namespace>"
+CLUSTER_RUNTIMES = "/apis/ome.io/v1beta1/clustertrainingruntimes"
+OME_JOB = {
+    "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob", "metadata": {"name": "NEW"},
+    "spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["true"]}},
+}  # fmt: skip
+
+
+def _runtime(kind: str) -> dict[str, Any]:
+    return {"apiVersion": "ome.io/v1beta1", "kind": kind, "metadata": {"name": "NEW"}, "spec": {}}
+
+
 FOREIGN: dict[tuple[str, str], Row] = {
     ("POST", "/compat/cyxwiz/v1/jobs"): Row(USER, 201, body=CYXWIZ_CONFIG),
     ("GET", "/compat/cyxwiz/v1/jobs"): Row(VIEWER),
@@ -91,4 +103,45 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("GET", "/api/v1/org-unit/projects"): Row(VIEWER),
     ("GET", "/api/v1/org-unit/projects/<project_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", "/api/v1/openapi.json"): Row(None),
+    ("GET", "/api"): Row(None),
+    ("GET", "/apis"): Row(None),
+    ("GET", "/apis/ome.io"): Row(None),
+    ("GET", "/apis/ome.io/v1beta1"): Row(None),
+    ("GET", "/apis/ome.io/v1beta1/openapi.json"): Row(None),
+    ("GET", "/api/v1"): Row(None),
+    ("GET", "/openapi/v2"): Row(None),
+    ("GET", "/version"): Row(None),
+    ("GET", "/api/v1/namespaces"): Row(VIEWER),
+    ("GET", NAMESPACE): Row(VIEWER, foreign=MISSING),
+    ("GET", "/api/v1/pods"): Row(VIEWER),
+    ("GET", f"{NAMESPACE}/pods"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{NAMESPACE}/pods/<pod_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{NAMESPACE}/pods/<pod_name>/log"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{NAMESPACE}/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/apis/ome.io/v1beta1/trainingjobs"): Row(VIEWER),
+    ("GET", f"{IN_NAMESPACE}/trainingjobs"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{IN_NAMESPACE}/trainingjobs"): Row(USER, 201, foreign=MISSING, body=OME_JOB),
+    ("GET", f"{IN_NAMESPACE}/trainingjobs/<object_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/trainingjobs/<object_name>/status"): Row(VIEWER, foreign=MISSING),
+    ("PUT", f"{IN_NAMESPACE}/trainingjobs/<object_name>"): Row(USER, 400, foreign=MISSING, body=OME_JOB),  # another one
+    ("PATCH", f"{IN_NAMESPACE}/trainingjobs/<object_name>"): Row(USER, 415, foreign=MISSING, body={}),  # of no form
+    ("DELETE", f"{IN_NAMESPACE}/trainingjobs/<object_name>"): Row(USER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/trainingruntimes"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{IN_NAMESPACE}/trainingruntimes"): Row(USER, 201, foreign=MISSING, body=_runtime("TrainingRuntime")),
+    ("GET", f"{IN_NAMESPACE}/trainingruntimes/<runtime_name>"): Row(VIEWER, foreign=MISSING),
+    ("PUT", f"{IN_NAMESPACE}/trainingruntimes/<runtime_name>"): Row(
+        USER, 400, foreign=MISSING, body=_runtime("TrainingRuntime")
+    ),
+    ("PATCH", f"{IN_NAMESPACE}/trainingruntimes/<runtime_name>"): Row(USER, 415, foreign=MISSING, body={}),
+    ("DELETE", f"{IN_NAMESPACE}/trainingruntimes/<runtime_name>"): Row(USER, foreign=MISSING),
+    ("GET", CLUSTER_RUNTIMES): Row(VIEWER),
+    ("POST", CLUSTER_RUNTIMES): Row(SUPER, 201, body=_runtime("ClusterTrainingRuntime")),
+    ("GET", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(VIEWER),
+    ("PUT", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(SUPER, 400, body=_runtime("ClusterTrainingRuntime")),
+    ("PATCH", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(SUPER, 415, body={}),
+    ("DELETE", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(SUPER, 409),  # it is built in
+    ("GET", f"{IN_NAMESPACE}/basemodels"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/finetunedweights"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/finetunedweights/<object_name>"): Row(VIEWER, foreign=MISSING),
 }

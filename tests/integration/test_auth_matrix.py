@@ -12,7 +12,7 @@ from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
-from app.models import Artifact, AuditEntry, Webhook, WebhookDelivery
+from app.models import Artifact, AuditEntry, TrainingRuntime, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
@@ -161,10 +161,12 @@ class Things:
             make_job(session, project=OWN)
 
     def values(self, rule: str) -> dict[str, str]:
-        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0"}
+        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0", "namespace": OWN}
+        values |= {"cluster_runtime_name": "pytorch-runtime", "model_name": "srv-models-tiny"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
             "<entry_id>": self._entry, "<distributed_id>": self._distributed, "<training_job_id>": self._training_job,
+            "<object_name>": self._object, "<pod_name>": self._pod, "<runtime_name>": self._runtime,
         }  # fmt: skip
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -192,6 +194,17 @@ class Things:
         document = make_document(resource_config={"node_count": 2})
         job_id = make_job(session, project=OWN, state=JobState.COMPLETED, document=document).id
         return {"distributed_id": job_id.removeprefix("job-")}
+
+    def _object(self, session: Session) -> dict[str, str]:
+        return {"object_name": self._job(session)["job_id"]}
+
+    def _pod(self, session: Session) -> dict[str, str]:
+        return {"pod_name": f"{self._job(session)['job_id']}-0"}
+
+    def _runtime(self, session: Session) -> dict[str, str]:
+        name = f"runtime-{next(_numbers)}"
+        session.add(TrainingRuntime(id=new_id("rt"), project=OWN, name=name, spec={}))
+        return {"runtime_name": name}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

@@ -12,7 +12,7 @@ from app.http.context import dialect_of
 from app.http.description.answers import ERROR
 from app.http.description.operations import described_operation, path_of
 from app.http.description.schemas import StrictSchemas
-from app.http.dialect import Dialect
+from app.http.dialect import NATIVE, Dialect
 from app.http.operation import Operation, operation_of
 
 VERSION = "1"
@@ -63,7 +63,9 @@ def _component(schema: Any) -> dict[str, Any]:
 
 def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Operation]]:
     for rule in app.url_map.iter_rules():
-        if dialect_of(app, rule.rule) is dialect and dialect.base_of(rule.rule) in ("", dialect.bases[0]):
+        # The native paths are there below a second base, too; those of a foreign one are different paths.
+        is_told = dialect is not NATIVE or dialect.base_of(rule.rule) in ("", dialect.bases[0])
+        if dialect_of(app, rule.rule) is dialect and is_told:
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield rule, method, operation_of(app.view_functions[rule.endpoint])
 

@@ -63,7 +63,7 @@ def described_operation(rule: Rule, method: str, declared: Operation, dialect: D
         content: dict[str, Any] = {"schema": declared.body}
         if (example := example_of(declared.body)) is not None:
             content["example"] = example
-        found["requestBody"] = {"required": not declared.body_optional, "content": {"application/json": content}}
+        found["requestBody"] = {"required": not declared.body_optional, "content": {declared.takes: content}}
     return found
 
 

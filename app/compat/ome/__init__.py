@@ -1,0 +1,1 @@
+"""OME's training jobs and runtimes as resources of Kubernetes, over the native jobs."""

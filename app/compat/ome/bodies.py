@@ -1,0 +1,61 @@
+"""Objects and changes to them as Kubernetes' clients send them: JSON, or YAML, which kubectl may pass on."""
+
+from typing import Any
+
+import yaml
+from flask import request
+from marshmallow import Schema
+
+from app.compat.ome.patches import APPLY, JSON_PATCH, MERGE
+from app.domain.errors import InvalidRequest
+from app.http.errors import MalformedJson, UnsupportedMediaType
+from app.http.request_body import check_content, parse, validated, whole_body
+
+_JSON, _YAML = "application/json", "application/yaml"
+OPERATIONS = "operations"  # a JSON patch is a list: the document has it under this name
+
+
+class ObjectBody:
+    """An object of the shape that a schema says."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        return _read((_JSON, _YAML), optional=optional, max_nesting=max_nesting)
+
+    def load(self, document: dict[str, Any]) -> dict[str, Any]:
+        return validated(self._schema, document)
+
+
+class PatchBody:
+    """A change to an object, by its Content-Type; what it makes of the object is looked at then."""
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        return _read((MERGE, JSON_PATCH, APPLY), optional=optional, max_nesting=max_nesting)
+
+    def load(self, document: dict[str, Any]) -> dict[str, Any]:
+        return document
+
+
+def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dict[str, Any]:
+    raw = whole_body()
+    if optional and not raw.strip():
+        return {}
+    kind = request.mimetype
+    if kind not in accepted:
+        raise UnsupportedMediaType(f"send it with one of the Content-Types {', '.join(accepted)}")
+    document = _yaml(raw) if kind in (_YAML, APPLY) else parse(raw)
+    if kind == JSON_PATCH and isinstance(document, list):
+        document = {OPERATIONS: document}
+    if not isinstance(document, dict):
+        raise InvalidRequest("the body must be an object")
+    check_content(document, max_nesting=max_nesting)
+    return document
+
+
+def _yaml(raw: bytes) -> Any:
+    try:
+        return yaml.safe_load(raw.decode())
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise MalformedJson("the body is no YAML") from error

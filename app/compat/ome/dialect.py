@@ -1,0 +1,91 @@
+"""How Kubernetes tells answers and errors: objects with a kind, and Status for what went wrong."""
+
+from typing import Any
+
+from flask import Response, request
+
+from app.domain.errors import NotFound
+from app.extensions import Database
+from app.http.dialect import Dialect
+from app.http.envelope import Problem, Reply, json_response
+from app.security.permissions import Caller
+from app.services import projects
+
+GROUP, VERSION = "ome.io", "v1beta1"
+API_VERSION = f"{GROUP}/{VERSION}"
+BASE = f"/apis/{API_VERSION}"
+ALREADY_THERE = "ALREADY_EXISTS"
+_ABOUT = """
+OME's training jobs as resources of Kubernetes, over the jobs of Trainyard: kubectl and Kubernetes' clients work with
+them. Namespaces are projects; the bearer token is a key. `docs/api.md` says field by field what each of them does.
+"""
+_TEXT = {"type": "string"}
+_REASONS = {
+    400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed",
+    409: "Conflict", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType", 422: "Invalid",
+    429: "TooManyRequests", 503: "ServiceUnavailable",
+}  # fmt: skip
+
+
+class Ome(Dialect):
+    """Some of its paths lie below those of other vocabularies: `/api/v1/namespaces` is Kubernetes', not Run:ai's."""
+
+    name = "ome"
+    title = "Trainyard for clients of OME"
+    about = _ABOUT.strip()
+    bases = (BASE, "/apis", "/api/v1/namespaces", "/api/v1/pods", "/api", "/openapi", "/version")
+    prefix = ""
+
+    def base_of(self, path: str) -> str:
+        # The list of what /api/v1 has is Kubernetes'; longer than the base of whoever has it else.
+        return "/api/v1/" if path == "/api/v1" else super().base_of(path)
+
+    def entered(self, db: Database, caller: Caller) -> Caller:
+        namespace = (request.view_args or {}).get("namespace")
+        if namespace is None:
+            return caller
+        try:
+            return projects.enter(db, caller, namespace)
+        except NotFound as error:
+            raise NotFound(f'namespaces "{namespace[:63]}" not found') from error
+
+    def body_of(self, reply: Reply) -> Any:
+        return reply.data
+
+    def written(self, body: Any, status: int) -> Response:
+        return json_response(body, status)
+
+    def failure(self, problem: Problem) -> Response:
+        status = self.status_of(problem.status)
+        causes = [{"reason": "FieldValueInvalid", "message": why, "field": field} for field, why in problem.details]
+        named = "; ".join(f"{field}: {why}" for field, why in problem.details if field)
+        body = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": named or problem.message,
+            "reason": "AlreadyExists" if problem.code == ALREADY_THERE else _REASONS.get(status, "InternalError"),
+            "details": {
+                "causes": causes,
+                **({"retryAfterSeconds": problem.retry_after} if problem.retry_after else {}),
+            },
+            "code": status,
+        }
+        response = json_response(body, status)
+        if problem.retry_after is not None:
+            response.headers["Retry-After"] = str(problem.retry_after)
+        return response
+
+    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – lists are objects, too
+        return answer if answer is not None else {"type": "object"}
+
+    def error_schema(self) -> Any:
+        return {
+            "type": "object",
+            "required": ["kind", "status", "message", "reason", "code"],
+            "properties": {"kind": {"const": "Status"}, "message": _TEXT, "reason": _TEXT, "code": {"type": "integer"}},
+        }
+
+
+OME = Ome()

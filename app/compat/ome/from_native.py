@@ -1,0 +1,255 @@
+"""Jobs of the native API → TrainingJobs, their pods and their events. Pure."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from app.compat.ids import uuid_of
+from app.compat.ome.dialect import API_VERSION
+from app.compat.ome.to_native import DIALECT
+from app.domain.job_state import HELD, TERMINAL, JobState
+from app.domain.script_options import processes_per_node
+from app.models import Attempt, JobEvent
+from app.services.job_details import JobDetails
+
+_S = JobState
+# The condition that a state makes true.
+STATES: dict[JobState, str] = {
+    _S.PENDING: "", _S.QUEUED: "Created", _S.SCHEDULING: "Created", _S.PREPARING: "Created", _S.TRAINING: "Running",
+    _S.CHECKPOINTING: "Running", _S.EVALUATING: "Running", _S.EXPORTING: "Running", _S.PAUSED: "Suspended",
+    _S.COMPLETED: "Succeeded", _S.FAILED: "Failed", _S.CANCELLED: "Failed", _S.PREEMPTED: "Failed",
+}  # fmt: skip
+_REASONS = {_S.CANCELLED: "Cancelled", _S.PREEMPTED: "Preempted"}
+KIND = "TrainingJob"
+
+
+def name_of(details: JobDetails) -> str:
+    """What it was called here; else our id, which is a name of Kubernetes, too."""
+    return str(_foreign(details).get("name") or details.job.id)
+
+
+def is_deleted(details: JobDetails) -> bool:
+    return bool(_foreign(details).get("deleted"))
+
+
+def version_of(details: JobDetails) -> str:
+    """Changes whenever the object does."""
+    return f"{milliseconds(details.job.updated_at)}{details.job.version:05d}"
+
+
+def milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def moment(at: datetime | None) -> str | None:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ") if at is not None else None
+
+
+def object_of(details: JobDetails) -> dict[str, Any]:
+    job, foreign = details.job, _foreign(details)
+    suspended = job.state is JobState.PAUSED or details.requested == "pause"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name_of(details),
+            "namespace": job.project,
+            "uid": uuid_of(job.id),
+            "resourceVersion": version_of(details),
+            "generation": foreign.get("generation", 1),
+            "creationTimestamp": moment(job.created_at),
+            "labels": foreign.get("labels", dict(job.labels)),
+            "annotations": foreign.get("annotations", {}),
+        },
+        "spec": {**(foreign.get("spec") or spec_of(details)), "suspend": suspended},
+        "status": status_of(details),
+    }
+
+
+def spec_of(details: JobDetails) -> dict[str, Any]:
+    """Of a job that was submitted in other words: as much as OME has words for."""
+    training, resources = details.spec["training_config"], details.spec["resource_config"]
+    framework = training["framework"]
+    trainer: dict[str, Any] = {"numNodes": int(resources.get("node_count") or 1)}
+    if words := framework.get("custom_command"):
+        trainer["command"] = list(words)
+    elif script := framework.get("custom_script_path"):
+        trainer["command"] = ["python", script, *(framework.get("custom_arguments") or [])]
+    else:
+        method = shlex.join([framework["type"], training["training_type"]])
+        trainer["command"] = ["trainyard", *shlex.split(method)]
+    sources = details.spec["data_config"]["sources"]
+    found: dict[str, Any] = {
+        "runtimeRef": {"name": "pytorch-runtime", "kind": "ClusterTrainingRuntime", "apiGroup": "ome.io"},
+        "trainer": trainer,
+        "modelConfig": {"inputModel": training["base_model"]["model_id"]},
+        "datasets": {"storageUri": sources[0]["path"]} if sources else {},
+    }
+    if place := (details.spec.get("output_config") or {}).get("output_path"):
+        found["modelConfig"]["outputModel"] = {"storageUri": place}
+    return found
+
+
+def status_of(details: JobDetails) -> dict[str, Any]:
+    job = details.job
+    running, name = len(job.node_names) if job.state in HELD else 0, f"{name_of(details)}-job-0"
+    found: dict[str, Any] = {
+        "conditions": list(_conditions(details)),
+        "jobsStatus": [
+            {
+                "name": name,
+                "ready": running,
+                "active": running,
+                "succeeded": int(job.state is JobState.COMPLETED),
+                "failed": int(job.state in TERMINAL and job.state is not JobState.COMPLETED),
+                "suspended": int(job.state is JobState.PAUSED),
+            }
+        ],
+        "retryCount": job.retries_used,
+        "lastReconcileTime": moment(job.updated_at),
+    }
+    times = {"startTime": moment(job.started_at), "completionTime": moment(job.finished_at)}
+    return found | {name: at for name, at in times.items() if at is not None}
+
+
+def _conditions(details: JobDetails) -> Iterator[dict[str, Any]]:
+    job = details.job
+    now = STATES[job.state]
+    if now:
+        yield _condition("Created", "JobsCreationSucceeded", "Succeeded to create Jobs", job.created_at)
+    if job.started_at is not None:
+        yield _condition(
+            "Running", "JobStarted", "Training job is running", job.started_at, holds=now == "Running"
+        )  # fmt: skip
+    if now == "Suspended":
+        yield _condition("Suspended", "Suspended", "TrainJob is suspended", job.updated_at)
+    elif now in ("Created", "Running") and job.attempt > 1:
+        yield _condition("Suspended", "Resumed", "TrainJob is resumed", job.updated_at, holds=False)
+    if now == "Succeeded":
+        yield _condition("Succeeded", "JobsCompleted", "Training job is complete", job.finished_at)
+        yield _condition("Complete", "JobsCompleted", "Training job is complete", job.finished_at)
+    elif now == "Failed":
+        reason = _REASONS.get(job.state) or job.error_type or "JobsFailed"
+        yield _condition("Failed", reason, job.error_message or job.status_reason or reason, job.finished_at)
+
+
+def _condition(kind: str, reason: str, message: str, at: datetime | None, *, holds: bool = True) -> dict[str, Any]:
+    return {
+        "type": kind, "status": "True" if holds else "False", "reason": reason, "message": message,
+        "lastTransitionTime": moment(at),
+    }  # fmt: skip
+
+
+def ranks_of(details: JobDetails) -> int:
+    """Processes of the job on all of its nodes."""
+    resources = details.spec["resource_config"]
+    nodes = int(resources.get("node_count") or 1)
+    return nodes * processes_per_node(details.spec, devices=resources["gpu_count"])
+
+
+def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
+    """One for each rank; before its first attempt they wait."""
+    per_node = ranks_of(details) // int(details.spec["resource_config"].get("node_count") or 1)
+    return [_pod(details, attempt, rank, rank // max(1, per_node)) for rank in range(ranks_of(details))]
+
+
+def rank_of(details: JobDetails, pod: str) -> int | None:
+    """Of a pod's name; None if the job has no such pod."""
+    prefix, _, number = pod.rpartition("-")
+    if prefix != name_of(details) or not number.isdecimal() or int(number) >= ranks_of(details):
+        return None
+    return int(number)
+
+
+def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> dict[str, Any]:
+    job, name = details.job, name_of(details)
+    phase = _phase(details, attempt)
+    begun = attempt.started_at if attempt is not None else None
+    spec: dict[str, Any] = {
+        "containers": [{"name": "trainer", "image": _image(details), "resources": {}}],
+        "restartPolicy": "Never",
+    }
+    if attempt is not None and node < len(attempt.node_names):
+        spec["nodeName"] = attempt.node_names[node]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-{rank}",
+            "namespace": job.project,
+            "uid": f"{uuid_of(job.id)}-{rank}",
+            "resourceVersion": version_of(details),
+            "creationTimestamp": moment(attempt.created_at if attempt is not None else job.created_at),
+            "labels": {"job-name": name, "training.ome.io/rank": str(rank)},
+        },
+        "spec": spec,
+        "status": {
+            "phase": phase,
+            "startTime": moment(begun),
+            "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
+            "containerStatuses": [
+                {
+                    "name": "trainer",
+                    "ready": phase == "Running",
+                    "restartCount": max(0, job.attempt - 1),
+                    "image": _image(details),
+                    "imageID": "",
+                    "state": _container_state(phase, attempt),
+                }
+            ],
+        },
+    }
+
+
+def _phase(details: JobDetails, attempt: Attempt | None) -> str:
+    if attempt is None:
+        return "Pending"
+    if attempt.ended_at is None:
+        return "Running" if attempt.started_at is not None else "Pending"
+    return "Succeeded" if details.job.state is JobState.COMPLETED else "Failed"
+
+
+def _container_state(phase: str, attempt: Attempt | None) -> dict[str, Any]:
+    if phase == "Pending" or attempt is None:
+        return {"waiting": {"reason": "ContainerCreating"}}
+    if phase == "Running":
+        return {"running": {"startedAt": moment(attempt.started_at)}}
+    ended = {"exitCode": attempt.exit_code or int(phase == "Failed"), "finishedAt": moment(attempt.ended_at)}
+    return {"terminated": {**ended, "reason": "Completed" if phase == "Succeeded" else "Error"}}
+
+
+def _image(details: JobDetails) -> str:
+    spec: Mapping[str, Any] = _foreign(details).get("spec") or {}
+    return str((spec.get("trainer") or {}).get("image") or "")
+
+
+def events_of(details: JobDetails, events: Sequence[JobEvent]) -> list[dict[str, Any]]:
+    involved = {
+        "apiVersion": API_VERSION, "kind": KIND, "name": name_of(details), "namespace": details.job.project,
+        "uid": uuid_of(details.job.id),
+    }  # fmt: skip
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": event.id, "namespace": details.job.project, "creationTimestamp": moment(event.at),
+                "resourceVersion": str(milliseconds(event.at)), "uid": event.id,
+            },
+            "involvedObject": involved,
+            "type": "Warning" if event.type == "job.warning" or event.to_status == JobState.FAILED else "Normal",
+            "reason": event.reason or event.type,
+            "message": event.message or event.to_status or event.type,
+            "source": {"component": "trainyard"},
+            "firstTimestamp": moment(event.at),
+            "lastTimestamp": moment(event.at),
+            "count": 1,
+        }
+        for event in events
+    ]  # fmt: skip
+
+
+def _foreign(details: JobDetails) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
+    return found

@@ -1,0 +1,226 @@
+"""TrainingJobs as resources of Kubernetes over HTTP."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, request
+from marshmallow import Schema
+
+from app.compat.naming import named_as
+from app.compat.ome import lookup, patches, runtimes
+from app.compat.ome.bodies import OPERATIONS, ObjectBody, PatchBody
+from app.compat.ome.dialect import ALREADY_THERE, API_VERSION, BASE
+from app.compat.ome.from_native import KIND, object_of, version_of
+from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
+from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
+from app.domain.errors import BadSpec, Conflict, InvalidRequest, NotFound
+from app.domain.job_state import TERMINAL
+from app.http.context import caller, plane
+from app.http.envelope import Reply
+from app.http.operation import operation
+from app.http.request_body import validated
+from app.schemas.jobs import SubmitJobSchema
+from app.security.permissions import Permission
+from app.services import jobs, training_runtimes
+from app.services.job_details import JobDetails
+from app.services.jobs import Origin
+from app.services.training_runtimes import OF_THE_CLUSTER
+
+blueprint = Blueprint("jobs", __name__)
+_ALL = f"{BASE}/trainingjobs"
+_JOBS = f"{BASE}/namespaces/<namespace>/trainingjobs"
+_JOB = f"{_JOBS}/<object_name>"
+_DOCUMENT, _SPEC = SubmitJobSchema(), JobSpecSchema()
+_OBJECT: Schema = TrainingJobSchema()
+
+
+class AlreadyThere(Conflict):
+    """There is an object of that name."""
+
+    code = ALREADY_THERE
+
+
+@blueprint.get(_ALL)
+@operation(
+    "List or watch the TrainingJobs of all namespaces", permission=Permission.VIEW, query=WatchQuerySchema,
+)  # fmt: skip
+def list_everywhere(query: dict[str, Any]) -> Any:
+    return _listed(query)
+
+
+@blueprint.get(_JOBS)
+@operation(
+    "List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema
+)  # fmt: skip
+def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 – the caller is within it
+    return _listed(query)
+
+
+@blueprint.post(_JOBS)
+@operation(
+    "Create a TrainingJob", permission=Permission.MANAGE, query=WriteQuerySchema, body=TrainingJobSchema,
+    reader=ObjectBody(_OBJECT), status=201,
+)  # fmt: skip
+def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_create(namespace, body), 201)
+
+
+@blueprint.get(_JOB)
+@operation("Read a TrainingJob", permission=Permission.VIEW, query=ReadQuerySchema)
+def get_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_read(namespace, object_name))
+
+
+@blueprint.get(f"{_JOB}/status")
+@operation("Read the status of a TrainingJob", permission=Permission.VIEW, query=ReadQuerySchema)
+def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_read(namespace, object_name))
+
+
+@blueprint.put(_JOB)
+@operation(
+    "Suspend, resume, label or annotate a TrainingJob by its whole object", permission=Permission.MANAGE,
+    query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
+)  # fmt: skip
+def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_change(namespace, object_name, body))
+
+
+@blueprint.patch(_JOB)
+@operation(
+    "Change a TrainingJob by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
+    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
+)  # fmt: skip
+def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    try:
+        current = _read(namespace, object_name)
+    except NotFound:
+        if request.mimetype != patches.APPLY:
+            raise
+        return lookup.told(_create(namespace, validated(_OBJECT, body)), 201)
+    steps = body.get(OPERATIONS)
+    wanted = patches.merged(current, body) if steps is None else patches.patched(current, steps)
+    if not _names_version(body):
+        wanted.get("metadata", {}).pop("resourceVersion", None)
+    return lookup.told(_change(namespace, object_name, validated(_OBJECT, wanted)))
+
+
+@blueprint.delete(_JOB)
+@operation(
+    "Delete a TrainingJob; what runs of it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema
+)  # fmt: skip
+def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        job_id = lookup.find(session, namespace, object_name).job.id
+    jobs.withdraw(plane(), caller(), job_id, dialect=DIALECT)
+    details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
+    return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+
+
+def _listed(query: Mapping[str, Any]) -> Any:
+    if query["watch"]:
+        return lookup.watched(query)
+    with plane().db.read() as session:
+        objects = [object_of(each) for each in lookup.rows(session)]
+    return lookup.listed(KIND, objects, query)
+
+
+def _read(namespace: str, name: str) -> dict[str, Any]:
+    with plane().db.read() as session:
+        return object_of(lookup.find(session, namespace, name))
+
+
+def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises InvalidRequest, and Conflict when there is one of that name."""
+    metadata, spec = wanted["metadata"], wanted["spec"]
+    _refuse_other_object(wanted, namespace, metadata["name"])
+    name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
+    native = to_native(name, spec, _runtime(namespace, spec["runtimeRef"]), labels)
+    foreign = {
+        "name": name, "labels": metadata.get("labels") or {}, "annotations": metadata.get("annotations") or {},
+        "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
+    }  # fmt: skip
+    ids: list[str] = []
+    with named_as(NAMES, rest=REST):
+        document = validated(_DOCUMENT, native.document)
+        origin = Origin(
+            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), unheeded=native.unheeded
+        )  # fmt: skip
+        try:
+            jobs.submit(
+                plane(), caller(), document, project=namespace, origin=origin,
+                remember=lambda _, submitted: ids.append(submitted.job.id),
+            )  # fmt: skip
+        except Conflict as error:
+            if type(error) is not Conflict:
+                raise
+            raise AlreadyThere(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
+    if spec["suspend"]:
+        jobs.pause(plane(), caller(), ids[0], force=True)
+    return _read(namespace, name)
+
+
+def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises Conflict when it was changed meanwhile, BadSpec for what can't be changed."""
+    _refuse_other_object(wanted, namespace, name)
+    with plane().db.read() as session:
+        found = lookup.find(session, namespace, name)
+    expected = wanted["metadata"].get("resourceVersion")
+    if expected is not None and expected != version_of(found):
+        raise Conflict("the object has been modified; please apply your changes to the latest version and try again")
+    current = object_of(found)
+    _refuse_other_spec(wanted["spec"], current["spec"])
+    kept = {part: wanted["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    if any(kept[part] != current["metadata"][part] for part in kept):
+        jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, **kept)
+    if wanted["spec"]["suspend"] != current["spec"]["suspend"]:
+        _suspend(found, suspends=wanted["spec"]["suspend"])
+    return _read(namespace, name)
+
+
+def _suspend(found: JobDetails, *, suspends: bool) -> None:
+    if found.job.state in TERMINAL:
+        raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
+    if suspends:
+        jobs.pause(plane(), caller(), found.job.id, force=True)
+    else:
+        jobs.resume(plane(), caller(), found.job.id)
+
+
+def _refuse_other_object(wanted: Mapping[str, Any], namespace: str, name: str) -> None:
+    if wanted["apiVersion"] != API_VERSION or wanted["kind"] != KIND:
+        raise InvalidRequest(f"must be {KIND} of {API_VERSION}", field="kind")
+    metadata = wanted["metadata"]
+    if metadata["name"] != name:
+        raise InvalidRequest("must be the name of the path", field="metadata.name")
+    if metadata.get("namespace", namespace) != namespace:
+        raise InvalidRequest("must be the namespace of the path, or left out", field="metadata.namespace")
+
+
+def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """All but suspend stays as it was created; what is left out and has a default is the default."""
+    told = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
+    asked = shown(wanted)
+    for field in sorted(asked.keys() | told.keys()):
+        if field != "suspend" and asked.get(field) != told.get(field):
+            raise BadSpec("is immutable; delete the job and create it anew", field=f"spec.{field}")
+
+
+def _names_version(body: Mapping[str, Any]) -> bool:
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and "resourceVersion" in metadata
+
+
+def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Its spec. Raises BadSpec."""
+    name, kind = reference["name"], reference["kind"]
+    project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
+    with plane().db.read() as session:
+        row = training_runtimes.find(session, project, name)
+    if row is not None:
+        return row.spec
+    if kind == runtimes.CLUSTER_KIND and name in runtimes.BUILT_IN:
+        return runtimes.BUILT_IN[name]
+    known = ", ".join(runtimes.BUILT_IN)
+    raise BadSpec(f"there is no {kind} {name}; create it, or name one of {known}", field="spec.runtimeRef.name")

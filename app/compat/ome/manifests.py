@@ -1,0 +1,210 @@
+"""The shapes of OME's resources, as manifests have them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from marshmallow import ValidationError, fields, validate
+
+from app.schemas.documents import DocumentSchema
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+
+DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_QUANTITY = re.compile(r"\+?[0-9]{1,15}(?:\.[0-9]{1,9})?(?:[kKMGTP]i?|m)?")
+_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,127}")
+_KEPT = says("Kept and told, not acted on")
+PROCESSES = ("auto", "cpu", "gpu")
+
+
+def _document(name: str, described: Mapping[str, Any]) -> type[DocumentSchema]:
+    schema: Any = DocumentSchema.from_dict(dict(described), name=f"{name}Schema")
+    return schema  # type: ignore[no-any-return]
+
+
+class Processes(fields.Field[Any]):
+    """`auto`, `cpu`, `gpu` or a number, which may be a text."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"type": ["string", "integer"], "maxLength": 8}, **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+        text = str(value)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValidationError("must be auto, cpu, gpu or a number")
+        if text not in PROCESSES and not (text.isdecimal() and 1 <= int(text) <= 1024):
+            raise ValidationError("must be auto, cpu, gpu or a number from 1 to 1024")
+        return text
+
+
+class Quantities(fields.Dict):
+    """Resource → quantity, which may be a number."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"additionalProperties": {"type": ["string", "number"]}}, **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
+        if not isinstance(value, dict) or len(value) > 32:
+            raise ValidationError("must be an object with at most 32 resources")
+        found = {str(name): str(amount) for name, amount in value.items()}
+        wrong = next((name for name, amount in found.items() if not _QUANTITY.fullmatch(amount)), None)
+        if wrong is not None:
+            raise ValidationError({wrong[:64]: ["must be a quantity such as 2, 500m or 16Gi"]})
+        return found
+
+
+class Model(fields.Field[Any]):
+    """The name of a base model, or an object that names it or its place."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"type": ["string", "object"], "maxLength": 1024}, **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+        if isinstance(value, dict):
+            value = value.get("storageUri") or value.get("name")
+        if not isinstance(value, str) or not 1 <= len(value) <= 1024:
+            raise ValidationError("must be the name of a base model, or an object with name or storageUri")
+        return value
+
+
+def _words() -> fields.List[str]:
+    return fields.List(Text(longest=32768), validate=validate.Length(max=1000))
+
+
+Annotations = TextMap(keys=_KEY, rule="must be a key of Kubernetes", longest=262_144)
+Labels = TextMap(keys=_KEY, rule="must be a key of Kubernetes", longest=63)
+_Storage = _document(
+    "StorageSpec",
+    {
+        "storageUri": Text(longest=1024, **says("oci://, pvc://, http(s):// or any other place of a job")),
+        "path": Text(longest=1024, **_KEPT),
+        "schemaPath": Text(longest=1024, **_KEPT),
+        "parameters": FreeObject(**says("Told again; format is the format of the data")),
+        "storageKey": Text(longest=253, **_KEPT),
+        "key": Text(longest=253, **_KEPT),
+        "nodeSelector": FreeObject(**_KEPT),
+        "nodeAffinity": FreeObject(**_KEPT),
+    },
+)
+_Variable = _document(
+    "EnvVar",
+    {
+        "name": Matching(_VARIABLE, "must be the name of a variable", required=True),
+        "value": Text(longest=4096, load_default=""),
+        "valueFrom": FreeObject(**_KEPT),
+    },
+)
+_Resources = _document(
+    "Resources", {"requests": Quantities(), "limits": Quantities(), "claims": fields.List(FreeObject())}
+)
+TrainerSchema = _document(
+    "Trainer",
+    {
+        "image": Text(longest=512, **says("Kept and told: jobs run on the node itself, without containers")),
+        "command": _words(),
+        "args": _words(),
+        "env": fields.List(Section(_Variable), validate=validate.Length(max=100)),
+        "numNodes": Whole(1, 65536),
+        "numProcPerNode": Processes(),
+        "resourcesPerNode": Section(_Resources),
+    },
+)
+_Tuning = _document(
+    "HyperParameterTuningConfig",
+    {
+        "method": Choice(("grid", "random", "bayes"), required=True),
+        "metric": Section(
+            _document(
+                "TuningMetric",
+                {
+                    "name": Text(longest=128, shortest=1, required=True),
+                    "goal": Choice(("minimize", "maximize"), required=True),
+                },
+            ),
+            required=True,
+        ),
+        "parameters": FreeObject(load_default=dict),
+        "maxTrials": Whole(1, 100_000),
+    },
+)
+_RuntimeRef = _document(
+    "RuntimeRef",
+    {
+        "name": Matching(DNS_NAME, "must be a name of Kubernetes", required=True),
+        "kind": Choice(("ClusterTrainingRuntime", "TrainingRuntime"), load_default="ClusterTrainingRuntime"),
+        "apiGroup": Text(longest=253, load_default="ome.io"),
+    },
+)
+_ModelConfig = _document("ModelConfig", {"inputModel": Model(), "outputModel": Section(_Storage)})
+JobSpecSchema = _document(
+    "TrainingJobSpec",
+    {
+        "runtimeRef": Section(_RuntimeRef, required=True),
+        "trainer": Section(TrainerSchema, required=True),
+        "modelConfig": Section(_ModelConfig, load_default=dict),
+        "datasets": Section(_Storage, load_default=dict),
+        "hyperParameterTuningConfig": Section(_Tuning, **says("Checked, and refused until there are sweeps")),
+        "suspend": Flag(load_default=False),
+        "labels": Labels,
+        "annotations": Annotations,
+        "compartmentID": Text(longest=253, **_KEPT),
+    },
+)
+_Elastic = FreeObject(**_KEPT)
+_Torch = _document("TorchPolicy", {"numProcPerNode": Processes(), "elasticPolicy": _Elastic})
+_Mpi = _document(
+    "MpiPolicy",
+    {
+        "numProcPerNode": Processes(),
+        "mpiImplementation": Choice(("OpenMPI", "Intel", "MPICH"), **says("Only OpenMPI")),
+        "sshAuthMountPath": Text(longest=1024, **_KEPT),
+        "runLauncherAsNode": Flag(**_KEPT),
+    },
+)
+_Policy = _document("MlPolicy", {"numNodes": Whole(1, 65536), "torch": Section(_Torch), "mpi": Section(_Mpi)})
+RuntimeSpecSchema = _document(
+    "TrainingRuntimeSpec",
+    {
+        "mlPolicy": Section(_Policy, load_default=dict),
+        "podGroupPolicy": FreeObject(**_KEPT),
+        "template": FreeObject(**says("A JobSet; its container trainer says what a job leaves open")),
+        "labels": Labels,
+        "annotations": Annotations,
+        "compartmentID": Text(longest=253, **_KEPT),
+    },
+)
+MetadataSchema = _document(
+    "ObjectMeta",
+    {
+        "name": Matching(DNS_NAME, "must be a name of Kubernetes: small letters, digits, - and .", required=True),
+        "namespace": Text(longest=63),
+        "labels": Labels,
+        "annotations": Annotations,
+        "resourceVersion": Text(longest=32),
+        "generateName": Text(longest=0, **says("Refused: name it")),
+        # What servers write; nothing comes of it.
+        "uid": Text(longest=64),
+        "generation": Whole(0),
+        "creationTimestamp": Text(longest=64),
+        "deletionTimestamp": Text(longest=64),
+        "managedFields": fields.List(FreeObject()),
+        "finalizers": fields.List(Text(longest=253)),
+        "ownerReferences": fields.List(FreeObject()),
+        "selfLink": Text(longest=1024),
+    },
+)
+_HEAD: dict[str, Any] = {
+    "apiVersion": Text(longest=64, required=True),
+    "kind": Text(longest=64, required=True),
+    "metadata": Section(MetadataSchema, required=True),
+    "status": FreeObject(**says("Servers write it; nothing comes of it")),
+}
+TrainingJobSchema = _document("TrainingJob", {**_HEAD, "spec": Section(JobSpecSchema, required=True)})
+RuntimeSchema = _document("TrainingRuntime", {**_HEAD, "spec": Section(RuntimeSpecSchema, required=True)})
+
+
+class ChangeSchema(DocumentSchema):
+    """A patch, of whatever form its Content-Type says."""
+
+    metadata = FreeObject()
+    spec = FreeObject()

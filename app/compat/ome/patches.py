@@ -1,0 +1,94 @@
+"""Changes to an object as Kubernetes' clients send them: merge patches, JSON patches, and server-side apply. Pure."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.domain.errors import Conflict, InvalidRequest
+
+MERGE, JSON_PATCH, APPLY = "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386; also what is applied on the server, by its only manager, beside what it does not name."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), value)
+    return found
+
+
+def patched(target: Mapping[str, Any], operations: Sequence[Any]) -> dict[str, Any]:
+    """RFC 6902. Raises InvalidRequest for what is none, Conflict when a test fails."""
+    found: Any = copy.deepcopy(dict(target))
+    for number, each in enumerate(operations):
+        if not isinstance(each, Mapping) or not isinstance(each.get("path"), str):
+            raise InvalidRequest("must be an operation with op and path", field=str(number))
+        found = _applied(found, each, str(number))
+    if not isinstance(found, dict):
+        raise InvalidRequest("leaves no object", field="")
+    return found
+
+
+def _applied(document: Any, operation: Mapping[str, Any], field: str) -> Any:
+    kind, path = operation.get("op"), _parts(operation["path"])
+    if kind in ("move", "copy"):
+        source = _parts(str(operation.get("from", "")))
+        value = copy.deepcopy(_at(document, source, field))
+        if kind == "move":
+            document = _removed(document, source, field)
+        return _added(document, path, value, field)
+    if kind == "remove":
+        return _removed(document, path, field)
+    if kind not in ("add", "replace", "test") or "value" not in operation:
+        raise InvalidRequest("op must be add, remove, replace, move, copy or test, with its value", field=field)
+    if kind == "test":
+        if _at(document, path, field) != operation["value"]:
+            raise Conflict(f"the test of {operation['path']} failed")
+        return document
+    if kind == "replace":
+        _at(document, path, field)
+        document = _removed(document, path, field) if path else document
+    return _added(document, path, operation["value"], field)
+
+
+def _parts(pointer: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _at(document: Any, path: Sequence[str], field: str) -> Any:
+    for part in path:
+        if isinstance(document, dict) and part in document:
+            document = document[part]
+        elif isinstance(document, list) and part.isdecimal() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            raise InvalidRequest(f"there is no /{'/'.join(path)}", field=field)
+    return document
+
+
+def _removed(document: Any, path: Sequence[str], field: str) -> Any:
+    _at(document, path, field)
+    if not path:
+        return {}
+    parent = _at(document, path[:-1], field)
+    del parent[path[-1] if isinstance(parent, dict) else int(path[-1])]
+    return document
+
+
+def _added(document: Any, path: Sequence[str], value: Any, field: str) -> Any:
+    if not path:
+        return value
+    parent = _at(document, path[:-1], field)
+    if isinstance(parent, dict):
+        parent[path[-1]] = value
+    elif isinstance(parent, list) and (path[-1] == "-" or (path[-1].isdecimal() and int(path[-1]) <= len(parent))):
+        parent.insert(len(parent) if path[-1] == "-" else int(path[-1]), value)
+    else:
+        raise InvalidRequest(f"there is no place for /{'/'.join(path)}", field=field)
+    return document

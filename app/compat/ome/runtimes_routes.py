@@ -1,0 +1,212 @@
+"""Runtimes as resources of Kubernetes over HTTP: of one namespace, or of all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, request
+
+from app.compat.naming import named_as
+from app.compat.ome import lookup, patches
+from app.compat.ome.bodies import OPERATIONS, ObjectBody, PatchBody
+from app.compat.ome.dialect import API_VERSION, BASE
+from app.compat.ome.jobs_routes import AlreadyThere
+from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
+from app.compat.ome.queries import ListQuerySchema, ReadQuerySchema, WriteQuerySchema
+from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
+from app.compat.ome.to_native import trainer_of
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.http.context import caller, plane
+from app.http.envelope import Reply
+from app.http.operation import operation
+from app.http.request_body import validated
+from app.security.permissions import Permission
+from app.services import training_runtimes
+from app.services.training_runtimes import OF_THE_CLUSTER
+
+blueprint = Blueprint("runtimes", __name__)
+_OBJECT = RuntimeSchema()
+_READER = ObjectBody(_OBJECT)
+_ALL, _OF_A_NAMESPACE = f"{BASE}/clustertrainingruntimes", f"{BASE}/namespaces/<namespace>/trainingruntimes"
+Query = dict[str, Any]
+
+
+@blueprint.get(_ALL)
+@operation("List the ClusterTrainingRuntimes", permission=Permission.VIEW, query=ListQuerySchema)
+def list_of_cluster(query: Query) -> Reply:
+    return _listed(OF_THE_CLUSTER, query)
+
+
+@blueprint.get(_OF_A_NAMESPACE)
+@operation("List the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=ListQuerySchema)
+def list_of_namespace(namespace: str, query: Query) -> Reply:
+    return _listed(namespace, query)
+
+
+@blueprint.post(_ALL)
+@operation(
+    "Create a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER, status=201,
+)  # fmt: skip
+def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_create(OF_THE_CLUSTER, body), 201)
+
+
+@blueprint.post(_OF_A_NAMESPACE)
+@operation(
+    "Create a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER, status=201,
+)  # fmt: skip
+def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_create(namespace, body), 201)
+
+
+@blueprint.get(f"{_ALL}/<cluster_runtime_name>")
+@operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ReadQuerySchema)
+def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return lookup.told(_read(OF_THE_CLUSTER, cluster_runtime_name))
+
+
+@blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ReadQuerySchema)
+def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return lookup.told(_read(namespace, runtime_name))
+
+
+@blueprint.put(f"{_ALL}/<cluster_runtime_name>")
+@operation(
+    "Replace a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema,
+    body=RuntimeSchema, reader=_READER,
+)  # fmt: skip
+def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_replace(OF_THE_CLUSTER, cluster_runtime_name, body))
+
+
+@blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation(
+    "Replace a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER,
+)  # fmt: skip
+def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return lookup.told(_replace(namespace, runtime_name, body))
+
+
+@blueprint.patch(f"{_ALL}/<cluster_runtime_name>")
+@operation(
+    "Change a ClusterTrainingRuntime by a patch, or apply it", permission=Permission.CLUSTER_ADMIN,
+    query=WriteQuerySchema, body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
+)  # fmt: skip
+def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return _patch(OF_THE_CLUSTER, cluster_runtime_name, body)
+
+
+@blueprint.patch(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation(
+    "Change a TrainingRuntime by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
+    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
+)  # fmt: skip
+def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
+    return _patch(namespace, runtime_name, body)
+
+
+@blueprint.delete(f"{_ALL}/<cluster_runtime_name>")
+@operation("Delete a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema)
+def delete_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return _delete(OF_THE_CLUSTER, cluster_runtime_name)
+
+
+@blueprint.delete(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation("Delete a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema)
+def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return _delete(namespace, runtime_name)
+
+
+def _kind(project: str) -> str:
+    return KIND if project else CLUSTER_KIND
+
+
+def _listed(project: str, query: Query) -> Reply:
+    with plane().db.read() as session:
+        found = [object_of(each) for each in training_runtimes.of(session, [project])]
+    if project == OF_THE_CLUSTER:
+        made = {each["metadata"]["name"] for each in found}
+        found += [built_in(name) for name in BUILT_IN if name not in made]
+    return lookup.listed(_kind(project), sorted(found, key=lambda each: str(each["metadata"]["name"])), query)
+
+
+def _read(project: str, name: str) -> dict[str, Any]:
+    with plane().db.read() as session:
+        row = training_runtimes.find(session, project, name)
+        if row is not None:
+            return object_of(row)
+    if project == OF_THE_CLUSTER and name in BUILT_IN:
+        return built_in(name)
+    raise NotFound(f'{_kind(project).lower()}s.ome.io "{name[:64]}" not found')
+
+
+def _create(project: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    name = wanted["metadata"]["name"]
+    _refuse_other_object(wanted, project, name)
+    try:
+        return object_of(training_runtimes.create(plane().db, caller(), project, name, **_parts(wanted)))
+    except Conflict as error:
+        raise AlreadyThere(
+            f'{_kind(project).lower()}s.ome.io "{name}" already exists', field="metadata.name"
+        ) from error
+
+
+def _replace(project: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What is built in is made when it is changed."""
+    _refuse_other_object(wanted, project, name)
+    current = _read(project, name)
+    said = wanted["metadata"].get("resourceVersion")
+    if said is not None and said != current["metadata"]["resourceVersion"]:
+        raise Conflict("the object has been modified; please apply your changes to the latest version and try again")
+    with plane().db.read() as session:
+        is_made = training_runtimes.find(session, project, name) is not None
+    if not is_made:
+        return object_of(training_runtimes.create(plane().db, caller(), project, name, **_parts(wanted)))
+    expected = int(said) if said is not None else None
+    return object_of(
+        training_runtimes.change(plane().db, caller(), project, name, expected=expected, **_parts(wanted))
+    )  # fmt: skip
+
+
+def _patch(project: str, name: str, body: Mapping[str, Any]) -> Reply:
+    try:
+        current = _read(project, name)
+    except NotFound:
+        if request.mimetype != patches.APPLY:
+            raise
+        return lookup.told(_create(project, validated(_OBJECT, dict(body))), 201)
+    steps = body.get(OPERATIONS)
+    wanted = patches.merged(current, body) if steps is None else patches.patched(current, steps)
+    if "resourceVersion" not in (body.get("metadata") or {}):
+        wanted.get("metadata", {}).pop("resourceVersion", None)
+    return lookup.told(_replace(project, name, validated(_OBJECT, wanted)))
+
+
+def _delete(project: str, name: str) -> Reply:
+    _read(project, name)
+    try:
+        training_runtimes.delete(plane().db, caller(), project, name)
+    except NotFound as error:
+        raise Conflict(f"{name} is built in and stays") from error
+    return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {"name": name}})
+
+
+def _parts(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = wanted["metadata"]
+    with named_as({}, rest="spec.template"):
+        trainer_of(wanted["spec"])  # that jobs can be made of it
+    kept = {part: metadata.get(part) or {} for part in ("labels", "annotations")}
+    return {"spec": wanted["spec"], **kept}
+
+
+def _refuse_other_object(wanted: Mapping[str, Any], project: str, name: str) -> None:
+    if wanted["apiVersion"] != API_VERSION or wanted["kind"] != _kind(project):
+        raise InvalidRequest(f"must be {_kind(project)} of {API_VERSION}", field="kind")
+    metadata = wanted["metadata"]
+    if metadata["name"] != name:
+        raise InvalidRequest("must be the name of the path", field="metadata.name")
+    if (metadata.get("namespace") or project) != project:
+        raise InvalidRequest("must be the namespace of the path, or left out", field="metadata.namespace")

@@ -1,0 +1,63 @@
+"""Which objects are meant: labelSelector and fieldSelector as Kubernetes writes them. Pure."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.domain.errors import InvalidRequest
+
+Object = Mapping[str, Any]
+_SET = re.compile(r"([^\s,!=()]+)\s+(in|notin)\s+\(([^()]*)\)")
+_EQUAL = re.compile(r"([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,()]*)")
+_THERE = re.compile(r"(!?)([^\s,!=()]+)")
+_FIELDS = (
+    "metadata.name", "metadata.namespace", "status.phase", "involvedObject.name", "involvedObject.namespace",
+    "involvedObject.uid", "involvedObject.kind", "spec.nodeName", "reason", "type",
+)  # fmt: skip
+
+
+def selected(label_selector: str, field_selector: str) -> Callable[[Object], bool]:
+    """Whether an object is among them. Raises InvalidRequest for what is no selector."""
+    conditions = [_of_labels(part) for part in _parts(label_selector)]
+    conditions += [_of_fields(part) for part in _parts(field_selector)]
+    return lambda found: all(condition(found) for condition in conditions)
+
+
+def _parts(selector: str) -> list[str]:
+    """At the commas that are not within brackets."""
+    parts = re.split(r",(?![^()]*\))", selector)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _of_labels(part: str) -> Callable[[Object], bool]:
+    if found := _SET.fullmatch(part):
+        key, word, values = found[1], found[2], {each.strip() for each in found[3].split(",")}
+        return lambda each: (_label(each, key) in values) == (word == "in")
+    if found := _EQUAL.fullmatch(part):
+        key, word, value = found.groups()
+        return lambda each: (_label(each, key) == value) == (word != "!=")
+    if found := _THERE.fullmatch(part):
+        no, key = found.groups()
+        return lambda each: (_label(each, key) is not None) == (not no)
+    said = f"{part[:64]!r} is no condition such as team=a, team!=a or team in (a,b)"
+    raise InvalidRequest(said, field="labelSelector")
+
+
+def _of_fields(part: str) -> Callable[[Object], bool]:
+    found = _EQUAL.fullmatch(part)
+    if found is None or found[1] not in _FIELDS:
+        said = f"{part[:64]!r} is no condition such as metadata.name=x; fields: {', '.join(_FIELDS)}"
+        raise InvalidRequest(said, field="fieldSelector")
+    path, word, value = found[1].split("."), found[2], found[3]
+    return lambda each: (_at(each, path) == value) == (word != "!=")
+
+
+def _label(found: Object, key: str) -> str | None:
+    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+    return labels.get(key)
+
+
+def _at(found: Any, path: list[str]) -> str:
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return "" if found is None else str(found)

@@ -1,0 +1,75 @@
+"""Lists and objects as tables, which kubectl asks for and prints. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Object = Mapping[str, Any]
+
+
+def asked_for(accept: str) -> bool:
+    return "as=Table" in accept.partition(",")[0]
+
+
+def table_of(kind: str, objects: Sequence[Object], version: str, *, now: datetime) -> dict[str, Any]:
+    columns, cells = _COLUMNS.get(kind, _PLAIN)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version},
+        "columnDefinitions": [
+            {
+                "name": name, "type": "string", "format": "name" if name == "Name" else "", "description": "",
+                "priority": 0,
+            }
+            for name in (*columns, "Age")
+        ],
+        "rows": [
+            {
+                "cells": [*cells(each), _age(each["metadata"].get("creationTimestamp"), now)],
+                "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": each["metadata"],
+                },
+            }
+            for each in objects
+        ],
+    }  # fmt: skip
+
+
+def condition_of(found: Object) -> str:
+    """The newest that holds."""
+    holding = [each["type"] for each in found["status"]["conditions"] if each["status"] == "True"]
+    return holding[-1] if holding else "Pending"
+
+
+def _of_job(found: Object) -> list[str]:
+    return [found["metadata"]["name"], condition_of(found), found["spec"]["runtimeRef"]["name"]]
+
+
+def _of_pod(found: Object) -> list[str]:
+    status = found["status"]
+    container = status["containerStatuses"][0]
+    return [
+        found["metadata"]["name"], f"{int(container['ready'])}/1", status["phase"], str(container["restartCount"]),
+    ]  # fmt: skip
+
+
+def _name(found: Object) -> list[str]:
+    return [found["metadata"]["name"]]
+
+
+_PLAIN: tuple[tuple[str, ...], Callable[[Object], list[str]]] = (("Name",), _name)
+_COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[Object], list[str]]]] = {
+    "TrainingJob": (("Name", "Status", "Runtime"), _of_job),
+    "Pod": (("Name", "Ready", "Status", "Restarts"), _of_pod),
+}
+
+
+def _age(created: str | None, now: datetime) -> str:
+    if created is None:
+        return "<unknown>"
+    seconds = int((now - datetime.fromisoformat(created).astimezone(UTC)).total_seconds())
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{max(0, seconds)}s"

@@ -1,0 +1,159 @@
+"""OME's training jobs by clients of Kubernetes that know nothing of Trainyard: kubectl, and Python's."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+
+from tests.system import System, wait_for
+from tests.tls import tls_before
+
+GROUP = {"group": "ome.io", "version": "v1beta1", "namespace": "default", "plural": "trainingjobs"}
+
+
+def manifest(name: str, script: str, **spec: Any) -> dict[str, Any]:
+    trainer = {"image": "my-training-image:latest", "command": ["sh"], "args": ["-c", script], "numProcPerNode": "1"}
+    return {
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "labels": {"team": "nlp"}},
+        "spec": {
+            "runtimeRef": {"name": "pytorch-runtime", "kind": "ClusterTrainingRuntime"},
+            "trainer": {**trainer, "resourcesPerNode": {"requests": {"nvidia.com/gpu": "1"}}},
+            **spec,
+        },
+    }
+
+
+@pytest.fixture
+def secured(make_system: Callable[..., System], tmp_path: Path) -> Iterator[tuple[System, str, Path]]:
+    """The system with one node, and what stands before it: clients send no credentials without TLS."""
+    system = make_system().start("n1")
+    with tls_before(system.port, tmp_path) as (port, certificate):
+        yield system, f"https://127.0.0.1:{port}", certificate
+
+
+class Kubectl:
+    def __init__(self, system: System, server: str, certificate: Path, folder: Path) -> None:
+        self._folder = folder
+        named = {
+            "clusters": [{"name": "t", "cluster": {"server": server, "certificate-authority": str(certificate)}}],
+            "users": [{"name": "t", "user": {"token": system.key}}],
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        }
+        config = {"apiVersion": "v1", "kind": "Config", "current-context": "t", **named}
+        (folder / "config").write_text(json.dumps(config))
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["kubectl", f"--kubeconfig={self._folder / 'config'}", f"--cache-dir={self._folder}", *arguments]
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "HOME": str(self._folder)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def write(self, *objects: dict[str, Any]) -> str:
+        path = self._folder / "manifest.yaml"
+        path.write_text(yaml.safe_dump_all(objects))
+        return str(path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, str, Path], tmp_path: Path) -> None:
+    system, server, certificate = secured
+    kubectl = Kubectl(system, server, certificate, tmp_path)
+    runtime = {
+        "apiVersion": "ome.io/v1beta1", "kind": "ClusterTrainingRuntime", "metadata": {"name": "team"},
+        "spec": {"mlPolicy": {"torch": {"numProcPerNode": "2"}}},
+    }  # fmt: skip
+    script = "for i in $(seq 1 400); do echo rank $RANK step $i; sleep 0.1; done"
+    job = manifest("words", script, runtimeRef={"name": "team"})
+    del job["spec"]["trainer"]["numProcPerNode"]
+
+    applied = kubectl("apply", "-f", kubectl.write(runtime, job))
+    again = kubectl("apply", "-f", kubectl.write(runtime, job))
+    wait_for(lambda: " Running " in kubectl("get", "trainingjob", "words") or None, seconds=60, what="its start")
+    job_id = next(row["job_id"] for row in system.get("/v1/jobs")["jobs"] if row["name"] == "words")
+    wait_for(lambda: system.log_lines(job_id, rank=1) or None, seconds=30, what="its log")
+    pods = kubectl("get", "pods", "-l", "job-name=words")
+    log = kubectl("logs", "-l", "job-name=words", "-c", "trainer", "--tail=-1")
+    described = kubectl("describe", "trainingjob", "words")
+    watching = subprocess.Popen(
+        kubectl.command("get", "trainingjobs", "-w"), stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    try:
+        kubectl("patch", "trainingjob", "words", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+        seen = wait_for(lambda: _line(watching, "Suspended"), seconds=60, what="the watch's line")
+    finally:
+        watching.terminate()
+        watching.communicate(timeout=30)
+    deleted = kubectl("delete", "trainingjob", "words")
+
+    assert [line.split()[-1] for line in applied.splitlines()] == ["created", "created"]
+    assert [line.split()[-1] for line in again.splitlines()] == ["unchanged", "unchanged"]
+    assert [line.split()[:3] for line in pods.splitlines()[1:]] == [
+        ["words-0", "1/1", "Running"], ["words-1", "1/1", "Running"],
+    ]  # fmt: skip
+    assert {"rank 0 step 1", "rank 1 step 1"} <= set(log.splitlines())
+    assert "Reason:                JobStarted" in described
+    assert "attempt 1 on n1" in described
+    assert seen.split()[:2] == ["words", "Suspended"]
+    assert 'trainingjob.ome.io "words" deleted' in deleted
+    assert kubectl("get", "trainingjobs", "-o", "name") == ""
+    assert system.job(job_id)["status"] == "CANCELLED"
+
+
+def _line(process: subprocess.Popen[str], word: str) -> str | None:
+    """The next one of what it prints, if the word is in it."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return line if word in line else None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System, str, Path]) -> None:
+    system, server, certificate = secured
+    configuration = client.Configuration(host=server)
+    configuration.ssl_ca_cert = str(certificate)
+    configuration.api_key = {"authorization": f"Bearer {system.key}"}
+    with client.ApiClient(configuration) as connection:
+        jobs, core = client.CustomObjectsApi(connection), client.CoreV1Api(connection)
+
+        made = jobs.create_namespaced_custom_object(**GROUP, body=manifest("short", "echo hello; sleep 1"))
+        conditions = []
+        for event in watch.Watch().stream(jobs.list_namespaced_custom_object, **GROUP, timeout_seconds=90):
+            holding = [each["type"] for each in event["object"]["status"]["conditions"] if each["status"] == "True"]
+            conditions.append((event["type"], holding[-1] if holding else ""))
+            if "Succeeded" in holding:
+                break
+        pod = core.list_namespaced_pod("default", label_selector="job-name=short").items[0]
+        log = core.read_namespaced_pod_log("short-0", "default", container="trainer", _preload_content=False).data
+        jobs.patch_namespaced_custom_object(**GROUP, name="short", body={"metadata": {"labels": {"stage": "done"}}})
+        labelled = jobs.list_namespaced_custom_object(**GROUP, label_selector="stage=done")["items"]
+        made["metadata"]["annotations"] = {"late": "yes"}
+        with pytest.raises(ApiException) as stale:
+            jobs.replace_namespaced_custom_object(**GROUP, name="short", body=made)
+        with pytest.raises(ApiException) as twice:
+            jobs.create_namespaced_custom_object(**GROUP, body=manifest("short", "true"))
+
+    assert conditions[0][0] == "ADDED"
+    assert ("MODIFIED", "Running") in conditions
+    assert conditions[-1] == ("MODIFIED", "Complete")
+    assert (pod.metadata.name, pod.status.phase, pod.spec.node_name) == ("short-0", "Succeeded", "n1")
+    assert log == b"hello\n"
+    assert [each["metadata"]["labels"] for each in labelled] == [{"team": "nlp", "stage": "done"}]
+    assert (stale.value.status, json.loads(stale.value.body)["reason"]) == (409, "Conflict")
+    assert (twice.value.status, json.loads(twice.value.body)["reason"]) == (409, "AlreadyExists")
