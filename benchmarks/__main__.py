@@ -17,6 +17,7 @@ BENCHMARKS = {
     "recovery": "benchmarks.recovery",
     "simulation": "benchmarks.simulation",
     "submit": "benchmarks.submit",
+    "vocabularies": "benchmarks.vocabularies",
 }
 
 

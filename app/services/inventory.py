@@ -27,12 +27,13 @@ class Inventory:
         Nobody is refused by what is remembered: the node may have come since.
         """
         try:
-            return _fitting(document, self._remembered(session))
+            return _fitting(document, self.capacities(session))
         except CannotFit:
             self._seen = None
-            return _fitting(document, self._remembered(session))
+            return _fitting(document, self.capacities(session))
 
-    def _remembered(self, session: Session) -> Sequence[NodeCapacity]:
+    def capacities(self, session: Session) -> Sequence[NodeCapacity]:
+        """Of all nodes that ever registered, as they were a moment ago."""
         seen, now = self._seen, self._clock()
         if seen is None or now - seen[0] > REMEMBERED_SECONDS:
             seen = self._seen = (now, nodes.capacities(session, only_ready=False))

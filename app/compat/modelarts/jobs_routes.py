@@ -38,6 +38,7 @@ class NameTaken(Conflict):
 @operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201)
 def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
+        # As they are now: nobody is refused for what was remembered.
         native = to_native(body, nodes.capacities(session, only_ready=False))
     answering = Answering(_submitted)
     alias = _alias(project_id, body["metadata"]["name"])

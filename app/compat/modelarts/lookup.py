@@ -10,7 +10,7 @@ from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, mi
 from app.compat.modelarts.to_native import DIALECT
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import caller, plane
-from app.services import job_history, job_lists, jobs, nodes
+from app.services import job_history, job_lists, jobs
 from app.services.job_details import JobDetails, details
 from app.services.pages import PageRequest
 
@@ -31,7 +31,7 @@ def find(session: Session, training_job_id: str) -> JobDetails:
 
 def shown(session: Session, found: JobDetails) -> dict[str, Any]:
     attempts = job_history.attempts(session, found.job.id)
-    return job_of(found, attempts, nodes.capacities(session, only_ready=False))
+    return job_of(found, attempts, plane().inventory.capacities(session))
 
 
 def rows(session: Session) -> Iterator[JobDetails]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from flask import Blueprint, request
 from marshmallow import Schema
+from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches, runtimes
@@ -18,13 +19,14 @@ from app.domain.errors import BadSpec, Conflict, InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
+from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, training_runtimes
-from app.services.job_details import JobDetails
-from app.services.jobs import Origin
+from app.services.job_details import JobDetails, changed
+from app.services.jobs import Origin, Submitted
 from app.services.training_runtimes import OF_THE_CLUSTER
 
 blueprint = Blueprint("jobs", __name__)
@@ -141,7 +143,7 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "name": name, "labels": metadata.get("labels") or {}, "annotations": metadata.get("annotations") or {},
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
-    ids: list[str] = []
+    answering = Answering(_submitted)
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
@@ -149,16 +151,22 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
         try:
             jobs.submit(
-                plane(), caller(), document, project=namespace, origin=origin,
-                remember=lambda _, submitted: ids.append(submitted.job.id),
+                plane(), caller(), document, project=namespace, origin=origin, remember=answering
             )  # fmt: skip
         except Conflict as error:
             if type(error) is not Conflict:
                 raise
             raise AlreadyThere(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
-    if spec["suspend"]:
-        jobs.pause(plane(), caller(), ids[0], force=True)
+    created: dict[str, Any] = answering.reply.data
+    if not spec["suspend"]:
+        return created
+    jobs.pause(plane(), caller(), f"job-{created['metadata']['uid']}", force=True)
     return _read(namespace, name)
+
+
+def _submitted(session: Session, submitted: Submitted) -> Reply:
+    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
+    return Reply(object_of(changed(session, job)), 201)
 
 
 def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from app.compat.ome import tuning
 from app.compat.ome.launch_words import Launch, unlaunched
 from app.compat.ome.manifests import TrainerSchema
+from app.compat.quantities import amount_of
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
@@ -26,10 +27,6 @@ NAMES = {
     "resource_config.node_count": "spec.trainer.numNodes", "resource_config": "spec.trainer.resourcesPerNode",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",
-}  # fmt: skip
-_BYTES: dict[str, int | Decimal] = {
-    "": 1, "m": Decimal("0.001"), "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50,
 }  # fmt: skip
 # What a trainer finds in its environment: places, and what torchrun would be told.
 _ENVIRONMENT = {
@@ -133,10 +130,10 @@ def resources_of(trainer: Mapping[str, Any], per_node: str) -> dict[str, Any]:
 
 
 def _amount(quantity: str) -> Decimal:
-    number, unit = re.match(r"\+?([0-9.]+)(.*)", quantity).groups()  # type: ignore[union-attr]  # the schema has looked
-    if unit not in _BYTES:
-        raise BadSpec(f"{quantity} has no unit of Kubernetes", field="spec.trainer.resourcesPerNode")
-    return Decimal(number) * _BYTES[unit]
+    try:
+        return amount_of(quantity)
+    except ValueError as error:
+        raise BadSpec(str(error), field="spec.trainer.resourcesPerNode") from error
 
 
 def _container(job: Any) -> Mapping[str, Any] | None:

@@ -1,13 +1,12 @@
 """A training of Run:ai → a job document of the native API. Pure."""
 
 import math
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from app.compat.mounts import location_of, placed
+from app.compat.quantities import amount_of
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
@@ -17,9 +16,6 @@ from app.domain.training_rules import is_reserved
 DIALECT = "runai"
 REST = "spec"
 DEFAULT_BACKOFF = 6
-_BYTES: dict[str, int | Decimal] = {
-    "": 1, "m": Decimal("0.001"), "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
-          "ki": 2**10, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}  # fmt: skip
 # Class → priority, and whether others may take its devices; the newer names leave that to `preemptibility`.
 PRIORITIES: dict[str, tuple[int, bool]] = {
     "build": (8, False), "interactive-preemptible": (6, True), "train": (5, True),
@@ -190,11 +186,11 @@ def environment_of(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def megabytes(quantity: str) -> int:
-    """Of a quantity of Kubernetes, rounded up to whole MiB. Raises BadSpec."""
-    found = re.fullmatch(r"\+?([0-9.]+)([A-Za-z]*)", quantity)
-    if found is None or found[2] not in _BYTES:
-        raise BadSpec("must be a quantity such as 10M, 1.5G or 512Mi", field="spec.compute")
-    return math.ceil(Decimal(found[1]) * _BYTES[found[2]] / 2**20)
+    """Rounded up to whole MiB. Raises BadSpec."""
+    try:
+        return math.ceil(amount_of(quantity) / 2**20)
+    except ValueError as error:
+        raise BadSpec(str(error), field="spec.compute") from error
 
 
 def _resources(compute: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

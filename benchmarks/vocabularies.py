@@ -1,0 +1,156 @@
+"""What a foreign vocabulary costs beside the native API: creating a job, and reading it.
+
+    python -m benchmarks.vocabularies [--rounds 300]
+
+By turns, in one process, without a network: a job is created in the words of a dialect, then the same job natively,
+from the document that the dialect made of it; then both are read in their own words. What is told is the difference of
+the medians: what translating, and checking the client's own shapes, adds. One JSON line on standard output, a table on
+standard error.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from app.factory import create_app
+from app.services.bootstrap import prepare
+from benchmarks.machine import description
+from config.settings import load_settings
+
+GOAL_MS = 2.0
+_DOCUMENT = (
+    "name", "labels", "training_config", "data_config", "resource_config", "output_config", "scheduling_config",
+)  # fmt: skip
+_CUSTOM = {"command": "python", "args": "train.py --epochs 3"}
+_OME = {
+    "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob",
+    "spec": {
+        "runtimeRef": {"name": "pytorch-runtime"},
+        "trainer": {"command": ["python", "train.py"], "numProcPerNode": "1"},
+    },
+}  # fmt: skip
+_MODELARTS = {
+    "kind": "job",
+    "algorithm": {
+        "code_dir": "obs://team/src/", "boot_file": "obs://team/src/train.py",
+        "parameters": [{"name": "epochs", "value": "3"}],
+        "inputs": [{"name": "data", "remote": {"obs": {"obs_url": "obs://team/words/"}}}],
+    },
+}  # fmt: skip
+_CYXWIZ = {
+    "job_type": "TRAINING", "model_config": "org/model", "dataset_uri": "s3://team/train.jsonl", "epochs": 3,
+    "batch_size": 8,
+}  # fmt: skip
+
+
+def _bodies(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of each dialect: where a job is created, and what is sent."""
+    name = f"job-{number}"
+    runai = {"name": name, "projectId": "default", "clusterId": "c", "spec": _CUSTOM}
+    return {
+        "cyxwiz": ("/compat/cyxwiz/v1/jobs", {**_CYXWIZ, "job_id": name}),
+        "runai": ("/api/v1/workloads/trainings", runai),
+        "modelarts": ("/v2/default/training-jobs", {**_MODELARTS, "metadata": {"name": name}}),
+        "ome": ("/apis/ome.io/v1beta1/namespaces/default/trainingjobs", {**_OME, "metadata": {"name": name}}),
+    }
+
+
+def _address(dialect: str, path: str, answer: Any, number: int) -> tuple[str, str]:
+    """(where the dialect reads the job, its native id)."""
+    if dialect == "cyxwiz":
+        return f"{path}/job-{number}", ""
+    if dialect == "ome":
+        return f"{path}/job-{number}", f"job-{answer['metadata']['uid']}"
+    uuid = answer["workloadId"] if dialect == "runai" else answer["metadata"]["id"]
+    return f"{path}/{uuid}", f"job-{uuid}"
+
+
+class _Silent:
+    """Wakes nobody: jobs are only stored."""
+
+    def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
+
+    def nudge(self, job_id: str, node: str) -> None: ...
+
+
+class _Timed:
+    def __init__(self, client: FlaskClient, key: str) -> None:
+        self._client, self._headers = client, {"Authorization": f"Bearer {key}"}
+
+    def __call__(self, method: str, path: str, body: Any = None) -> tuple[float, Any]:
+        """Milliseconds, and the answer."""
+        begun = time.perf_counter()
+        answer = self._client.open(path, method=method, json=body, headers=self._headers)
+        took = (time.perf_counter() - begun) * 1000
+        if answer.status_code >= 300:
+            sys.exit(f"{method} {path}: {answer.status_code} {answer.text}")
+        return took, answer.json
+
+
+def measured(rounds: int) -> dict[str, dict[str, float]]:
+    """Of each dialect: medians in ms of creating and reading, in its words and natively."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            "TRAINYARD_DATA_DIR": str(Path(folder)), "TRAINYARD_API_RATE_PER_SECOND": "1000000",
+            "TRAINYARD_API_RATE_BURST": "1000000",
+        }  # fmt: skip
+        settings = prepare(load_settings(environment))
+        app = create_app(settings, dispatcher=_Silent())
+        call = _Timed(app.test_client(), settings.admin_key_file.read_text().strip())
+        times: dict[str, dict[str, list[float]]] = {}
+        for number in range(rounds):
+            for dialect, (path, body) in _bodies(number).items():
+                _one(call, dialect, path, body, number, times.setdefault(dialect, {}))
+    return {
+        dialect: {what: round(statistics.median(of_it), 3) for what, of_it in found.items()}
+        for dialect, found in times.items()
+    }
+
+
+def _one(
+    call: _Timed, dialect: str, path: str, body: dict[str, Any], number: int, times: dict[str, list[float]]
+) -> None:  # fmt: skip
+    took, answer = call("POST", path, body)
+    times.setdefault("create", []).append(took)
+    address, job_id = _address(dialect, path, answer, number)
+    took, read = call("GET", address)
+    times.setdefault("read", []).append(took)
+    job_id = job_id or read["trainyard_job_id"]
+    took, document = call("GET", f"/v1/jobs/{job_id}")
+    times.setdefault("native_read", []).append(took)
+    same = {name: document["data"][name] for name in _DOCUMENT if document["data"].get(name)}
+    took, _ = call("POST", "/v1/jobs", same)
+    times.setdefault("native_create", []).append(took)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vocabularies")
+    parser.add_argument("--rounds", type=int, default=300)
+    asked = parser.parse_args(arguments)
+    found = measured(asked.rounds)
+    names = ("create", "native", "adds", "read", "native", "adds")
+    print("ms".ljust(10), *(name.rjust(8) for name in names), file=sys.stderr)
+    worst = 0.0
+    for dialect, row in found.items():
+        adds = [row["create"] - row["native_create"], row["read"] - row["native_read"]]
+        worst = max(worst, *adds)
+        print(
+            f"{dialect:<10} {row['create']:8.2f} {row['native_create']:8.2f} {adds[0]:8.2f} {row['read']:8.2f} "
+            f"{row['native_read']:8.2f} {adds[1]:8.2f}",
+            file=sys.stderr,
+        )
+    print(f"goal: at most {GOAL_MS:g} ms: {'kept' if worst <= GOAL_MS else 'NOT KEPT'}", file=sys.stderr)
+    print(
+        json.dumps({"benchmark": "vocabularies", "rounds": asked.rounds, "median_ms": found, "machine": description()})
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
