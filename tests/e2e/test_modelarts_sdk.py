@@ -1,6 +1,7 @@
 """ModelArts' training jobs by Huawei Cloud's own SDK, with real signatures, at a running system."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -24,11 +25,16 @@ for step in range(int(asked.steps)):
 """
 
 
-def client_of(system: System) -> Any:
+@contextmanager
+def client_of(system: System, *, wrong: str = "") -> Iterator[Any]:
+    """The client with a pair of its own; `wrong` is what its secret key has at its end instead of what is right."""
     pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
-    credentials = BasicCredentials(pair["access_key"], pair["secret_key"], "default")
+    secret = pair["secret_key"][: len(pair["secret_key"]) - len(wrong)] + wrong
+    credentials = BasicCredentials(pair["access_key"], secret, "default")
     endpoint = f"http://127.0.0.1:{system.port}"
-    return ModelArtsClient.new_builder().with_credentials(credentials).with_endpoint(endpoint).build()
+    client = ModelArtsClient.new_builder().with_credentials(credentials).with_endpoint(endpoint).build()
+    yield client
+    client._http_client._executor.shutdown()
 
 
 def job(name: str, steps: int, **more: Any) -> model.CreateTrainingJobRequest:
@@ -69,66 +75,61 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
     for folder, name, text in (("src", "train.py", PROGRAM), ("words", "words.txt", "one two")):
         (bucket / folder).mkdir(parents=True, exist_ok=True)
         (bucket / folder / name).write_text(text)
-    client = client_of(system)
+    with client_of(system) as client:
 
-    def phase(job_id: str) -> str:
-        found = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=job_id))
-        return str(found.status.phase)
+        def phase(job_id: str) -> str:
+            found = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=job_id))
+            return str(found.status.phase)
 
-    def until(job_id: str, wanted: str) -> None:
-        wait_for(lambda: True if phase(job_id) == wanted else None, seconds=60, what=f"the phase {wanted}")
+        def until(job_id: str, wanted: str) -> None:
+            wait_for(lambda: True if phase(job_id) == wanted else None, seconds=60, what=f"the phase {wanted}")
 
-    short = client.create_training_job(job("short", 5))
-    until(short.metadata.id, "Completed")
-    shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=short.metadata.id))
-    endless = client.create_training_job(job("endless", 10_000)).metadata.id
-    until(endless, "Running")
-    found = client.list_training_jobs(
-        model.ListTrainingJobsRequest(
-            body=model.JobSearches(
-                offset=0, limit=10, filters=[model.Filter(key="phase", operator="in", value=["Completed"])]
+        short = client.create_training_job(job("short", 5))
+        until(short.metadata.id, "Completed")
+        shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=short.metadata.id))
+        endless = client.create_training_job(job("endless", 10_000)).metadata.id
+        until(endless, "Running")
+        found = client.list_training_jobs(
+            model.ListTrainingJobsRequest(
+                body=model.JobSearches(
+                    offset=0, limit=10, filters=[model.Filter(key="phase", operator="in", value=["Completed"])]
+                )
             )
         )
-    )
-    log, page, events, metrics, stages = observed(client, short.metadata.id)
-    stopped = client.stop_training_job(
-        model.StopTrainingJobRequest(training_job_id=endless, body=model.JobActionType(action_type="terminate"))
-    )
-    until(endless, "Terminated")
-    client.delete_training_job(model.DeleteTrainingJobRequest(training_job_id=endless))
+        log, page, events, metrics, stages = observed(client, short.metadata.id)
+        stopped = client.stop_training_job(
+            model.StopTrainingJobRequest(training_job_id=endless, body=model.JobActionType(action_type="terminate"))
+        )
+        until(endless, "Terminated")
+        client.delete_training_job(model.DeleteTrainingJobRequest(training_job_id=endless))
 
-    assert (shown.status.phase, shown.status.secondary_phase) == ("Completed", "Completed")
-    assert shown.status.start_time > shown.metadata.create_time > 1_700_000_000_000
-    assert shown.status.duration >= 1000
-    assert [(each.start_type, each.end_at >= each.start_at) for each in shown.status.running_records] == [
-        ("init_or_rescheduled", True)
-    ]
-    assert shown.spec.resource.flavor_detail.flavor_info.cpu.core_num >= 1
-    assert shown.algorithm.inputs[0].remote.obs.obs_url == "obs://team/words/"
-    assert (bucket / "out/short/model.txt").read_text() == "ONE TWO"
-    assert [each.metadata.name for each in found.items] == ["short"]
-    assert log.content == "".join(f"step {step} one two\n" for step in range(5))
-    assert page.content == "step 3 one two\nstep 4 one two\n"
-    assert events.total > 3
-    assert {each.level for each in events.events} <= {"Info", "Warning"}
-    assert [each.metric for each in metrics.metrics][:2] == ["cpuUsage", "memUsage"]
-    assert "training" in [stage.name for stage in stages.running_records[0].stages]
-    assert stopped.status.phase == "Terminating"
-    with pytest.raises(ClientRequestException) as gone:
-        client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=endless))
-    assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
+        assert (shown.status.phase, shown.status.secondary_phase) == ("Completed", "Completed")
+        assert shown.status.start_time > shown.metadata.create_time > 1_700_000_000_000
+        assert shown.status.duration >= 1000
+        assert [(each.start_type, each.end_at >= each.start_at) for each in shown.status.running_records] == [
+            ("init_or_rescheduled", True)
+        ]
+        assert shown.spec.resource.flavor_detail.flavor_info.cpu.core_num >= 1
+        assert shown.algorithm.inputs[0].remote.obs.obs_url == "obs://team/words/"
+        assert (bucket / "out/short/model.txt").read_text() == "ONE TWO"
+        assert [each.metadata.name for each in found.items] == ["short"]
+        assert log.content == "".join(f"step {step} one two\n" for step in range(5))
+        assert page.content == "step 3 one two\nstep 4 one two\n"
+        assert events.total > 3
+        assert {each.level for each in events.events} <= {"Info", "Warning"}
+        assert [each.metric for each in metrics.metrics][:2] == ["cpuUsage", "memUsage"]
+        assert "training" in [stage.name for stage in stages.running_records[0].stages]
+        assert stopped.status.phase == "Terminating"
+        with pytest.raises(ClientRequestException) as gone:
+            client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=endless))
+        assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_sdk_is_refused_without_the_secret_of_its_key(make_system: Callable[..., System]) -> None:
     system = make_system().start()
-    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
-    credentials = BasicCredentials(pair["access_key"], pair["secret_key"][:-1] + "x", "default")
-    endpoint = f"http://127.0.0.1:{system.port}"
-    client = ModelArtsClient.new_builder().with_credentials(credentials).with_endpoint(endpoint).build()
-
-    with pytest.raises(ClientRequestException) as refused:
+    with client_of(system, wrong="x") as client, pytest.raises(ClientRequestException) as refused:
         client.show_training_job_flavors(model.ShowTrainingJobFlavorsRequest())
 
     assert (refused.value.status_code, refused.value.error_code) == (401, "ModelArts.2784")
