@@ -36,7 +36,7 @@ if resumed:
     print("resumed at", start, flush=True)
 step = start
 for step in range(start + 1, STEPS + 1):
-    time.sleep(PAUSE)
+    time.sleep(PAUSE if not resumed else 0.02)
     run.log_metrics({"loss": 1 / step}, step=step)
     run.progress(step, STEPS)
     print("step", step, flush=True)
@@ -217,7 +217,10 @@ class World:
 
 
 def training(steps: int = 5, pause: float = 0.02, save_at: tuple[int, ...] = (), *, fail_at_end: bool = False) -> str:
-    """A script that trains with our hooks; one with ``fail_at_end`` reaches its end only in its second attempt."""
+    """A script that trains with our hooks; one with ``fail_at_end`` reaches its end only in its second attempt.
+
+    ``pause``: seconds of a step until it is resumed, so that a slow machine has time to act in the first attempt.
+    """
     given = f"STEPS, PAUSE, SAVE_AT, FAIL_AT_END = {steps}, {pause}, {save_at}, {fail_at_end}\n"
     return given + TRAINS
 

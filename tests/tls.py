@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 @contextmanager
 def tls_before(port: int, folder: Path) -> Iterator[tuple[int, Path]]:
     """(port, certificate) of a server on the loopback that passes everything on to the other port."""
-    certificate, key = _self_signed(folder)
+    certificate = self_signed(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = _Passing(listener, context, port)
         server.start()
@@ -79,7 +79,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def _self_signed(folder: Path) -> tuple[Path, Path]:
+def self_signed(folder: Path) -> Path:
+    """A certificate of 127.0.0.1, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainyard")])
     now = datetime.now(UTC)
@@ -96,11 +97,8 @@ def _self_signed(folder: Path) -> tuple[Path, Path]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    certificate, secret = folder / "server.crt", folder / "server.key"
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )  # fmt: skip
-    return certificate, secret
+    path = folder / "server.pem"
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(private + built.public_bytes(serialization.Encoding.PEM))
+    return path

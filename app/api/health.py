@@ -3,7 +3,8 @@
 from flask import Blueprint, Response
 
 from app.http.context import backend
-from app.http.envelope import Problem, error_response
+from app.http.envelope import Problem
+from app.http.errors import failure
 from app.http.operation import operation
 from app.services.readiness import failing_parts
 
@@ -23,4 +24,4 @@ def ready() -> dict[str, str] | Response:
     if not failing:
         return {"status": "ready"}
     message = "not ready: " + "; ".join(f"{part} {problem}" for part, problem in failing.items())
-    return error_response(Problem(503, "UNAVAILABLE", message, details=list(failing.items()), retry_after=1))
+    return failure(Problem(503, "UNAVAILABLE", message, details=list(failing.items()), retry_after=1))

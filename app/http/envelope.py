@@ -60,10 +60,7 @@ def problem_body(problem: Problem) -> dict[str, Any]:
 
 
 def error_response(problem: Problem) -> Response:
-    response = json_response(problem_body(problem), problem.status)
-    if problem.retry_after is not None:
-        response.headers["Retry-After"] = str(problem.retry_after)
-    return response
+    return json_response(problem_body(problem), problem.status)
 
 
 def json_response(body: Any, status: int = 200) -> Response:

@@ -81,9 +81,17 @@ def respond(error: Exception) -> Response:
         return _from_werkzeug(error)
     if isinstance(error, denied.DENIED):
         denied.note(error)
-    response = dialect().failure(problem_of(error))
+    response = failure(problem_of(error))
     if response.status_code == 401:
         response.headers["WWW-Authenticate"] = 'Bearer realm="trainyard"'
+    return response
+
+
+def failure(problem: Problem) -> Response:
+    """As the caller's vocabulary tells it."""
+    response = dialect().failure(problem)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
     return response
 
 
@@ -134,7 +142,7 @@ def _from_werkzeug(error: HTTPException) -> Response:
         413: "the body is too large; the limit is 1 MiB unless the operator changed it",
     }
     code = HTTP_CODES.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-    response = dialect().failure(Problem(status, code, messages.get(status, "the request cannot be served")))
+    response = failure(Problem(status, code, messages.get(status, "the request cannot be served")))
     for name, value in error.get_headers():
         if name in ("Allow", "Location"):
             response.headers[name] = value

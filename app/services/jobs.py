@@ -230,11 +230,15 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
             plane.dispatcher.nudge(job.id, node)
 
 
-def note(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, **kept: Any) -> None:
-    """Keep something more of what a dialect tells of a job."""
+def note(
+    plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, expected_version: int | None = None, **kept: Any
+) -> None:
+    """Keep something more of what a dialect tells of a job. Raises Conflict when it is not of the version expected."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = lifecycle.load_for_change(session, job_id)
+        if expected_version not in (None, job.version):
+            raise Conflict("the job was changed meanwhile; read it again")
         _keep(job, dialect, **kept)
 
 

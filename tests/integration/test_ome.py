@@ -1,6 +1,7 @@
 """OME's training jobs as resources of Kubernetes over HTTP, over the same jobs as the native API's."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ BASE = "/apis/ome.io/v1beta1"
 JOBS = f"{BASE}/namespaces/default/trainingjobs"
 CORE = "/api/v1/namespaces/default"
 RUNTIMES = f"{BASE}/clustertrainingruntimes"
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 
 
@@ -280,6 +282,69 @@ def test_pods_logs_and_events_of_a_job(api: Api) -> None:
     assert len(said(api.call("GET", "/api/v1/pods"))["items"]) == 1
     refused(api.call("GET", f"{CORE}/pods/{job_id}-9"), 404, "NotFound")
     refused(api.call("GET", f"{CORE}/pods/{job_id}-0/log?container=side"), 400, "BadRequest")
+
+
+def test_log_of_a_pod_is_of_an_earlier_attempt_or_of_late_as_is_asked(api: Api) -> None:
+    walks.make_node(api.db)
+    job_id = walks.make_job(api.db, JobState.QUEUED)
+    walks.start_attempt(api.db, job_id)
+    log = f"{CORE}/pods/{job_id}-0/log"
+    refused(api.call("GET", f"{log}?previous=true"), 400, "BadRequest")
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    for attempt, at, text in ((1, "2026-01-01T00:00:00.000Z", "first"), (2, now, "second")):
+        LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, attempt).append([(1, at, 0, text)])
+    with api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.attempt = JobState.COMPLETED, 2
+
+    asked = ("", "previous=true", "sinceSeconds=3600", "follow=true&limitBytes=6", "previous=true&follow=true")
+    shown = [api.call("GET", f"{log}?{query}").text.split() for query in asked]
+
+    assert shown == [["first", "second"], ["first"], ["second"], ["first"], ["first"]]
+
+
+def test_pods_are_chosen_by_the_whole_label_and_watched(api: Api) -> None:
+    created(api, "a")
+    created(api, "b")
+
+    def names(query: str) -> list[str]:
+        return [each["metadata"]["name"] for each in said(api.call("GET", f"{CORE}/pods?{query}"))["items"]]
+
+    assert names("labelSelector=job-name%3D%3Da") == ["a-0"]
+    assert names("labelSelector=other-job-name%3Da") == []
+    assert names("labelSelector=job-name%21%3Da") == ["b-0"]
+    assert names("labelSelector=job-name%3Dnone") == []
+    watched = api.call("GET", f"{CORE}/pods?watch=1&timeoutSeconds=1&labelSelector=job-name%3Db").text.splitlines()
+    assert [json.loads(line)["object"]["metadata"]["name"] for line in watched] == ["b-0"]
+    events = said(api.call("GET", f"{CORE}/events?fieldSelector=involvedObject.name%3D%3Db"))["items"]
+    assert {each["involvedObject"]["name"] for each in events} == {"b"}
+
+
+def test_no_secret_of_a_manifest_is_told(api: Api) -> None:
+    trainer = {"command": ["python", "train.py"], "env": [{"name": "HF_TOKEN", "value": "hf_secret"}]}
+    body = manifest(trainer=trainer)
+    body["metadata"]["annotations"] = {APPLIED: json.dumps(body) + "\n"}
+    made = said(api.post(JOBS, body), 201)
+
+    again = said(patch(api, f"{JOBS}/words", "merge-patch+json", body))
+
+    assert made["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"], "nothing was changed"
+    applied = json.loads(again["metadata"]["annotations"][APPLIED])
+    assert applied["spec"]["trainer"] == again["spec"]["trainer"]
+    assert again["spec"]["trainer"]["env"][0]["value"] == "***"
+    assert "hf_secret" not in json.dumps(said(api.call("GET", JOBS)))
+    unreadable = {"metadata": {"annotations": {APPLIED: "{"}}}
+    refused(patch(api, f"{JOBS}/words", "merge-patch+json", unreadable), 400, "BadRequest")
+
+
+def test_runtime_with_a_secret_is_refused(api: Api) -> None:
+    containers = [{"name": "trainer", "command": ["x"], "env": [{"name": "HF_TOKEN", "value": "hf_secret"}]}]
+    job = {"name": "node", "template": {"spec": {"template": {"spec": {"containers": containers}}}}}
+    body = runtime("team") | {"spec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+
+    problem = refused(api.post(RUNTIMES, body), 400, "BadRequest")
+
+    assert problem["details"]["causes"][0]["field"].endswith("containers.0.env.0")
 
 
 def test_models_and_weights_are_those_of_jobs(api: Api) -> None:

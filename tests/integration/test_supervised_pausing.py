@@ -30,7 +30,7 @@ def steps_said(world: World, job_id: str) -> list[int]:
 
 
 def test_paused_job_has_a_checkpoint_and_no_device_and_goes_on_with_the_next_step(any_world: World) -> None:
-    job_id = any_world.start(training(steps=30, pause=0.05))
+    job_id = any_world.start(training(steps=30, pause=0.3))
     any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
     any_world.wait_for_line(job_id, "step 3")
 
@@ -47,7 +47,7 @@ def test_paused_job_has_a_checkpoint_and_no_device_and_goes_on_with_the_next_ste
 
 
 def test_script_that_said_once_that_it_saves_is_waited_for_when_it_starts_again(world: World) -> None:
-    job_id = world.start("import time\ntime.sleep(1.5)\n" + training(steps=30, pause=0.05))
+    job_id = world.start("import time\ntime.sleep(1.5)\n" + training(steps=30, pause=0.3))
     world.wait(lambda: world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
     pause(world, job_id)
     world.wait_for_end(job_id)
@@ -66,7 +66,7 @@ def test_script_that_said_once_that_it_saves_is_waited_for_when_it_starts_again(
 
 
 def test_paused_job_goes_on_from_the_checkpoint_that_is_chosen(world: World) -> None:
-    job_id = world.start(training(steps=30, pause=0.05, save_at=(2, 4)))
+    job_id = world.start(training(steps=30, pause=0.3, save_at=(2, 4)))
     world.wait_for_line(job_id, "step 6")
     pause(world, job_id)
     world.wait_for_end(job_id)

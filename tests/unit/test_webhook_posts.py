@@ -1,25 +1,20 @@
 """One POST to real receivers: good ones, failing, redirecting, slow, hanging and hostile ones."""
 
-import ipaddress
 import json
 import socket
 import ssl
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from app.services.webhook_posts import Posted, PostRules, post
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
 from tests.running_up import wait_until
 from tests.servers import free_port
+from tests.tls import self_signed
 
 LOCAL = ("127.0.0.1", "::1")
 RULES = PostRules(allow=LOCAL, timeout_seconds=10.0)
@@ -294,27 +289,7 @@ def test_proxies_of_the_environment_are_not_used(receiver: WebServer, monkeypatc
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate of 127.0.0.1 that signed itself, with its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path / "receiver.pem"
-    plain = serialization.NoEncryption()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    path.write_bytes(private + built.public_bytes(serialization.Encoding.PEM))
-    return path
+    return self_signed(tmp_path)
 
 
 @pytest.fixture

@@ -51,10 +51,7 @@ class CyxWiz(Dialect):
     def failure(self, problem: Problem) -> Response:
         error = pb.Error(code=_CODES.get(problem.status, _INTERNAL), message=problem.message)
         error.details.extend(pb.FieldViolation(field=field, description=why) for field, why in problem.details)
-        response = written(error, self.status_of(problem.status))
-        if problem.retry_after is not None:
-            response.headers["Retry-After"] = str(problem.retry_after)
-        return response
+        return written(error, self.status_of(problem.status))
 
     def status_of(self, status: int) -> int:
         # What is not of the right shape is an invalid argument, too: gRPC knows no other.

@@ -6,16 +6,17 @@ from typing import Any
 from flask import Response, request
 
 from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signature
+from app.compat.plain import Plain
 from app.domain.errors import CredentialsMissing, NotFound
 from app.extensions import Database
 from app.http.context import plane
-from app.http.dialect import Dialect, bearer_key
-from app.http.envelope import Problem, Reply, json_response
+from app.http.dialect import bearer_key
+from app.http.envelope import Problem, json_response
 from app.http.request_body import whole_body
 from app.models.base import utc_now
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys, projects
+from app.services import keys
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """
@@ -43,13 +44,15 @@ class NotOfTheToken(NotFound):
     code = OTHER_PROJECT
 
 
-class ModelArts(Dialect):
+class ModelArts(Plain):
     """Plain documents; errors are `{error_msg, error_code, error_solution}`."""
 
     name = "modelarts"
     title = "Trainyard for clients of ModelArts"
     about = _ABOUT.strip()
     bases = ("/v2",)
+    named_project = "project_id"
+    documents: Any = MappingProxyType({"type": ["object", "array"]})
     also_refuses = MappingProxyType({404: "The project of the path is not there, or not the caller's"})
 
     def caller(self, db: Database, known: KnownKeys | None) -> Caller:
@@ -63,20 +66,8 @@ class ModelArts(Dialect):
             raise CredentialsMissing(f"send your API key in the header {TOKEN_HEADER}, or sign the request")
         return keys.authenticate(db, bearer_key(), known)
 
-    def entered(self, db: Database, caller: Caller) -> Caller:
-        project = (request.view_args or {}).get("project_id")
-        if project is None:
-            return caller
-        try:
-            return projects.enter(db, caller, project)
-        except NotFound as error:
-            raise NotOfTheToken("the project of the path is not there, or not the token's") from error
-
-    def body_of(self, reply: Reply) -> Any:
-        return reply.data
-
-    def written(self, body: Any, status: int) -> Response:
-        return json_response(body, status)
+    def no_project(self, project: str) -> NotFound:  # noqa: ARG002 – theirs does not name it
+        return NotOfTheToken("the project of the path is not there, or not the token's")
 
     def failure(self, problem: Problem) -> Response:
         body = {
@@ -85,17 +76,11 @@ class ModelArts(Dialect):
             "error_solution": _solution(problem),
         }
         status = _STATUSES.get(problem.code) or self.status_of(problem.status)
-        response = json_response(body, status)
-        if problem.retry_after is not None:
-            response.headers["Retry-After"] = str(problem.retry_after)
-        return response
+        return json_response(body, status)
 
     def status_of(self, status: int) -> int:
         # A job that is not there is a bad request to ModelArts.
         return 400 if status in (404, 422) else status
-
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages have forms of their own
-        return answer if answer is not None else {"type": ["object", "array"]}
 
     def error_schema(self) -> Any:
         return {

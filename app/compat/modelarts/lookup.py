@@ -5,16 +5,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import caller, plane
-from app.services import job_history, job_lists, jobs
+from app.services import job_history, jobs
 from app.services.job_details import JobDetails, details
-from app.services.pages import PageRequest
-
-MOST_JOBS = 10_000  # that a search looks at
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
@@ -36,13 +34,7 @@ def shown(session: Session, found: JobDetails) -> dict[str, Any]:
 
 def rows(session: Session) -> Iterator[JobDetails]:
     """All jobs of the project, the newest first, up to so many."""
-    after: tuple[Any, ...] | None = None
-    for _ in range(MOST_JOBS // 500):
-        page = job_lists.page(session, caller(), {}, PageRequest(size=500, order="-created_at", after=after))
-        yield from (each for each in page.items if not is_deleted(each))
-        after = page.next_after
-        if after is None:
-            return
+    return (each for each in every_job(session) if not is_deleted(each))
 
 
 def native_id(training_job_id: str) -> str:

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from flask import Response, request
+from flask import Response
 
+from app.compat.plain import Plain
 from app.domain.errors import NotFound
-from app.extensions import Database
-from app.http.dialect import Dialect
-from app.http.envelope import Problem, Reply, json_response
-from app.security.permissions import Caller
-from app.services import projects
+from app.http.envelope import Problem, json_response
 
 GROUP, VERSION = "ome.io", "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -27,7 +24,7 @@ _REASONS = {
 }  # fmt: skip
 
 
-class Ome(Dialect):
+class Ome(Plain):
     """Some of its paths lie below those of other vocabularies: `/api/v1/namespaces` is Kubernetes', not Run:ai's."""
 
     name = "ome"
@@ -35,25 +32,14 @@ class Ome(Dialect):
     about = _ABOUT.strip()
     bases = (BASE, "/apis", "/api/v1/namespaces", "/api/v1/pods", "/api", "/openapi", "/version")
     prefix = ""
+    named_project = "namespace"
 
     def base_of(self, path: str) -> str:
         # The list of what /api/v1 has is Kubernetes'; longer than the base of whoever has it else.
         return "/api/v1/" if path == "/api/v1" else super().base_of(path)
 
-    def entered(self, db: Database, caller: Caller) -> Caller:
-        namespace = (request.view_args or {}).get("namespace")
-        if namespace is None:
-            return caller
-        try:
-            return projects.enter(db, caller, namespace)
-        except NotFound as error:
-            raise NotFound(f'namespaces "{namespace[:63]}" not found') from error
-
-    def body_of(self, reply: Reply) -> Any:
-        return reply.data
-
-    def written(self, body: Any, status: int) -> Response:
-        return json_response(body, status)
+    def no_project(self, project: str) -> NotFound:
+        return NotFound(f'namespaces "{project[:63]}" not found')
 
     def failure(self, problem: Problem) -> Response:
         status = self.status_of(problem.status)
@@ -72,13 +58,7 @@ class Ome(Dialect):
             },
             "code": status,
         }
-        response = json_response(body, status)
-        if problem.retry_after is not None:
-            response.headers["Retry-After"] = str(problem.retry_after)
-        return response
-
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – lists are objects, too
-        return answer if answer is not None else {"type": "object"}
+        return json_response(body, status)
 
     def error_schema(self) -> Any:
         return {

@@ -9,13 +9,15 @@ from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches, runtimes
-from app.compat.ome.bodies import OPERATIONS, ObjectBody, PatchBody
-from app.compat.ome.dialect import ALREADY_THERE, API_VERSION, BASE
+from app.compat.ome.bodies import ObjectBody, PatchBody
+from app.compat.ome.dialect import BASE
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
+from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, refuse_other
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
-from app.domain.errors import BadSpec, Conflict, InvalidRequest, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.job_state import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
@@ -37,15 +39,10 @@ _DOCUMENT, _SPEC = SubmitJobSchema(), JobSpecSchema()
 _OBJECT: Schema = TrainingJobSchema()
 
 
-class AlreadyThere(Conflict):
-    """There is an object of that name."""
-
-    code = ALREADY_THERE
-
-
 @blueprint.get(_ALL)
 @operation(
     "List or watch the TrainingJobs of all namespaces", permission=Permission.VIEW, query=WatchQuerySchema,
+    refuses=(400,),
 )  # fmt: skip
 def list_everywhere(query: dict[str, Any]) -> Any:
     return _listed(query)
@@ -53,7 +50,7 @@ def list_everywhere(query: dict[str, Any]) -> Any:
 
 @blueprint.get(_JOBS)
 @operation(
-    "List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema
+    "List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )  # fmt: skip
 def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 – the caller is within it
     return _listed(query)
@@ -101,11 +98,7 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
         if request.mimetype != patches.APPLY:
             raise
         return lookup.told(_create(namespace, validated(_OBJECT, body)), 201)
-    steps = body.get(OPERATIONS)
-    wanted = patches.merged(current, body) if steps is None else patches.patched(current, steps)
-    if not _names_version(body):
-        wanted.get("metadata", {}).pop("resourceVersion", None)
-    return lookup.told(_change(namespace, object_name, validated(_OBJECT, wanted)))
+    return lookup.told(_change(namespace, object_name, validated(_OBJECT, changed_by(current, body))))
 
 
 @blueprint.delete(_JOB)
@@ -122,10 +115,14 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
 
 def _listed(query: Mapping[str, Any]) -> Any:
     if query["watch"]:
-        return lookup.watched(query)
+        return lookup.watched(query, selected(query["labelSelector"], query["fieldSelector"]), _objects)
     with plane().db.read() as session:
-        objects = [object_of(each) for each in lookup.rows(session)]
+        objects = _objects(session)
     return lookup.listed(KIND, objects, query)
+
+
+def _objects(session: Session) -> list[dict[str, Any]]:
+    return [object_of(each) for each in lookup.rows(session)]
 
 
 def _read(namespace: str, name: str) -> dict[str, Any]:
@@ -136,11 +133,11 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
 def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Raises InvalidRequest, and Conflict when there is one of that name."""
     metadata, spec = wanted["metadata"], wanted["spec"]
-    _refuse_other_object(wanted, namespace, metadata["name"])
+    refuse_other(wanted, KIND, namespace, metadata["name"])
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
     native = to_native(name, spec, _runtime(namespace, spec["runtimeRef"]), labels)
     foreign = {
-        "name": name, "labels": metadata.get("labels") or {}, "annotations": metadata.get("annotations") or {},
+        "name": name, **kept_of(metadata),
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
     answering = Answering(_submitted)
@@ -171,17 +168,18 @@ def _submitted(session: Session, submitted: Submitted) -> Reply:
 
 def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Raises Conflict when it was changed meanwhile, BadSpec for what can't be changed."""
-    _refuse_other_object(wanted, namespace, name)
+    refuse_other(wanted, KIND, namespace, name)
     with plane().db.read() as session:
         found = lookup.find(session, namespace, name)
     expected = wanted["metadata"].get("resourceVersion")
     if expected is not None and expected != version_of(found):
-        raise Conflict("the object has been modified; please apply your changes to the latest version and try again")
+        raise Conflict(MODIFIED)
     current = object_of(found)
     _refuse_other_spec(wanted["spec"], current["spec"])
-    kept = {part: wanted["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    kept = kept_of(wanted["metadata"])
     if any(kept[part] != current["metadata"][part] for part in kept):
-        jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, **kept)
+        version = found.job.version if expected is not None else None
+        jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
     if wanted["spec"]["suspend"] != current["spec"]["suspend"]:
         _suspend(found, suspends=wanted["spec"]["suspend"])
     return _read(namespace, name)
@@ -196,16 +194,6 @@ def _suspend(found: JobDetails, *, suspends: bool) -> None:
         jobs.resume(plane(), caller(), found.job.id)
 
 
-def _refuse_other_object(wanted: Mapping[str, Any], namespace: str, name: str) -> None:
-    if wanted["apiVersion"] != API_VERSION or wanted["kind"] != KIND:
-        raise InvalidRequest(f"must be {KIND} of {API_VERSION}", field="kind")
-    metadata = wanted["metadata"]
-    if metadata["name"] != name:
-        raise InvalidRequest("must be the name of the path", field="metadata.name")
-    if metadata.get("namespace", namespace) != namespace:
-        raise InvalidRequest("must be the namespace of the path, or left out", field="metadata.namespace")
-
-
 def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """All but suspend stays as it was created; what is left out and has a default is the default."""
     told = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
@@ -213,11 +201,6 @@ def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) ->
     for field in sorted(asked.keys() | told.keys()):
         if field != "suspend" and asked.get(field) != told.get(field):
             raise BadSpec("is immutable; delete the job and create it anew", field=f"spec.{field}")
-
-
-def _names_version(body: Mapping[str, Any]) -> bool:
-    metadata = body.get("metadata")
-    return isinstance(metadata, Mapping) and "resourceVersion" in metadata
 
 
 def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:

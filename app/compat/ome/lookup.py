@@ -1,31 +1,31 @@
 """Jobs as OME's clients name, list and watch them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flask import request
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.compat.every_job import every_job
 from app.compat.ome import tables
 from app.compat.ome.dialect import API_VERSION
-from app.compat.ome.from_native import KIND, is_deleted, milliseconds, name_of, object_of
-from app.compat.ome.selectors import selected
+from app.compat.ome.from_native import is_deleted, milliseconds, name_of
+from app.compat.ome.selectors import Selection, selected
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.ids import JOB_ID
 from app.http.context import caller, plane
 from app.http.envelope import Reply, to_json
-from app.http.sse import Feed, Form, Frame, stream
+from app.http.sse import Form, Frame, stream
 from app.models import Job
 from app.models.base import utc_now
-from app.services import job_lists, jobs
+from app.services import jobs
 from app.services.job_details import JobDetails, details
-from app.services.pages import PageRequest
 
-MOST_JOBS = 10_000  # that a list looks at
 Object = Mapping[str, Any]
+Objects = Callable[[Session], Sequence[Object]]  # all of a kind that the caller sees
 
 
 def _failed(problem: Mapping[str, Any]) -> str:
@@ -60,13 +60,17 @@ def find(session: Session, namespace: str, name: str) -> JobDetails:
 
 def rows(session: Session) -> Iterator[JobDetails]:
     """All jobs that the caller sees, the oldest first, up to so many."""
-    after: tuple[Any, ...] | None = None
-    for _ in range(MOST_JOBS // 500):
-        page = job_lists.page(session, caller(), {}, PageRequest(size=500, order="created_at", after=after))
-        yield from (each for each in page.items if not is_deleted(each))
-        after = page.next_after
-        if after is None:
-            return
+    return (each for each in every_job(session, "created_at") if not is_deleted(each))
+
+
+def named(session: Session, namespace: str | None, name: str | None) -> Sequence[JobDetails]:
+    """All jobs that the caller sees, or those of this name where one is given."""
+    if name is None or namespace is None:
+        return [each for each in rows(session) if name in (None, name_of(each))]
+    try:
+        return [find(session, namespace, name)]
+    except NotFound:
+        return []
 
 
 def listed(
@@ -93,29 +97,30 @@ def told(found: Object, status: int = 200) -> Reply:
     return Reply(found, status)
 
 
-def watched(query: Mapping[str, Any]) -> Any:
-    """A stream of what changes among the jobs that are meant."""
-    is_meant = selected(query["labelSelector"], query["fieldSelector"])
+def watched(query: Mapping[str, Any], is_meant: Selection, objects: Objects) -> Any:
+    """A stream of what changes among those objects of jobs that are meant."""
     since = query.get("resourceVersion", "")
     begin = int(since) if since.isdecimal() else 0
     as_table = tables.asked_for(request.headers.get("Accept", ""))
-    return stream(_feed(is_meant, begin, query["timeoutSeconds"], as_table=as_table), WATCH)
+    changes = _changes_since(begin, is_meant, objects, ends_at=time.monotonic() + query["timeoutSeconds"])
+    return stream((None if each is None else _told_change(*each, as_table=as_table) for each in changes), WATCH)
 
 
-def _feed(is_meant: Callable[[Object], bool], since: int, seconds: int, *, as_table: bool) -> Feed:
-    ends_at = time.monotonic() + seconds
+def _changes_since(
+    since: int, is_meant: Selection, look: Objects, *, ends_at: float
+) -> Iterator[tuple[str, Object] | None]:
     known: dict[str, Object] = {}
     is_first, seen = True, None
     while time.monotonic() < ends_at:
         with plane().db.read() as session:
             newest = _newest(session)
-            objects = None if newest == seen else [object_of(each) for each in rows(session)]
+            objects = None if newest == seen else look(session)
         seen = newest
         if objects is not None:
             current: dict[str, Object] = {each["metadata"]["uid"]: each for each in objects if is_meant(each)}
             for kind, each in _changes(known, current):
                 if not is_first or _version(each) > since:
-                    yield Frame("", {"type": kind, "object": _shown(each, as_table=as_table)})
+                    yield kind, each
             known, is_first = current, False
         yield None
 
@@ -142,7 +147,7 @@ def _version(found: Object) -> int:
     return int(found["metadata"]["resourceVersion"][:-5])
 
 
-def _shown(found: Object, *, as_table: bool) -> Any:
-    if not as_table:
-        return found
-    return tables.table_of(KIND, [found], found["metadata"]["resourceVersion"], now=utc_now())
+def _told_change(kind: str, found: Object, *, as_table: bool) -> Frame:
+    version = found["metadata"]["resourceVersion"]
+    shown = tables.table_of(found["kind"], [found], version, now=utc_now()) if as_table else found
+    return Frame("", {"type": kind, "object": shown})

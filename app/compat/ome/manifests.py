@@ -6,12 +6,12 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
+from app.compat import quantities
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_QUANTITY = re.compile(r"\+?[0-9]{1,15}(?:\.[0-9]{1,9})?(?:[kKMGTP]i?|m)?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,127}")
 _KEPT = says("Kept and told, not acted on")
 PROCESSES = ("auto", "cpu", "gpu")
@@ -47,9 +47,9 @@ class Quantities(fields.Dict):
         if not isinstance(value, dict) or len(value) > 32:
             raise ValidationError("must be an object with at most 32 resources")
         found = {str(name): str(amount) for name, amount in value.items()}
-        wrong = next((name for name, amount in found.items() if not _QUANTITY.fullmatch(amount)), None)
+        wrong = next((name for name, amount in found.items() if not quantities.FORM.fullmatch(amount)), None)
         if wrong is not None:
-            raise ValidationError({wrong[:64]: ["must be a quantity such as 2, 500m or 16Gi"]})
+            raise ValidationError({wrong[:64]: [quantities.RULE]})
         return found
 
 

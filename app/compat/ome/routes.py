@@ -1,39 +1,32 @@
-"""What makes Kubernetes' clients feel at home: discovery, namespaces, pods with their logs, events, and models."""
+"""What makes Kubernetes' clients feel at home: discovery, namespaces, and models; pods and events stand beside."""
 
 import re
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request
-from sqlalchemy.orm import Session
 
-from app.compat.ome import discovery, jobs_routes, lookup, runtimes_routes
+from app.compat.ome import discovery, jobs_routes, lookup, pods_routes, runtimes_routes
 from app.compat.ome.dialect import API_VERSION, BASE
-from app.compat.ome.from_native import STATES, events_of, milliseconds, moment, name_of, pods_of, rank_of
-from app.compat.ome.queries import ListQuerySchema, LogQuerySchema, ReadQuerySchema
-from app.domain.errors import InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
+from app.compat.ome.from_native import STATES, milliseconds, moment, name_of
+from app.compat.ome.queries import ListQuerySchema, ReadQuerySchema
+from app.domain.errors import NotFound
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
-from app.http.sse import Feed, Form, Frame, stream
-from app.models import Job, Project
+from app.models import Project
 from app.security.permissions import Permission
-from app.services import job_history, projects
+from app.services import projects
 from app.services.job_details import JobDetails
 from app.services.pages import PageRequest
-from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("ome", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
+blueprint.register_blueprint(pods_routes.blueprint)
 blueprint.register_blueprint(runtimes_routes.blueprint)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
 _IN = f"{BASE}/namespaces/<namespace>"
-_MOST_LINES, _BATCH, _MOST_EVENTS = 50_000, 1000, 500
-_LOG = Form(
-    mimetype="text/plain", opening="", idle="", closing="", failure=lambda problem: f"{problem['message']}\n",
-    frame=lambda frame: f"{frame.data}\n",
-)  # fmt: skip
+_MOST_NAMESPACES = 10_000
 Query = dict[str, Any]
 
 
@@ -88,10 +81,10 @@ def openapi_json() -> Response:
 
 
 @blueprint.get("/api/v1/namespaces")
-@operation("List the namespaces: projects", permission=Permission.VIEW, query=ListQuerySchema)
+@operation("List the namespaces: projects", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
 def list_namespaces(query: Query) -> Reply:
     with plane().db.read() as session:
-        page = projects.page(session, caller(), PageRequest(size=lookup.MOST_JOBS, order="name"))
+        page = projects.page(session, caller(), PageRequest(size=_MOST_NAMESPACES, order="name"))
         found = [_namespace(each) for each in page.items]
     return lookup.listed("Namespace", found, query, api_version="v1")
 
@@ -103,60 +96,8 @@ def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
         return lookup.told(_namespace(projects.require(session, namespace)))
 
 
-@blueprint.get("/api/v1/pods")
-@operation("List the pods of all namespaces", permission=Permission.VIEW, query=ListQuerySchema)
-def list_all_pods(query: Query) -> Reply:
-    return _listed_pods(query)
-
-
-@blueprint.get(f"{_NAMESPACE}/pods")
-@operation("List the pods: ranks of training jobs", permission=Permission.VIEW, query=ListQuerySchema)
-def list_pods(namespace: str, query: Query) -> Reply:  # noqa: ARG001
-    return _listed_pods(query)
-
-
-@blueprint.get(f"{_NAMESPACE}/pods/<pod_name>")
-@operation("Read a pod", permission=Permission.VIEW, query=ReadQuerySchema)
-def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
-    with plane().db.read() as session:
-        found, rank = _of_pod(session, namespace, pod_name)
-        return lookup.told(_pods(session, found)[rank])
-
-
-@blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
-@operation("Read the log of a pod", permission=Permission.VIEW, query=LogQuerySchema, media="text")
-def get_log(namespace: str, pod_name: str, query: Query) -> Response:
-    if query.get("container", "trainer") != "trainer":
-        raise InvalidRequest("the only container is trainer", field="container")
-    with plane().db.read() as session:
-        found, rank = _of_pod(session, namespace, pod_name)
-    reader = LogReader(plane().storage, found.job.id)
-    live = found.job.state not in TERMINAL
-    lines = reader.tail(max(1, query.get("tailLines", _MOST_LINES)), rank=rank, live=live)
-    after = lines[-1].cursor if lines else START
-    shown = [_line(each, query) for each in (lines if query.get("tailLines") != 0 else [])]
-    if query["follow"]:
-        return stream(_followed(shown, reader, found.job.id, after, rank, query), _LOG)
-    text = "".join(f"{line}\n" for line in shown).encode()
-    return Response(text[: query.get("limitBytes", len(text))], mimetype="text/plain")
-
-
-@blueprint.get(f"{_NAMESPACE}/events")
-@operation("List the events of training jobs", permission=Permission.VIEW, query=ListQuerySchema)
-def list_events(namespace: str, query: Query) -> Reply:  # noqa: ARG001
-    wanted = re.search(r"involvedObject\.name=([^,]+)", query["fieldSelector"])
-    with plane().db.read() as session:
-        found = [
-            event
-            for each in lookup.rows(session)
-            if wanted is None or name_of(each) == wanted[1]
-            for event in events_of(each, job_history.events_after(session, each.job.id, 0, limit=_MOST_EVENTS))
-        ]
-    return lookup.listed("Event", found, query, api_version="v1")
-
-
 @blueprint.get(f"{_IN}/basemodels")
-@operation("List the base models of training jobs", permission=Permission.VIEW, query=ListQuerySchema)
+@operation("List the base models of training jobs", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
 def list_models(namespace: str, query: Query) -> Reply:
     return lookup.listed("BaseModel", list(_models(namespace).values()), query)
 
@@ -168,7 +109,9 @@ def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: 
 
 
 @blueprint.get(f"{_IN}/finetunedweights")
-@operation("List the weights that training jobs make", permission=Permission.VIEW, query=ListQuerySchema)
+@operation(
+    "List the weights that training jobs make", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
+)
 def list_weights(namespace: str, query: Query) -> Reply:
     return lookup.listed("FineTunedWeight", list(_weights(namespace).values()), query)
 
@@ -187,57 +130,6 @@ def _namespace(project: Project) -> dict[str, Any]:
     return {
         "apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {}, "status": {"phase": "Active"},
     }  # fmt: skip
-
-
-def _pods(session: Session, found: JobDetails) -> list[dict[str, Any]]:
-    attempts = job_history.attempts(session, found.job.id)
-    return pods_of(found, attempts[-1] if attempts else None)
-
-
-def _listed_pods(query: Query) -> Reply:
-    wanted = re.search(r"job-name=([^,]+)", query["labelSelector"])
-    with plane().db.read() as session:
-        found = [
-            pod
-            for each in lookup.rows(session)
-            if wanted is None or name_of(each) == wanted[1]
-            for pod in _pods(session, each)
-        ]
-    return lookup.listed("Pod", found, query, api_version="v1")
-
-
-def _of_pod(session: Session, namespace: str, pod: str) -> tuple[JobDetails, int]:
-    missing = NotFound(f'pods "{pod[:64]}" not found')
-    try:
-        found = lookup.find(session, namespace, pod.rpartition("-")[0])
-    except NotFound as error:
-        raise missing from error
-    rank = rank_of(found, pod)
-    if rank is None:
-        raise missing
-    return found, rank
-
-
-def _line(line: LogLine, query: Query) -> str:
-    return f"{line.at} {line.line}" if query["timestamps"] else line.line
-
-
-def _followed(
-    shown: list[str], reader: LogReader, job_id: str, after: tuple[int, int], rank: int, query: Query
-) -> Feed:  # fmt: skip
-    yield from (Frame("", line) for line in shown)
-    while True:
-        with plane().db.read() as session:
-            job = session.get(Job, job_id)
-            ended = job is None or job.state in TERMINAL
-        lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
-        yield from (Frame("", _line(line, query)) for line in lines)
-        if lines:
-            after = lines[-1].cursor
-        elif ended:
-            return
-        else:
-            yield None
 
 
 def _models(namespace: str) -> dict[str, dict[str, Any]]:

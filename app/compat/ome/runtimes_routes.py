@@ -7,14 +7,14 @@ from flask import Blueprint, request
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches
-from app.compat.ome.bodies import OPERATIONS, ObjectBody, PatchBody
-from app.compat.ome.dialect import API_VERSION, BASE
-from app.compat.ome.jobs_routes import AlreadyThere
+from app.compat.ome.bodies import ObjectBody, PatchBody
+from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
+from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, refuse_other, secret_variables
 from app.compat.ome.queries import ListQuerySchema, ReadQuerySchema, WriteQuerySchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
 from app.compat.ome.to_native import trainer_of
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
@@ -31,13 +31,15 @@ Query = dict[str, Any]
 
 
 @blueprint.get(_ALL)
-@operation("List the ClusterTrainingRuntimes", permission=Permission.VIEW, query=ListQuerySchema)
+@operation("List the ClusterTrainingRuntimes", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
 def list_of_cluster(query: Query) -> Reply:
     return _listed(OF_THE_CLUSTER, query)
 
 
 @blueprint.get(_OF_A_NAMESPACE)
-@operation("List the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=ListQuerySchema)
+@operation(
+    "List the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
+)
 def list_of_namespace(namespace: str, query: Query) -> Reply:
     return _listed(namespace, query)
 
@@ -145,7 +147,7 @@ def _read(project: str, name: str) -> dict[str, Any]:
 
 def _create(project: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     name = wanted["metadata"]["name"]
-    _refuse_other_object(wanted, project, name)
+    refuse_other(wanted, _kind(project), project, name)
     try:
         return object_of(training_runtimes.create(plane().db, caller(), project, name, **_parts(wanted)))
     except Conflict as error:
@@ -156,11 +158,11 @@ def _create(project: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _replace(project: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """What is built in is made when it is changed."""
-    _refuse_other_object(wanted, project, name)
+    refuse_other(wanted, _kind(project), project, name)
     current = _read(project, name)
     said = wanted["metadata"].get("resourceVersion")
     if said is not None and said != current["metadata"]["resourceVersion"]:
-        raise Conflict("the object has been modified; please apply your changes to the latest version and try again")
+        raise Conflict(MODIFIED)
     with plane().db.read() as session:
         is_made = training_runtimes.find(session, project, name) is not None
     if not is_made:
@@ -178,11 +180,7 @@ def _patch(project: str, name: str, body: Mapping[str, Any]) -> Reply:
         if request.mimetype != patches.APPLY:
             raise
         return lookup.told(_create(project, validated(_OBJECT, dict(body))), 201)
-    steps = body.get(OPERATIONS)
-    wanted = patches.merged(current, body) if steps is None else patches.patched(current, steps)
-    if "resourceVersion" not in (body.get("metadata") or {}):
-        wanted.get("metadata", {}).pop("resourceVersion", None)
-    return lookup.told(_replace(project, name, validated(_OBJECT, wanted)))
+    return lookup.told(_replace(project, name, validated(_OBJECT, changed_by(current, body))))
 
 
 def _delete(project: str, name: str) -> Reply:
@@ -195,18 +193,9 @@ def _delete(project: str, name: str) -> Reply:
 
 
 def _parts(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = wanted["metadata"]
     with named_as({}, rest="spec.template"):
         trainer_of(wanted["spec"])  # that jobs can be made of it
-    kept = {part: metadata.get(part) or {} for part in ("labels", "annotations")}
-    return {"spec": wanted["spec"], **kept}
-
-
-def _refuse_other_object(wanted: Mapping[str, Any], project: str, name: str) -> None:
-    if wanted["apiVersion"] != API_VERSION or wanted["kind"] != _kind(project):
-        raise InvalidRequest(f"must be {_kind(project)} of {API_VERSION}", field="kind")
-    metadata = wanted["metadata"]
-    if metadata["name"] != name:
-        raise InvalidRequest("must be the name of the path", field="metadata.name")
-    if (metadata.get("namespace") or project) != project:
-        raise InvalidRequest("must be the namespace of the path, or left out", field="metadata.namespace")
+    if secret := next(secret_variables(wanted["spec"]), None):
+        said = "looks like a secret, which all who may read the runtime would see; say it in each job"
+        raise BadSpec(said, field=f"spec.{secret}")
+    return {"spec": wanted["spec"], **kept_of(wanted["metadata"])}

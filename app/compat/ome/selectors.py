@@ -1,7 +1,8 @@
 """Which objects are meant: labelSelector and fieldSelector as Kubernetes writes them. Pure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import InvalidRequest
@@ -16,11 +17,29 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def selected(label_selector: str, field_selector: str) -> Callable[[Object], bool]:
-    """Whether an object is among them. Raises InvalidRequest for what is no selector."""
-    conditions = [_of_labels(part) for part in _parts(label_selector)]
-    conditions += [_of_fields(part) for part in _parts(field_selector)]
-    return lambda found: all(condition(found) for condition in conditions)
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Whether an object is meant. ``labels`` and ``fields`` have the values that are asked for by `=`, by key."""
+
+    conditions: Sequence[Callable[[Object], bool]]
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    def __call__(self, found: Object) -> bool:
+        return all(condition(found) for condition in self.conditions)
+
+
+def selected(label_selector: str, field_selector: str) -> Selection:
+    """Raises InvalidRequest for what is no selector."""
+    labels, fields = _parts(label_selector), _parts(field_selector)
+    return Selection(
+        conditions=[*map(_of_labels, labels), *map(_of_fields, fields)], labels=_asked(labels), fields=_asked(fields)
+    )
+
+
+def _asked(parts: Sequence[str]) -> dict[str, str]:
+    found = (_EQUAL.fullmatch(part) for part in parts)
+    return {each[1]: each[3] for each in found if each is not None and each[2] != "!="}
 
 
 def _parts(selector: str) -> list[str]:

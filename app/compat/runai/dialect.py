@@ -4,10 +4,11 @@ from typing import Any
 
 from flask import Response
 
+from app.compat.plain import Plain
 from app.compat.runai import tokens
 from app.extensions import Database
-from app.http.dialect import Dialect, bearer_key
-from app.http.envelope import Problem, Reply, json_response
+from app.http.dialect import bearer_key
+from app.http.envelope import Problem, json_response
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.services import keys
@@ -19,7 +20,7 @@ NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` gives
 _TEXT = {"type": "string"}
 
 
-class RunAi(Dialect):
+class RunAi(Plain):
     """Plain documents; errors are `{code, message, details}`."""
 
     name = "runai"
@@ -33,27 +34,15 @@ class RunAi(Dialect):
             return keys.of_id(db, tokens.key_of(presented))
         return keys.authenticate(db, presented, known)
 
-    def body_of(self, reply: Reply) -> Any:
-        return reply.data
-
-    def written(self, body: Any, status: int) -> Response:
-        return json_response(body, status)
-
     def failure(self, problem: Problem) -> Response:
         body: dict[str, Any] = {"code": self.status_of(problem.status), "message": problem.message}
         if problem.details:
             body["details"] = "; ".join(f"{field}: {why}" if field else why for field, why in problem.details)
             body["complianceIssues"] = [{"field": field, "details": [why]} for field, why in problem.details]
-        response = json_response(body, self.status_of(problem.status))
-        if problem.retry_after is not None:
-            response.headers["Retry-After"] = str(problem.retry_after)
-        return response
+        return json_response(body, self.status_of(problem.status))
 
     def status_of(self, status: int) -> int:
         return 400 if status == 422 else status
-
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages have forms of their own
-        return answer if answer is not None else {"type": "object"}
 
     def error_schema(self) -> Any:
         issue = {"type": "object", "properties": {"field": _TEXT, "details": {"type": "array", "items": _TEXT}}}

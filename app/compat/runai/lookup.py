@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
 from app.compat.runai.from_native import is_deleted, is_distributed, workload_of
 from app.compat.runai.to_native import DIALECT
@@ -11,11 +12,8 @@ from app.domain.errors import NotFound
 from app.domain.job_state import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.models.base import utc_now
-from app.services import job_lists, jobs
+from app.services import jobs
 from app.services.job_details import JobDetails, details
-from app.services.pages import PageRequest
-
-MOST_JOBS = 10_000  # that a list looks at
 
 
 def find(session: Session, workload: str, *, distributed: bool | None = None) -> JobDetails:
@@ -28,17 +26,9 @@ def find(session: Session, workload: str, *, distributed: bool | None = None) ->
 
 def rows() -> list[dict[str, Any]]:
     """Of all jobs that the caller sees, the newest first, up to so many."""
-    found: list[dict[str, Any]] = []
-    after: tuple[Any, ...] | None = None
     now = utc_now()
     with plane().db.read() as session:
-        while len(found) < MOST_JOBS:
-            page = job_lists.page(session, caller(), {}, PageRequest(size=500, order="-created_at", after=after))
-            found += [workload_of(each) for each in page.items if not is_deleted(each, now)]
-            after = page.next_after
-            if after is None:
-                break
-    return found
+        return [workload_of(each) for each in every_job(session) if not is_deleted(each, now)]
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:

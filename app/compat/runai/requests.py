@@ -1,15 +1,14 @@
 """What Run:ai's clients send, by the names on the wire: trainings with all of their spec, and requests for tokens."""
 
-import re
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
+from app.compat import quantities
 from app.compat.runai.requests_base import KEPT, document
 from app.compat.runai.storage_requests import Storage
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Number, Section, Text, Whole, says
 
-_QUANTITY = re.compile(r"\+?[0-9]{1,15}(?:\.[0-9]{1,9})?(?:[kKMGTP]i?|m)?")
 _MIG = ("1g.5gb", "1g.10gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.20gb", "4g.40gb", "7g.40gb", "7g.80gb")
 _MANY = validate.Length(max=100)
 
@@ -27,7 +26,7 @@ class Identifier(fields.Field[Any]):
 
 
 def _quantity(**kwargs: Any) -> Matching:
-    return Matching(_QUANTITY, "must be a quantity such as 10M, 1.5G or 512Mi", **kwargs)
+    return Matching(quantities.FORM, quantities.RULE, **kwargs)
 
 
 def _objects(**kwargs: Any) -> fields.List[Any]:

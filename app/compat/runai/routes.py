@@ -6,7 +6,6 @@ from flask import Blueprint, Response, current_app
 
 from app.compat.runai import tokens, trainings, workloads
 from app.compat.runai.from_native import project_of
-from app.compat.runai.lookup import MOST_JOBS
 from app.compat.runai.requests import TokenSchema
 from app.compat.runai.to_native import PRIORITIES
 from app.domain.errors import BadSpec
@@ -22,6 +21,7 @@ from app.services.pages import PageRequest
 blueprint = Blueprint("runai", __name__)
 blueprint.register_blueprint(trainings.blueprint)
 blueprint.register_blueprint(workloads.blueprint)
+_MOST_PROJECTS = 10_000
 
 
 @blueprint.post("/token")
@@ -49,7 +49,7 @@ def list_priorities() -> Reply:
 @operation("List the projects", permission=Permission.VIEW)
 def list_projects() -> Reply:
     with plane().db.read() as session:
-        page = projects.page(session, caller(), PageRequest(size=MOST_JOBS, order="name"))
+        page = projects.page(session, caller(), PageRequest(size=_MOST_PROJECTS, order="name"))
         found = [project_of(each) for each in page.items]
     return Reply({"projects": found})
 

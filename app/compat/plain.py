@@ -1,0 +1,42 @@
+"""A vocabulary whose answers are the documents themselves, and whose paths may name a project."""
+
+from types import MappingProxyType
+from typing import Any
+
+from flask import Response, request
+
+from app.domain.errors import NotFound
+from app.extensions import Database
+from app.http.dialect import Dialect
+from app.http.envelope import Reply, json_response
+from app.security.permissions import Caller
+from app.services import projects
+
+
+class Plain(Dialect):
+    """No envelope, and lists of forms of their own."""
+
+    named_project = ""  # the part of a path that names the project; empty: none does
+    documents: Any = MappingProxyType({"type": "object"})  # an answer for which no schema is declared
+
+    def entered(self, db: Database, caller: Caller) -> Caller:
+        project = (request.view_args or {}).get(self.named_project)
+        if project is None:
+            return caller
+        try:
+            return projects.enter(db, caller, project)
+        except NotFound as error:
+            raise self.no_project(project) from error
+
+    def no_project(self, project: str) -> NotFound:
+        """What to tell of a project that is not there, or not the caller's."""
+        return NotFound(f"there is no project {project[:63]}")
+
+    def body_of(self, reply: Reply) -> Any:
+        return reply.data
+
+    def written(self, body: Any, status: int) -> Response:
+        return json_response(body, status)
+
+    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – their lists are declared, too
+        return answer if answer is not None else self.documents
