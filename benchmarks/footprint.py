@@ -88,7 +88,7 @@ def up(folder: Path, *, with_flower: bool) -> Iterator[Running]:
     """Started in ``folder``, and stopped at the end of the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
     command = [sys.executable, "-m", "app.cli.main", "up", "--data-dir", str(folder / "data"), "--port", "0"]
-    command += ["--flower-port", "5599"] if with_flower else ["--no-flower"]
+    command += ["--flower-port", "5599"] if with_flower else ["--no-flower", "--no-tensorboard"]
     started = time.monotonic()
     process = subprocess.Popen(
         command, cwd=folder, env={**environment, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True

@@ -126,6 +126,9 @@ class NodeSettings:
 @dataclass(frozen=True, kw_only=True)
 class SecuritySettings:
     secret_key: str = setting("", "key that encrypts stored secrets; empty: the key file in the data directory")
+    secrets_dir: Path | None = setting(
+        None, "secrets that documents of other vocabularies name, as files PROJECT/NAME/KEY; empty: `DIR/secrets`"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +139,15 @@ class FlowerSettings:
     password: str = setting(
         "", "Flower's password; empty: the one in the data directory's flower.password", rules.flower_login
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorboardSettings:
+    host: str = setting("127.0.0.1", "address TensorBoard listens on; elsewhere a proxy with TLS belongs before it")
+    port: int = setting(6006, "port of TensorBoard", rules.port)
+    url: str = setting("", "where browsers reach TensorBoard; empty: jobs tell of none, `trainyard up` names its own")
+    most: int = setting(8, "TensorBoards that run at a time, some 150 MB each", rules.at_least_one)
+    idle_seconds: float = setting(900.0, "a TensorBoard that is asked for nothing ends after this time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +178,7 @@ class Settings:
     webhook: WebhookSettings
     security: SecuritySettings
     flower: FlowerSettings
+    tensorboard: TensorboardSettings
     log: LogSettings
 
     @property
@@ -267,9 +280,8 @@ def settings_table() -> list[tuple[str, str, str]]:
     for concern, cls in get_type_hints(Settings).items():
         for f in fields(cls):
             default = ":".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
-            rows.append(
-                (variable_name(concern, f.name), "" if default is None else str(default), f.metadata["meaning"])
-            )
+            shown = "" if default is None else str(default)
+            rows.append((variable_name(concern, f.name), shown, f.metadata["meaning"]))
     return rows
 
 
@@ -322,15 +334,16 @@ def _complete(settings: Settings) -> Settings:
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     values["data"] = DataSettings(dir=data_dir)
     if not settings.database.url:
-        values["database"] = _with(
-            settings.database, url=_first_line(data_dir / "database.url") or own_sqlite(data_dir)
-        )
+        own = _first_line(data_dir / "database.url") or own_sqlite(data_dir)
+        values["database"] = _with(settings.database, url=own)
     if not settings.storage.url:
         values["storage"] = _with(settings.storage, url=f"file://{data_dir / 'files'}")
     if not settings.broker.url:
         values["broker"] = _with(settings.broker, url=_first_line(data_dir / "broker.url"))
     if not settings.security.secret_key:
-        values["security"] = SecuritySettings(secret_key=_first_line(data_dir / "secret.key"))
+        values["security"] = _with(settings.security, secret_key=_first_line(data_dir / "secret.key"))
+    if not values["security"].secrets_dir:
+        values["security"] = _with(values["security"], secrets_dir=data_dir / "secrets")
     values["fetch"] = _with(settings.fetch, **_own_directories(settings.fetch, data_dir / "files"))
     if not settings.flower.password:
         values["flower"] = _with(settings.flower, password=_first_line(data_dir / "flower.password"))

@@ -18,6 +18,7 @@ from tests.factories import make_document, make_project, make_queue
 from tests.fakes import FakeDispatcher
 
 SECRET_KEY = Fernet.generate_key().decode()
+BOARDS = "https://trainyard.example.com/tensorboard"
 
 
 class Api:
@@ -31,6 +32,7 @@ class Api:
             "TRAINYARD_DATA_DIR": str(folder / "data"),
             "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
             "TRAINYARD_STORAGE_ROOTS": f"{self.inputs}:/srv",
+            "TRAINYARD_TENSORBOARD_URL": BOARDS,
             "TRAINYARD_DATABASE_URL": str(database.engine.url.render_as_string(hide_password=False)),
             **settings,
         }

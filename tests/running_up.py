@@ -23,13 +23,15 @@ class RunningUp:
     """``output`` is what it has printed so far."""
 
     def __init__(
-        self, data_dir: Path, *arguments: str, flower: bool = False, environment: Mapping[str, str] | None = None
-    ) -> None:
+        self, data_dir: Path, *arguments: str, flower: bool = False, tensorboard: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.data_dir = data_dir
         self.flower_port = free_port()
         data_dir.parent.mkdir(parents=True, exist_ok=True)
         self._log = data_dir.parent / f"{data_dir.name}.out"
         options = ["--flower-port", str(self.flower_port)] if flower else ["--no-flower"]
+        options += [] if tensorboard else ["--no-tensorboard"]
         if "--port" not in arguments:
             options += ["--port", "0"]
         with self._log.open("wb") as log:

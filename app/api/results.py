@@ -5,16 +5,17 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from app.http.context import caller, plane
+from app.domain.errors import NotFound
+from app.http.context import backend, caller, plane
 from app.http.errors import RangeNotSatisfiable, respond
 from app.http.operation import operation
 from app.models import Artifact
-from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema
+from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema, TensorboardSchema
 from app.schemas.attempts import AttemptsSchema
 from app.schemas.checkpoints import CheckpointsSchema
 from app.schemas.reports import ReportSchema
 from app.security.permissions import Permission
-from app.services import artifacts, checkpoints, job_history, jobs, reports
+from app.services import artifacts, checkpoints, job_history, jobs, reports, tensorboards
 
 blueprint = Blueprint("results", __name__)
 _CHECKPOINTS, _ATTEMPTS, _REPORT, _ARTIFACTS = CheckpointsSchema(), AttemptsSchema(), ReportSchema(), ArtifactsSchema()
@@ -50,6 +51,18 @@ def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
         jobs.find(session, caller(), job_id)
         return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])})
+
+
+@blueprint.get("/jobs/<job_id>/tensorboard")
+@operation("Where a TensorBoard shows a job", permission=Permission.VIEW, answer=TensorboardSchema)
+def get_tensorboard(job_id: str) -> Any:
+    with plane().db.read() as session:
+        jobs.find(session, caller(), job_id)
+    found = tensorboards.address_of(backend().settings, job_id)
+    if found is None:
+        raise NotFound("no TensorBoard is served here: its operator starts `trainyard tensorboard`, and tells the API "
+                       "where by TRAINYARD_TENSORBOARD_URL")  # fmt: skip
+    return dict(zip(("url", "token"), found, strict=True))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts/<path:path>")

@@ -16,6 +16,7 @@ __all__ = [
     "child_environment",
     "flower_command",
     "foreign_environment",
+    "tensorboard_command",
     "worker_command",
 ]
 
@@ -39,6 +40,11 @@ def api_command(settings: Settings, *, bind: str) -> list[str]:
     return command
 
 
+def tensorboard_command(fd: int | None = None) -> list[str]:
+    """On a socket that is open already, or as the settings say."""
+    return [sys.executable, "-m", "app.tensorboard", *([] if fd is None else [str(fd)])]
+
+
 def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """What each of our processes gets: the same settings, whatever directory it runs in.
 
@@ -53,6 +59,8 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
     }
     if environ.get("TRAINYARD_DATABASE_URL"):
         ours["TRAINYARD_DATABASE_URL"] = _absolute_sqlite(settings.database.url)
+    if settings.tensorboard.url:
+        ours["TRAINYARD_TENSORBOARD_URL"] = settings.tensorboard.url
     if settings.node.config is not None:
         ours["TRAINYARD_NODE_CONFIG"] = str(settings.node.config.absolute())
     if settings.node.name:

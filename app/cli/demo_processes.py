@@ -41,7 +41,8 @@ def platform(data_dir: Path, *, roots: Path) -> Iterator[Client]:
 
 
 def _start(data_dir: Path, roots: Path, output: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "app.cli.main", "up", "--data-dir", str(data_dir), "--port", "0", "--no-flower"]
+    command = [sys.executable, "-m", "app.cli.main", "up", "--data-dir", str(data_dir), "--port", "0"]
+    command += ["--no-flower", "--no-tensorboard"]
     return subprocess.Popen(
         command,
         env={**os.environ, "PYTHONSAFEPATH": "1", "TRAINYARD_STORAGE_ROOTS": str(roots)},

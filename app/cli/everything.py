@@ -19,6 +19,7 @@ from app.cli.command_lines import (
     child_environment,
     flower_command,
     foreign_environment,
+    tensorboard_command,
     worker_command,
 )
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
@@ -35,7 +36,7 @@ STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 REDIS_POLL_SECONDS = 0.005
 READY_POLL_SECONDS = 0.02
-FLOWER_NICENESS = 10
+VIEWS_NICENESS = 10
 
 
 class NotPrepared(Exception):
@@ -46,11 +47,15 @@ class Everything:
     """Owns the children; ``run`` returns when they are gone again. ``nodes`` are the node workers among them."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool
-    ) -> None:
-        self._listener = listener
+        self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool,
+        tensorboard: socket.socket | None,
+    ) -> None:  # fmt: skip
+        self._listener, self._tensorboard = listener, tensorboard
         host, port = listener.getsockname()[:2]
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
+        if tensorboard is not None and not settings.tensorboard.url:
+            own = replace(settings.tensorboard, url=_url_of(tensorboard))
+            self._settings = replace(self._settings, tensorboard=own)
         self._nodes = nodes
         self._with_flower = with_flower
         self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
@@ -132,9 +137,13 @@ class Everything:
         api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
         self._group.start(replace(api, pass_fds=(fd,)))
         self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
+        # Nobody waits for these, and they would take a quarter of a small machine while the others start.
         if self._with_flower:
-            # Nobody waits for it, and it would take a quarter of a small machine while the others start.
-            self._group.start(replace(self._spec("flower", flower_command()), niceness=FLOWER_NICENESS))
+            self._group.start(replace(self._spec("flower", flower_command()), niceness=VIEWS_NICENESS))
+        if self._tensorboard is not None:
+            fd = self._tensorboard.fileno()
+            boards = self._spec("tensorboard", tensorboard_command(fd))
+            self._group.start(replace(boards, pass_fds=(fd,), niceness=VIEWS_NICENESS))
 
     def _spec(self, name: str, command: list[str]) -> ChildSpec:
         return ChildSpec(
@@ -195,6 +204,11 @@ class Everything:
         self._group.stop([name for name in self._group.names() if name != "redis"], seconds=STOP_SECONDS)
         self._group.stop(["redis"], seconds=STOP_SECONDS)
         url_file(self._settings).unlink(missing_ok=True)
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{reachable(host)}:{port}"
 
 
 def _say(text: str) -> None:

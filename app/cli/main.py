@@ -28,6 +28,7 @@ COMMANDS = {
     "api": ("app.cli.processes:api", "Run the API alone."),
     "coordinator": ("app.cli.processes:coordinator", "Run a coordinator alone."),
     "node": ("app.cli.processes:node", "Run a node worker alone."),
+    "tensorboard": ("app.cli.processes:tensorboard", "Run TensorBoard for all jobs alone."),
     "doctor": ("app.cli.doctor:doctor", "Look at everything that a deployment needs, and say what to fix."),
     "health": ("app.cli.health:health", "Tell whether a coordinator or node worker lives."),
     "routes": ("app.cli.flask_commands:routes", "Show every URL of the API."),

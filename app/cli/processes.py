@@ -1,15 +1,23 @@
-"""Each process alone: `trainyard api`, `coordinator` and `node` become that process."""
+"""Each process alone: `trainyard api`, `coordinator`, `node` and `tensorboard` become that process."""
 
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from app.cli.command_lines import COORDINATOR, NODE, api_command, child_environment, worker_command
+from app.cli.command_lines import (
+    COORDINATOR,
+    NODE,
+    api_command,
+    child_environment,
+    tensorboard_command,
+    worker_command,
+)
 from app.cli.database import cli_settings, failures_as_messages
 from app.migrations.versioning import wait_until_current
 from app.services.bootstrap import prepare
@@ -65,6 +73,19 @@ def node(name: str | None, config: Path | None) -> None:
     settings = replace(settings, node=changed)
     _wait_for_schema(settings)
     _become(worker_command(NODE), settings)
+
+
+@click.command()
+@click.option("--host", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [6006]")
+def tensorboard(host: str | None, port: int | None) -> None:
+    """Run TensorBoard for all jobs alone; they tell of it when TRAINYARD_TENSORBOARD_URL says where it is reached."""
+    settings = cli_settings()
+    if find_spec("tensorboard") is None:
+        raise click.ClickException("TensorBoard is not installed here; it comes with trainyard[train]")
+    given = {"TRAINYARD_TENSORBOARD_HOST": host, "TRAINYARD_TENSORBOARD_PORT": port and str(port)}
+    os.environ.update({name: value for name, value in given.items() if value})
+    _become(tensorboard_command(), settings)
 
 
 def _settings() -> Settings:

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from app.cli.embedded_redis import NoRedisProgram, is_free
 from app.cli.everything import Everything, NotPrepared
 from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
 from app.services.data_dir import prepare_directory
-from config.settings import Settings, SettingsError, load_settings, own_sqlite
+from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 
 # After kill -9 of the last `up` the kernel ends its children at once, but not before we are started.
 PORT_PATIENCE_SECONDS = 3.0
@@ -28,9 +29,11 @@ PORT_PATIENCE_SECONDS = 3.0
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where everything is kept.")
 @click.option("--no-flower", is_flag=True, help="Without Flower.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Port of Flower.  [5555]")
+@click.option("--no-tensorboard", is_flag=True, help="Without TensorBoard.")
 @simulate_option
 def up(
     host: str | None, port: int | None, data_dir: Path | None, no_flower: bool, flower_port: int | None,  # noqa: FBT001
+    no_tensorboard: bool,  # noqa: FBT001
     simulated: Sequence[SimulatedNode],
 ) -> None:  # fmt: skip
     """Start everything on this machine; Ctrl-C stops it.
@@ -54,7 +57,11 @@ def up(
                     f"port {settings.flower.port} for Flower is in use: name another with --flower-port, or --no-flower"
                 )
             nodes = written_down(simulated, settings.data.dir / "run") or [settings.node]
-            Everything(settings, listener, nodes=nodes, with_flower=not no_flower).run()
+            with _boards_listening(settings.tensorboard, is_wanted=not no_tensorboard) as boards:
+                everything = Everything(
+                    settings, listener, nodes=nodes, with_flower=not no_flower, tensorboard=boards
+                )  # fmt: skip
+                everything.run()
     except NoRedisProgram as error:
         raise click.ClickException(str(error)) from error
     except NotPrepared as error:
@@ -94,6 +101,22 @@ def _only_one(data_dir: Path) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield
+
+
+@contextlib.contextmanager
+def _boards_listening(wanted: TensorboardSettings, *, is_wanted: bool) -> Iterator[socket.socket | None]:
+    """TensorBoard's socket, on any free port if its own is taken; None where it is not wanted or not installed."""
+    if not is_wanted or find_spec("tensorboard") is None:
+        yield None
+        return
+    with socket.socket(socket.AF_INET6 if ":" in wanted.host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((wanted.host, wanted.port))
+        except OSError:
+            listener.bind((wanted.host, 0))
+        listener.listen(128)
+        yield listener
 
 
 @contextlib.contextmanager

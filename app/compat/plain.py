@@ -1,7 +1,6 @@
 """A vocabulary whose answers are the documents themselves, and whose paths may name a project."""
 
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from flask import Response, request
 
@@ -17,7 +16,7 @@ class Plain(Dialect):
     """No envelope, and lists of forms of their own."""
 
     named_project = ""  # the part of a path that names the project; empty: none does
-    documents: Any = MappingProxyType({"type": "object"})  # an answer for which no schema is declared
+    documents: ClassVar[dict[str, Any]] = {"type": "object"}  # an answer for which no schema is declared
 
     def entered(self, db: Database, caller: Caller) -> Caller:
         project = (request.view_args or {}).get(self.named_project)

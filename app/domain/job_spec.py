@@ -1,6 +1,6 @@
 """What a user asked for, immutable: a job document that passed every rule, completed, its secrets taken out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -35,16 +35,19 @@ class JobSpec:
 
 
 def from_document(
-    submitted: Mapping[str, Any], rules: ReadingRules, forwarded: Mapping[str, str] = MappingProxyType({})
-) -> JobSpec:
+    submitted: Mapping[str, Any], rules: ReadingRules, forwarded: Mapping[str, str] = MappingProxyType({}),
+    *, secret_variables: Collection[str] = (),
+) -> JobSpec:  # fmt: skip
     """The description in a document whose shape the schema has checked; ``forwarded`` are the user's tokens.
+
+    ``secret_variables`` of its environment are kept encrypted, whatever they are called.
 
     Raises InvalidRequest, naming the field, for the first rule it breaks.
     """
     document = _complete(submitted)
     check(document, rules)
     require_tokens(document, forwarded)
-    secrets = take_secrets(document) | {PREFIX + name: token for name, token in forwarded.items()}
+    secrets = take_secrets(document, secret_variables) | {PREFIX + name: token for name, token in forwarded.items()}
     training, scheduling = document["training_config"], document["scheduling_config"]
     return JobSpec(
         name=document["name"],

@@ -1,7 +1,7 @@
 """What is secret in a job document, by its name or its form, and how a document is shown without it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,8 +26,10 @@ def is_secret(name: str, value: str = "") -> bool:
     return _SECRET_NAME.search(name) is not None or any(_SECRET_VALUE.search(word) for word in words)
 
 
-def take_secrets(document: dict[str, Any]) -> dict[str, str]:
+def take_secrets(document: dict[str, Any], variables: Collection[str] = ()) -> dict[str, str]:
     """Replace the document's secrets by ``***`` in place; what they were, by dotted paths, for a signed URL the whole.
+
+    ``variables`` of the environment are secret whatever they are called and hold.
 
     Raises BadSpec for one that was masked before it was submitted.
     """
@@ -37,7 +39,7 @@ def take_secrets(document: dict[str, Any]) -> dict[str, str]:
         secrets["output_config.hub_token"] = _given(output["hub_token"], "output_config.hub_token")
         output["hub_token"] = MASK
     for name, value in environment.items():
-        if is_secret(name, value):
+        if name in variables or is_secret(name, value):
             path = f"training_config.environment.{name}"
             secrets[path] = _given(value, path)
             environment[name] = MASK

@@ -16,5 +16,10 @@ class ArtifactSchema(Schema):
     sha256 = fields.String()
 
 
+class TensorboardSchema(Schema):
+    url = fields.String()
+    token = fields.String(metadata={"description": "Opens it as `URL?token=TOKEN`, for a day"})
+
+
 class ArtifactsSchema(Schema):
     artifacts = fields.List(fields.Nested(ArtifactSchema))

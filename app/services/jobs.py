@@ -1,6 +1,6 @@
 """Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +43,7 @@ class Origin:
     foreign: Mapping[str, Any]
     alias: str | None = None
     unheeded: Sequence[str] = ()  # fields of its document that nothing comes of: the job's history names them
+    secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,8 @@ def submit(
     Raises InvalidRequest for the first rule it breaks, and Conflict when there is a job with its alias; nothing is
     written then.
     """
-    checked = check(plane, caller, document, project=project, forwarded=forwarded)
+    hidden = origin.secret_variables if origin is not None else ()
+    checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
     with plane.db.write() as session:
         entered = enter(session, plane, caller, checked)
         if origin is not None and origin.alias is not None:
@@ -110,9 +112,10 @@ def check(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
+    secret_variables: Collection[str] = (),
 ) -> Checked:
     """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
-    spec = from_document(document, plane.reading, forwarded)
+    spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     target = project or caller.home_project
     with plane.db.read() as session:

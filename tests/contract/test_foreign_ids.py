@@ -69,6 +69,7 @@ def test_own_ids_do_answer(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
             "/checkpoints",
             "/attempts",
             "/artifacts",
+            "/tensorboard",
             "/artifacts/model.safetensors",
         )
     }

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ class Installation:
 
     def start(self) -> RunningUp:
         roots = {"TRAINYARD_STORAGE_ROOTS": str(self._inputs)}
-        self.up = RunningUp(self._folder / "data", "--port", self._port, environment=roots).wait_until_ready()
+        self.up = RunningUp(
+            self._folder / "data", "--port", self._port, environment=roots, tensorboard=True
+        ).wait_until_ready()
         return self.up
 
     def submit(self, *, steps: int, step_seconds: float, save_every: int) -> str:
@@ -60,6 +63,22 @@ class Installation:
         return [int(step) for step in re.findall(r"step (\d+)", log)]
 
 
+def tags_on_tensorboard(up: RunningUp, job_id: str) -> set[str]:
+    """As its server tells a browser."""
+    board = up.get(f"/v1/jobs/{job_id}/tensorboard")[1]
+    request = urllib.request.Request(f"{board['url']}data/plugin/scalars/tags")
+    request.add_header("Authorization", f"Bearer {board['token']}")
+    found: set[str] = set()
+
+    def has_read_them() -> bool:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found.update(tag for run in json.load(answer).values() for tag in run)
+        return bool(found)
+
+    wait_until(has_read_them, 30)
+    return found
+
+
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
     made = Installation(tmp_path)
@@ -78,6 +97,7 @@ def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Inst
     watched = installation.command("watch", job_id)
     assert "COMPLETED" in watched.stdout
     assert installation.job(job_id)["attempt"] == 2
+    assert "loss" in tags_on_tensorboard(installation.up, job_id)
     said = installation.steps_said(job_id)
     assert said == list(range(1, 301)), "every step once: nothing lost, nothing done again"
 

@@ -55,6 +55,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/jobs/<job_id>/report"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/artifacts"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/artifacts/<path:path>"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/v1/jobs/<job_id>/tensorboard"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/queues"): Row(VIEWER),
     ("POST", "/v1/queues"): Row(SUPER, 201, body={"name": "NEW"}),
     ("GET", "/v1/queues/<name>"): Row(VIEWER),

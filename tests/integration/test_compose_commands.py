@@ -17,7 +17,7 @@ from tests.system import wait_for
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
-API_PORT, FLOWER_PORT = "8000", "5555"
+API_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "5555", "6006"
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
     world = CeleryWorld(
         tmp_path, database_url=sqlite_url, broker_url=redis_url, TRAINYARD_API_PORT=str(free_port()),
         TRAINYARD_FLOWER_PORT=str(free_port()), TRAINYARD_FLOWER_PASSWORD="hush", TRAINYARD_NODE_SANDBOX="process",
+        TRAINYARD_TENSORBOARD_PORT=str(free_port()),
     )  # fmt: skip
     prepare(world.settings)
     yield world
@@ -32,7 +33,8 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
 
 
 def command(world: CeleryWorld, words: list[str]) -> list[str]:
-    ports = {API_PORT: str(world.settings.api.port), FLOWER_PORT: str(world.settings.flower.port)}
+    settings = world.settings
+    ports = {API_PORT: settings.api.port, FLOWER_PORT: settings.flower.port, BOARDS_PORT: settings.tensorboard.port}
     for inside, here in ports.items():
         words = [word.replace(f":{inside}/", f":{here}/") for word in words]
     return [str(PROGRAMS / words[0]), *words[1:]]
@@ -70,7 +72,7 @@ def test_workers_are_healthy_while_they_live_and_not_when_they_are_killed(world:
     assert "no node cpu-1" in said[1]
 
 
-@pytest.mark.parametrize("name", ["api", "flower"])
+@pytest.mark.parametrize("name", ["api", "flower", "tensorboard"])
 def test_what_listens_is_healthy_once_it_does(world: CeleryWorld, name: str) -> None:
     assert not is_healthy(world, name)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
-OURS = ("coordinator", "api", "node-cpu", "node-gpu", "flower")
+OURS = ("coordinator", "api", "node-cpu", "node-gpu", "flower", "tensorboard")
 SECRETS = {
     "POSTGRES_PASSWORD": "x", "REDIS_PASSWORD": "not-a-secret", "FLOWER_PASSWORD": "hush",
     "TRAINYARD_SECURITY_SECRET_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
@@ -36,7 +36,7 @@ class Composition:
     def __init__(self, folder: Path, database_url: str) -> None:
         self.folder = folder
         self.database_url = database_url
-        self.ports = {"6379": str(free_port()), "8000": str(free_port()), "5555": str(free_port())}
+        self.ports = {inside: str(free_port()) for inside in ("6379", "8000", "5555", "6006")}
         self.logs = folder / "logs"
         for name in ("files", "shared", "logs"):
             (folder / name).mkdir()
@@ -50,7 +50,12 @@ class Composition:
             given["TRAINYARD_DATABASE_URL"] = self.database_url
         data = self.folder / name
         data.mkdir(exist_ok=True)
-        ports = {"TRAINYARD_API_PORT": self.ports["8000"], "TRAINYARD_FLOWER_PORT": self.ports["5555"]}
+        variables = {
+            "TRAINYARD_API_PORT": "8000",
+            "TRAINYARD_FLOWER_PORT": "5555",
+            "TRAINYARD_TENSORBOARD_PORT": "6006",
+        }
+        ports = {variable: self.ports[inside] for variable, inside in variables.items()}
         image = {"PYTHONSAFEPATH": "1", "TRAINYARD_DATA_DIR": str(data)}
         of_ours = {**image, **ports} if name in (*OURS, "migrate") else {}
         return {**os.environ, **given, **of_ours, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}

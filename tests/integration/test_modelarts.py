@@ -2,18 +2,21 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from werkzeug.test import TestResponse
 
 from app.domain.job_state import JobState
+from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services import tensorboards
 from app.storage.logs import LogWriter
 from tests import walks
-from tests.apps import Api
+from tests.apps import BOARDS, Api
 from tests.factories import make_job, make_node, make_project
 
 BASE = "/v2/default"
@@ -99,6 +102,34 @@ def test_description_and_annotations_are_changed(api: Api) -> None:
 
     metadata = said(api.call("GET", f"{JOBS}/{job}"))["metadata"]
     assert (metadata["description"], metadata["annotations"]) == ("better", {"owner": "me"})
+
+
+def test_tensorboard_is_told_of_when_it_is_asked_for(api: Api) -> None:
+    wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
+    made = said(api.post(JOBS, {**BODY, **wanted}), 201)
+    silent = said(api.call("GET", f"{JOBS}/{created(api)}"))
+
+    board = made["endpoints"]["tensorboard"]
+    native = f"job-{made['metadata']['id']}"
+    assert board["url"] == f"{BOARDS}/{native}/"
+    assert tensorboards.job_of(api.app.extensions["trainyard"].settings, board["token"]) == native
+    assert silent["endpoints"] == {}
+    events = api.get(f"/v1/jobs/{native}/events")["events"]
+    assert [event for event in events if event["reason"] == "NOT_ACTED_ON"] == []
+
+
+def test_tensorboard_that_nobody_serves_is_a_warning(database: Database, tmp_path: Path) -> None:
+    api = Api(database, tmp_path, TRAINYARD_TENSORBOARD_URL="")
+    wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
+    made = said(api.post(JOBS, {**BODY, **wanted}), 201)
+
+    events = api.get(f"/v1/jobs/job-{made['metadata']['id']}/events")["events"]
+
+    assert made["endpoints"] == {}
+    assert [event["data"]["fields"] for event in events if event["reason"] == "NOT_ACTED_ON"] == [
+        ["metadata.annotations.tensorboard/enable"]
+    ]
+    assert "trainyard tensorboard" in api.call("GET", f"/v1/jobs/job-{made['metadata']['id']}/tensorboard").text
 
 
 def test_search_filters_sorts_and_counts_pages(api: Api) -> None:

@@ -19,13 +19,13 @@ from app.cli.embedded_redis import is_free
 from app.extensions import make_engine
 from tests.running_up import RunningUp, is_alive, trainyard, wait_until
 
-PROCESSES = {"api", "coordinator", "node-local", "redis", "flower"}
+PROCESSES = {"api", "coordinator", "node-local", "redis", "flower", "tensorboard"}
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[RunningUp]:
     """One that all tests may look at and none may stop."""
-    running = RunningUp(tmp_path_factory.mktemp("shared") / "data", flower=True)
+    running = RunningUp(tmp_path_factory.mktemp("shared") / "data", flower=True, tensorboard=True)
     owned_pids.add(running.process.pid)
     yield running.wait_until_ready()
     running.stop()
@@ -185,7 +185,7 @@ def test_requests_wait_while_the_api_is_started_again(up: RunningUp) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_end_is_clean(tmp_path: Path, number: int) -> None:
-    running = RunningUp(tmp_path / "data", flower=True).wait_until_ready()
+    running = RunningUp(tmp_path / "data", flower=True, tensorboard=True).wait_until_ready()
     pids = running.pids()
 
     assert running.stop(number) == 0

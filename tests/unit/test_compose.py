@@ -11,7 +11,7 @@ from config.settings import load_settings
 ROOT = Path(__file__).parent.parent.parent
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
-OURS = ("migrate", "api", "coordinator", "node-cpu", "node-gpu", "flower")
+OURS = ("migrate", "api", "coordinator", "node-cpu", "node-gpu", "flower", "tensorboard")
 EXAMPLE = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
 LASTING = sorted(set(SERVICES) - {"migrate"})
 
@@ -46,7 +46,7 @@ def test_every_lasting_part_is_watched_and_started_again(name):
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("name", ["api", "flower"])
+@pytest.mark.parametrize("name", ["api", "flower", "tensorboard"])
 def test_what_is_published_is_published_to_this_machine_alone(name):
     assert all(str(port).startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 

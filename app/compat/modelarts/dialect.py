@@ -1,7 +1,7 @@
 """How ModelArts' API tells answers and errors, and who calls: a key as token, or a request signed with a pair."""
 
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from flask import Response, request
 
@@ -52,7 +52,7 @@ class ModelArts(Plain):
     about = _ABOUT.strip()
     bases = ("/v2",)
     named_project = "project_id"
-    documents: Any = MappingProxyType({"type": ["object", "array"]})
+    documents: ClassVar[dict[str, Any]] = {"type": ["object", "array"]}
     also_refuses = MappingProxyType({404: "The project of the path is not there, or not the caller's"})
 
     def caller(self, db: Database, known: KnownKeys | None) -> Caller:

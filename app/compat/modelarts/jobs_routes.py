@@ -1,5 +1,6 @@
 """ModelArts' training jobs over HTTP: made, read, searched, changed, terminated and deleted."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint
@@ -9,11 +10,11 @@ from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMES, REST, to_native
+from app.compat.modelarts.to_native import DIALECT, NAMES, REST, TENSORBOARD, to_native, wants_tensorboard
 from app.compat.naming import named_as
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
-from app.http.context import caller, plane
+from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
@@ -44,7 +45,7 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     alias = _alias(project_id, body["metadata"]["name"])
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, alias=alias, unheeded=native.unheeded)
+        origin = Origin(foreign=native.foreign, alias=alias, unheeded=[*native.unheeded, *_not_served(body)])
         try:
             jobs.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
         except Conflict as error:
@@ -132,6 +133,11 @@ def check_name(project_id: str, query: dict[str, Any]) -> Reply:
 
 def _alias(project: str, name: str) -> str:
     return f"{DIALECT}:{project}:{name}"
+
+
+def _not_served(body: Mapping[str, Any]) -> list[str]:
+    is_missing = wants_tensorboard(body["metadata"]) and not backend().settings.tensorboard.url
+    return [f"metadata.annotations.{TENSORBOARD}"] if is_missing else []
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, milliseconds, phase_of
-from app.compat.modelarts.to_native import DIALECT
+from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
-from app.http.context import caller, plane
-from app.services import job_history, jobs
+from app.http.context import backend, caller, plane
+from app.services import job_history, jobs, tensorboards
 from app.services.job_details import JobDetails, details
 
 
@@ -29,7 +29,9 @@ def find(session: Session, training_job_id: str) -> JobDetails:
 
 def shown(session: Session, found: JobDetails) -> dict[str, Any]:
     attempts = job_history.attempts(session, found.job.id)
-    return job_of(found, attempts, plane().inventory.capacities(session))
+    told = job_of(found, attempts, plane().inventory.capacities(session))
+    board = tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(told["metadata"]) else None
+    return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
 
 
 def rows(session: Session) -> Iterator[JobDetails]:

@@ -18,6 +18,7 @@ REST = "algorithm"
 RETRY_NUM, UNCONDITIONAL, HANG = (
     f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")
 )
+TENSORBOARD = "tensorboard/enable"
 CONSECUTIVE = 3  # unconditional restarts, unless a number of retries is named
 PRIORITIES = {1: 3, 2: 5, 3: 8}
 METHODS = {each.lower().replace("_", "-"): each for each in TRAINING_TYPES}
@@ -222,6 +223,10 @@ def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def wants_tensorboard(metadata: Mapping[str, Any]) -> bool:
+    return (metadata.get("annotations") or {}).get(TENSORBOARD) == "true"
+
+
 def _retries(annotations: Mapping[str, str]) -> int:
     """Raises BadSpec."""
     said = annotations.get(RETRY_NUM)
@@ -239,7 +244,7 @@ def _unheeded(job: Mapping[str, Any]) -> list[str]:
     found += [f"spec.{field}" for field in ("volumes", "log_export_path", "notification") if spec.get(field)]
     if (spec.get("schedule_policy") or {}).get("required_affinity"):
         found.append("spec.schedule_policy.required_affinity")
-    heeded = (RETRY_NUM, UNCONDITIONAL, HANG)
+    heeded = (RETRY_NUM, UNCONDITIONAL, HANG, TENSORBOARD)
     annotations = job["metadata"].get("annotations") or {}
     found += [f"metadata.annotations.{name}" for name in annotations if name not in heeded]
     return sorted(found + (["endpoints"] if job.get("endpoints") else []))

@@ -17,6 +17,7 @@ from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, 
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
+from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.job_state import TERMINAL
 from app.http.context import caller, plane
@@ -141,10 +142,12 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
     answering = Answering(_submitted)
+    native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
-            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), unheeded=native.unheeded
+            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), unheeded=native.unheeded,
+            secret_variables=native.secrets.keys(),
         )  # fmt: skip
         try:
             jobs.submit(

@@ -16,6 +16,7 @@ from app.domain.masking import MASK, is_secret
 from app.domain.training_rules import is_reserved
 from app.http.request_body import validated
 from app.schemas.jobs import LABEL_KEY
+from app.services.secret_files import Reference
 
 DIALECT = "ome"
 REST = "spec"
@@ -43,6 +44,7 @@ class Native(NamedTuple):
 
     document: dict[str, Any]
     unheeded: list[str]
+    secrets: dict[str, Reference]  # by the variable that is to hold it
 
 
 def to_native(name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], labels: Mapping[str, str]) -> Native:
@@ -79,7 +81,7 @@ def to_native(name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], la
         "resource_config": {**resources_of(trainer, per_node), "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
-    return Native(document, _unheeded(spec, trainer))
+    return Native(document, _unheeded(spec, trainer), _references(spec["trainer"]))
 
 
 def shown(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,10 +170,26 @@ def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dic
     return {name: value for name, value in {**_ENVIRONMENT, **named}.items() if not is_reserved(name)}
 
 
+def _references(trainer: Mapping[str, Any]) -> dict[str, Reference]:
+    """Of variables that are keys of secrets; of a runtime's there are none, as it may be everybody's."""
+    found = {}
+    for number, each in enumerate(trainer.get("env") or []):
+        wanted = (each.get("valueFrom") or {}).get("secretKeyRef") or {}
+        name, key = (wanted.get(part) for part in ("name", "key")) if isinstance(wanted, Mapping) else (None, None)
+        if isinstance(name, str) and isinstance(key, str) and not is_reserved(each["name"]):
+            found[each["name"]] = Reference(name, key, f"spec.trainer.env.{number}.valueFrom.secretKeyRef")
+    return found
+
+
 def _unheeded(spec: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[str]:
     found = ["spec.trainer.image"] if trainer.get("image") else []
     variables = trainer.get("env") or []
-    lost = (each["name"] for each in variables if is_reserved(each["name"]) or "valueFrom" in each)
+    known = _references(trainer)
+    lost = (
+        each["name"]
+        for each in variables
+        if is_reserved(each["name"]) or (each.get("valueFrom") and each["name"] not in known)
+    )
     found += [f"spec.trainer.env.{name}" for name in lost]
     places = {
         "spec.datasets": spec.get("datasets") or {},

@@ -12,6 +12,7 @@ from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
 from app.domain.training_rules import is_reserved
+from app.services.secret_files import Reference
 
 DIALECT = "runai"
 REST = "spec"
@@ -64,8 +65,8 @@ def to_native(
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
-    unheeded = [*(field for field in spec if field not in _HONOURED), *volumes.unheeded, *_references(spec)]
-    unheeded += [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
+    unheeded = [*(field for field in spec if field not in _HONOURED), *volumes.unheeded, *_reserved(spec),
+                *(f"masterSpec.{field}" for field in master if field not in _OF_MASTERS)]  # fmt: skip
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
@@ -237,11 +238,20 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _references(spec: Mapping[str, Any]) -> list[str]:
-    """Variables of which nothing comes: there is no store of secrets, and some are the platform's to set."""
+def _reserved(spec: Mapping[str, Any]) -> list[str]:
+    """Variables of which nothing comes: they are the platform's to set."""
     given: Sequence[Mapping[str, Any]] = spec.get("environmentVariables") or []
-    secret = [f"environmentVariables.{each['name']}.secret" for each in given if "secret" in each]
-    return secret + [f"environmentVariables.{each['name']}" for each in given if is_reserved(each["name"])]
+    return [f"environmentVariables.{each['name']}" for each in given if is_reserved(each["name"])]
+
+
+def secrets_of(training: Mapping[str, Any]) -> dict[str, Reference]:
+    """Which secret each variable is to hold, for those that name one."""
+    return {
+        each["name"]: Reference(**each["secret"], field=f"{part}.environmentVariables.{number}.secret")
+        for part in ("masterSpec", "spec")
+        for number, each in enumerate((training.get(part) or {}).get("environmentVariables") or [])
+        if each.get("secret") and not each["exclude"] and not is_reserved(each["name"])
+    }
 
 
 def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:

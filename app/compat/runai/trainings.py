@@ -11,7 +11,8 @@ from app.compat.naming import named_as
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.compat.runai.to_native import NAMES, REST, to_native
+from app.compat.runai.to_native import NAMES, REST, secrets_of, to_native
+from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
 from app.domain.locations import check_path
 from app.http.context import caller, plane
@@ -106,12 +107,13 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{_ending()}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
+    project = _project(body["projectId"])
+    hidden = secret_values(project, secrets_of(body))
+    native.document["training_config"]["environment"] |= hidden
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, unheeded=native.unheeded)
-        jobs.submit(
-            plane(), caller(), document, project=_project(body["projectId"]), origin=origin, remember=answering
-        )  # fmt: skip
+        origin = Origin(foreign=native.foreign, unheeded=native.unheeded, secret_variables=hidden.keys())
+        jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
 
 

@@ -152,7 +152,7 @@ def test_what_no_node_would_accept_is_refused_with_its_field(changes, field, why
 @given(
     st.builds(
         config,
-        job_id=st.from_regex(r"[A-Za-z0-9._\- ]{1,128}", fullmatch=True) | st.just(""),
+        job_id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._\- ]{0,127}", fullmatch=True) | st.just(""),
         model_config=st.from_regex(r"/srv/[a-z0-9]{1,40}", fullmatch=True),
         dataset_uri=st.from_regex(r"/srv/[a-z0-9]{1,40}\.jsonl", fullmatch=True),
         epochs=st.integers(1, 2**31 - 1), batch_size=st.integers(1, 4096),

@@ -1,0 +1,12 @@
+"""Variables whose values are secrets of a project, which a document names instead of having them."""
+
+from collections.abc import Mapping
+
+from app.http.context import backend
+from app.services.secret_files import Reference, value_of
+
+
+def secret_values(project: str, wanted: Mapping[str, Reference]) -> dict[str, str]:
+    """By variable. Raises BadSpec for one that is not there."""
+    directory = backend().settings.security.secrets_dir
+    return {} if directory is None else {name: value_of(directory, project, each) for name, each in wanted.items()}

@@ -1,0 +1,1 @@
+"""TensorBoard for jobs that ask for it, as a process beside the API."""
