@@ -39,6 +39,12 @@ def insert_now(session: Session, rows: Iterable[Base]) -> None:
         connection.exec_driver_sql(insertion.statement, [insertion.of(values) for values in each])
 
 
+def fill(row: Base) -> None:
+    """Give a new row its columns' defaults now: who has it can tell of it before it is written, or without a look."""
+    for name, value in _with_defaults(type(row), row).items():
+        setattr(row, name, value)
+
+
 @lru_cache(maxsize=64)
 def _statement(tables: tuple[tuple[type[Base], tuple[str, ...]], ...]) -> str:
     """One statement: a foreign key is looked at when all of it is done. Its parameter is a list of rows per table."""

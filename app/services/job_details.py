@@ -67,6 +67,14 @@ def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobD
     return _details_of(session, [job], outlooks)[0]
 
 
+def of_new(job: Job) -> JobDetails:
+    """A job as it is submitted: nothing else knows of it yet."""
+    return JobDetails(
+        job=job, spec=_current(job), requested=None, pending_reason=job.pending_reason, queue_position=None,
+        elapsed_seconds=0.0, child_job_ids=(), estimated_start_at=None,
+    )  # fmt: skip
+
+
 def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Outlook]) -> list[JobDetails]:
     ids = [job.id for job in jobs]
     reasons = queues.pending_reasons(session, jobs)

@@ -18,6 +18,7 @@ from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_pat
 from app.domain.resources import Request
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
 from app.models.base import UtcDateTime, utc_now
+from app.models.insertion import fill
 from app.reward_patterns import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services import controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
@@ -304,6 +305,7 @@ def store(
         parent_job_id=parent.id if parent is not None else None,
         foreign=dict(origin.foreign), alias=origin.alias,
     )  # fmt: skip
+    fill(job)
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     lifecycle.record_submission(
         session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data, has_webhooks=entered.has_webhooks

@@ -68,7 +68,6 @@ class Kubectl:
         return str(path)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, str, Path], tmp_path: Path) -> None:
     system, server, certificate = secured
@@ -122,7 +121,6 @@ def _line(process: subprocess.Popen[str], word: str) -> str | None:
     return line if word in line else None
 
 
-@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System, str, Path]) -> None:
     system, server, certificate = secured

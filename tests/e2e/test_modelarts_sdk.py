@@ -67,7 +67,6 @@ def observed(client: Any, job_id: str) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., System]) -> None:
     system = make_system().start("n1")
@@ -125,7 +124,6 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_sdk_is_refused_without_the_secret_of_its_key(make_system: Callable[..., System]) -> None:
     system = make_system().start()

@@ -112,7 +112,6 @@ def runai_of(system: System) -> RunaiClient:
     )  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..., System], tmp_path: Path) -> None:
     code = tmp_path / "code"
@@ -159,7 +158,6 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
     assert gone.value.status == 404
 
 
-@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_runai_client_leads_a_distributed_training(make_system: Callable[..., System], tmp_path: Path) -> None:
     mounted = tmp_path / "files"
@@ -199,7 +197,6 @@ def test_runai_client_leads_a_distributed_training(make_system: Callable[..., Sy
     assert "2" in values
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_job_in_all_vocabularies(make_system: Callable[..., System], assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""

@@ -74,6 +74,7 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
     return runs(directory, plans, world_size=2)
 
 
+@pytest.mark.long
 def test_each_rank_has_half_of_every_parameter(pair):
     directory = pair["whole"].output.parent
 
@@ -83,6 +84,7 @@ def test_each_rank_has_half_of_every_parameter(pair):
         assert all(here * 2 == whole for whole, here in shards.values()), shards
 
 
+@pytest.mark.long
 def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_written(pair):
     found = pair["no memory"]
 
@@ -90,6 +92,7 @@ def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_writ
     check_exact(pair["whole"], [found])
 
 
+@pytest.mark.long
 def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
     directory = Path(newest(pair["dpo"])).parents[1]
 
@@ -101,11 +104,13 @@ def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
+@pytest.mark.long
 def test_an_option_that_is_of_use_to_gpus_alone_changes_nothing_on_cpu_slots(pair):
     assert pair["offloaded"].error is None
     assert pair["offloaded"].series("loss") == pytest.approx(pair["whole"].series("loss"), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_an_adapter_comes_out_as_peft_names_it(pair, assets):
     adapter = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(assets / "model"), pair["adapter"].output)
@@ -115,10 +120,12 @@ def test_an_adapter_comes_out_as_peft_names_it(pair, assets):
     assert not [name for name in names if "_checkpoint" in name or "_fsdp" in name]
 
 
+@pytest.mark.long
 def test_a_paused_run_goes_on_bit_by_bit(pair):
     check_exact(pair["whole"], [pair["paused"], pair["resumed"]])
 
 
+@pytest.mark.long
 def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_is_followed(pair):
     found = pair["disk full"]
 
@@ -128,6 +135,7 @@ def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_i
     assert found.series("loss") == {step: pair["whole"].series("loss")[step] for step in (1, 2, 3)}
 
 
+@pytest.mark.long
 def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
     files = {entry.path for entry in _manifest.verify(newest(pair["paused"])).files}
 
@@ -135,6 +143,7 @@ def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
     assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
 
 
+@pytest.mark.long
 def test_training_that_was_paused_after_its_last_step_is_exported(pair):
     last, done = pair["last"], pair["finished"]
 
@@ -143,6 +152,7 @@ def test_training_that_was_paused_after_its_last_step_is_exported(pair):
     assert done.weights() == pair["whole"].weights()
 
 
+@pytest.mark.long
 def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
     rates = pair["taken over"].series("learning_rate")
 
@@ -150,6 +160,7 @@ def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
     assert rates == {step: pytest.approx(1e-3 * (7 - step) / 4) for step in (3, 4, 5, 6)}
 
 
+@pytest.mark.long
 def test_result_is_a_whole_model_that_transformers_loads_alone(pair):
     model = AutoModelForCausalLM.from_pretrained(pair["whole"].output)
 

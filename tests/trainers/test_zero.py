@@ -87,6 +87,7 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
     return runs(directory, plans, world_size=2)
 
 
+@pytest.mark.long
 def test_in_stage_3_each_rank_has_half_of_every_parameter(pair):
     directory = pair["whole"].output.parent
 
@@ -96,6 +97,7 @@ def test_in_stage_3_each_rank_has_half_of_every_parameter(pair):
         assert all(here * 2 == whole for whole, here in shards.values()), shards
 
 
+@pytest.mark.long
 def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
     files = {entry.path: entry.size for entry in _manifest.verify(pair["moments"].checkpoints[-1]).files}
     model, *parts = (
@@ -111,6 +113,7 @@ def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
     assert parts == [pytest.approx(1.5 * model, rel=0.02)] * 2
 
 
+@pytest.mark.long
 def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_written(pair):
     found = pair["no memory"]
 
@@ -118,6 +121,7 @@ def test_without_memory_for_a_copy_the_training_rests_until_a_checkpoint_is_writ
     check_exact(pair["whole"], [found])
 
 
+@pytest.mark.long
 def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
     directory = Path(newest(pair["dpo"])).parents[1]
 
@@ -129,10 +133,12 @@ def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
+@pytest.mark.long
 def test_a_paused_run_goes_on_bit_by_bit(pair):
     check_exact(pair["whole"], [pair["paused"], pair["resumed"]])
 
 
+@pytest.mark.long
 def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_is_followed(pair):
     found = pair["disk full"]
 
@@ -142,6 +148,7 @@ def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_i
     assert found.series("loss") == {step: pair["whole"].series("loss")[step] for step in (1, 2, 3)}
 
 
+@pytest.mark.long
 def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
     files = {entry.path for entry in _manifest.verify(pair["paused"].checkpoints[-1]).files}
 
@@ -150,6 +157,7 @@ def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
     assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("last", "finished"), [("last", "finished"), ("last of 3", "finished 3")])
 def test_training_that_was_paused_after_its_last_step_is_exported(pair, last, finished):
     done = pair[finished]
@@ -162,6 +170,7 @@ def test_training_that_was_paused_after_its_last_step_is_exported(pair, last, fi
     assert all(torch.allclose(found[name], tensor, atol=1e-4) for name, tensor in expected.items())
 
 
+@pytest.mark.long
 def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
     rates = pair["taken over"].series("learning_rate")
 
@@ -169,6 +178,7 @@ def test_job_that_takes_over_a_checkpoint_has_rates_of_its_own(pair):
     assert rates == {step: pytest.approx(1e-3 * (7 - step) / 4) for step in (3, 4, 5, 6)}
 
 
+@pytest.mark.long
 def test_result_is_a_whole_model_that_transformers_loads_alone(pair):
     model = AutoModelForCausalLM.from_pretrained(pair["whole"].output)
 

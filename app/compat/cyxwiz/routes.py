@@ -42,7 +42,7 @@ _DOCUMENT = SubmitJobSchema()
 @blueprint.post("/jobs")
 @operation(
     "Submit a job", permission=Permission.MANAGE, answer=shape_of(pb.SubmitJobResponse), status=201,
-    **taking(pb.JobConfig),
+    rechecks_key=True, **taking(pb.JobConfig),
 )  # fmt: skip
 def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)

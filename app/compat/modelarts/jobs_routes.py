@@ -10,7 +10,7 @@ from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMES, REST, TENSORBOARD, to_native, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT, NAMES, REST, TENSORBOARD, Native, to_native, wants_tensorboard
 from app.compat.naming import named_as
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
@@ -22,7 +22,7 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, nodes
-from app.services.job_details import changed
+from app.services.job_details import of_new
 from app.services.jobs import Origin, Submitted
 
 blueprint = Blueprint("jobs", __name__)
@@ -36,11 +36,9 @@ class NameTaken(Conflict):
 
 
 @blueprint.post("/<project_id>/training-jobs")
-@operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201)
+@operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201, rechecks_key=True)
 def create_job(project_id: str, body: dict[str, Any]) -> Reply:
-    with plane().db.read() as session:
-        # As they are now: nobody is refused for what was remembered.
-        native = to_native(body, nodes.capacities(session, only_ready=False))
+    native = _translated(body)
     answering = Answering(_submitted)
     alias = _alias(project_id, body["metadata"]["name"])
     with named_as(NAMES, rest=REST):
@@ -135,11 +133,20 @@ def _alias(project: str, name: str) -> str:
     return f"{DIALECT}:{project}:{name}"
 
 
+def _translated(body: Mapping[str, Any]) -> Native:
+    """Raises InvalidRequest."""
+    with plane().db.read() as session:
+        try:
+            return to_native(body, plane().inventory.capacities(session))
+        except InvalidRequest:
+            # Once more as they are now: nobody is refused for what was remembered.
+            return to_native(body, nodes.capacities(session, only_ready=False))
+
+
 def _not_served(body: Mapping[str, Any]) -> list[str]:
     is_missing = wants_tensorboard(body["metadata"]) and not backend().settings.tensorboard.url
     return [f"metadata.annotations.{TENSORBOARD}"] if is_missing else []
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:
-    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
-    return Reply(lookup.shown(session, changed(session, job)), 201)
+    return Reply(lookup.shown(session, of_new(submitted.job), attempts=()), 201)

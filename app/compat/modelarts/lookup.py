@@ -11,6 +11,7 @@ from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, mi
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import backend, caller, plane
+from app.models import Attempt
 from app.services import job_history, jobs, tensorboards
 from app.services.job_details import JobDetails, details
 
@@ -27,8 +28,9 @@ def find(session: Session, training_job_id: str) -> JobDetails:
     return found
 
 
-def shown(session: Session, found: JobDetails) -> dict[str, Any]:
-    attempts = job_history.attempts(session, found.job.id)
+def shown(session: Session, found: JobDetails, attempts: Sequence[Attempt] | None = None) -> dict[str, Any]:
+    if attempts is None:
+        attempts = job_history.attempts(session, found.job.id)
     told = job_of(found, attempts, plane().inventory.capacities(session))
     board = tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(told["metadata"]) else None
     return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}

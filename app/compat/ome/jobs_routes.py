@@ -28,7 +28,7 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, training_runtimes
-from app.services.job_details import JobDetails, changed
+from app.services.job_details import JobDetails, of_new
 from app.services.jobs import Origin, Submitted
 from app.services.training_runtimes import OF_THE_CLUSTER
 
@@ -60,7 +60,7 @@ def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 –
 @blueprint.post(_JOBS)
 @operation(
     "Create a TrainingJob", permission=Permission.MANAGE, query=WriteQuerySchema, body=TrainingJobSchema,
-    reader=ObjectBody(_OBJECT), status=201,
+    reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
 )  # fmt: skip
 def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     return lookup.told(_create(namespace, body), 201)
@@ -164,9 +164,8 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return _read(namespace, name)
 
 
-def _submitted(session: Session, submitted: Submitted) -> Reply:
-    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
-    return Reply(object_of(changed(session, job)), 201)
+def _submitted(_session: Session, submitted: Submitted) -> Reply:
+    return Reply(object_of(of_new(submitted.job)), 201)
 
 
 def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, projects
-from app.services.job_details import changed
+from app.services.job_details import of_new
 from app.services.jobs import Origin, Submitted
 
 blueprint = Blueprint("trainings", __name__)
@@ -32,7 +32,7 @@ _ACCEPTED = {"code": 202, "message": "Request has been accepted."}
 
 
 @blueprint.post("/workloads/trainings")
-@operation("Submit a training", permission=Permission.MANAGE, body=TrainingSchema, status=202)
+@operation("Submit a training", permission=Permission.MANAGE, body=TrainingSchema, status=202, rechecks_key=True)
 def create_training(body: dict[str, Any]) -> Reply:
     return _submit(body, distributed=False)
 
@@ -66,7 +66,10 @@ def resume_training(workload_id: str) -> Reply:
 
 
 @blueprint.post("/workloads/distributed")
-@operation("Submit a training on several nodes", permission=Permission.MANAGE, body=DistributedSchema, status=202)
+@operation(
+    "Submit a training on several nodes", permission=Permission.MANAGE, body=DistributedSchema, status=202,
+    rechecks_key=True,
+)  # fmt: skip
 def create_distributed(body: dict[str, Any]) -> Reply:
     if body.get("masterSpec") and body.get("masterSpecSameAsWorker"):
         raise BadSpec("say either masterSpec or masterSpecSameAsWorker", field="masterSpec")
@@ -107,7 +110,8 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{_ending()}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
-    project = _project(body["projectId"])
+    project = body["projectId"]
+    projects.enter(plane().db, caller(), project)  # before anything of it is looked at
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
     with named_as(NAMES, rest=REST):
@@ -115,12 +119,6 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         origin = Origin(foreign=native.foreign, unheeded=native.unheeded, secret_variables=hidden.keys())
         jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
-
-
-def _project(project: str) -> str:
-    """Raises NotFound for one that is not the caller's."""
-    with plane().db.read() as session:
-        return projects.visible(session, caller(), project).name
 
 
 def _may_read(directory: str) -> bool:
@@ -131,9 +129,8 @@ def _may_read(directory: str) -> bool:
     return True
 
 
-def _submitted(session: Session, submitted: Submitted) -> Reply:
-    job = jobs.find(session, caller(), submitted.job.id)  # with all that the database filled in
-    return Reply(training_of(changed(session, job)), 202)
+def _submitted(_session: Session, submitted: Submitted) -> Reply:
+    return Reply(training_of(of_new(submitted.job)), 202)
 
 
 def _ending() -> str:
