@@ -17,7 +17,7 @@ from workers.failures import AttemptFailed
 from workers.fetching import holdings
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Wanted, expand
+from workers.fetching.listing import MAGIC, Found, Wanted, expand
 from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.ordering import fetch
 from workers.fetching.uris import scheme_of, shown
@@ -242,8 +242,15 @@ def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> Data:
         DataFile(path=Path(file.path), name=file.name, size_bytes=file.size_bytes, sha256=file.sha256) for file in files
     )
     directory = Path(item.target)
-    path = found[0].path if len(found) == 1 else directory
+    path = found[0].path if len(found) == 1 and not _names_folder(item, found[0].name) else directory
     return Data(location=item.location, files=found, path=path, visible=(directory,))
+
+
+def _names_folder(item: Item, only: str) -> bool:
+    """Whether a script asked for a folder, which it gets as one even where it holds a single file."""
+    last = item.location.rpartition("/")[2]
+    in_store = scheme_of(item.location) in ("s3", "oci", "obs")
+    return item.tree and (not last or (in_store and last != only and not MAGIC.search(last)))
 
 
 def _visible_model(library: Library, model: Path) -> Path:

@@ -110,10 +110,15 @@ class Boards:
 
 
 def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
-    """Bring the copy up to date. Files only grow, and TensorBoard goes on reading those that it has open."""
+    """Bring the copy up to date. Files only grow, and TensorBoard goes on reading those that it has open.
+
+    They lie in a directory of the job's, which TensorBoard shows as the name of the run.
+    """
+    run = directory / job_id
+    run.mkdir(exist_ok=True)
     for stored in storage.list(run_file_key(job_id, "tensorboard")):
         name = stored.key.rpartition("/")[2]
-        copy = directory / name
+        copy = run / name
         held = copy.stat().st_size if copy.exists() else 0
         if is_event_file(f"tensorboard/{name}") and stored.size_bytes > held:
             with copy.open("ab") as file:

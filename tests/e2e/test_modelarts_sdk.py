@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from huaweicloudsdkcore.auth.credentials import BasicCredentials
 from huaweicloudsdkcore.exceptions.exceptions import ClientRequestException
 from huaweicloudsdkmodelarts.v1 import ModelArtsClient, model
 
+from tests.places import BUCKET, KEY, SECRET, running_s3
 from tests.system import System, wait_for
 
 PROGRAM = """
@@ -37,17 +39,17 @@ def client_of(system: System, *, wrong: str = "") -> Iterator[Any]:
     client._http_client._executor.shutdown()
 
 
-def job(name: str, steps: int, **more: Any) -> model.CreateTrainingJobRequest:
+def job(name: str, steps: int, *, bucket: str = "team", **more: Any) -> model.CreateTrainingJobRequest:
     def channel(kind: Any, channel_name: str, place: str) -> Any:
         remote = model.Remote if kind is model.Output else model.InputDataInfo
         obs = model.RemoteObs if kind is model.Output else model.InputDataInfoObs
         return kind(name=channel_name, local_dir=f"/home/ma-user/{channel_name}", remote=remote(obs=obs(obs_url=place)))
 
     algorithm = model.JobAlgorithm(
-        code_dir="/team/src/", boot_file="/team/src/train.py",
+        code_dir=f"/{bucket}/src/", boot_file=f"/{bucket}/src/train.py",
         parameters=[model.Parameters(name="steps", value=str(steps))],
-        inputs=[channel(model.Input, "data_url", "obs://team/words/")],
-        outputs=[channel(model.Output, "train_url", f"/team/out/{name}/")],
+        inputs=[channel(model.Input, "data_url", f"obs://{bucket}/words/")],
+        outputs=[channel(model.Output, "train_url", f"/{bucket}/out/{name}/")],
     )  # fmt: skip
     resource = model.SpecResource(flavor_id="trainyard.cpu.1", node_count=1)
     metadata = model.JobMetadata(name=name, description="words", **more)
@@ -122,6 +124,29 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         with pytest.raises(ClientRequestException) as gone:
             client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=endless))
         assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_code_data_and_results_lie_in_an_object_store(
+    make_system: Callable[..., System], assets: dict[str, str]
+) -> None:
+    with running_s3(Path(assets["model"]).parent) as store:
+        system = make_system(
+            TRAINYARD_FETCH_ALLOW="127.0.0.1", TRAINYARD_FETCH_OBS_ENDPOINT=store.url, TRAINYARD_FETCH_OBS_KEY=KEY,
+            TRAINYARD_FETCH_OBS_SECRET=SECRET,
+        ).start("n1")  # fmt: skip
+        for name, text in (("src/train.py", PROGRAM), ("words/words.txt", "one two")):
+            store.client.put_object(Bucket=BUCKET, Key=name, Body=text.encode())
+        with client_of(system) as client:
+            made = client.create_training_job(job("stored", 1, bucket=BUCKET)).metadata.id
+            shown = model.ShowTrainingJobDetailsRequest(training_job_id=made)
+            wait_for(
+                lambda: client.show_training_job_details(shown).status.phase == "Completed" or None, seconds=90,
+                what="the job is done",
+            )  # fmt: skip
+
+        assert store.files("out/stored/")["model.txt"] == b"ONE TWO"
 
 
 @pytest.mark.timeout(120)

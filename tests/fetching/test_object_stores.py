@@ -63,6 +63,22 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
     assert all(file.path.read_bytes().endswith(file.name.rpartition("/")[2].encode()) for file in files)
 
 
+@pytest.mark.parametrize(
+    ("location", "is_folder"),
+    [
+        ("s3://data/one/", True), ("s3://data/one", True), ("s3://data/one/words.jsonl", False),
+        ("s3://data/one/*.jsonl", False),
+    ],
+)  # fmt: skip
+def test_script_gets_a_folder_of_one_file_as_a_folder(bucket, service, make_library, location, is_folder):
+    put(bucket, "one/words.jsonl")
+
+    found = find(make_library(**service()), [], [DataWish(location=location, custom=True)])[1][0]
+
+    assert (found.path.is_dir(), [file.name for file in found.files]) == (is_folder, ["words.jsonl"])
+    assert found.path == (found.visible[0] if is_folder else found.files[0].path)
+
+
 def test_names_that_no_directory_can_hold_are_refused(bucket, service, make_library):
     put(bucket, "x/a", "x/a/b")
 

@@ -117,7 +117,7 @@ def test_job_is_shown_with_what_it_tells_meanwhile(site: Site) -> None:
     site.storage.grow(key(job_id), offset=len(before), tail=more, whole=before + more)
 
     wait_for(lambda: tags(site, job_id) == {"loss", "accuracy"}, seconds=SECONDS, what="what came later is shown")
-    status, points = site.ask(f"/{job_id}/data/plugin/scalars/scalars?run=.&tag=loss", site.token(job_id))
+    status, points = site.ask(f"/{job_id}/data/plugin/scalars/scalars?run={job_id}&tag=loss", site.token(job_id))
     assert (status, [value for _, _, value in points]) == (200, [2.5])
 
 

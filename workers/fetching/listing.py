@@ -11,7 +11,7 @@ from app.domain.formats import format_of
 from app.domain.splits import TEST, TRAIN, parse_split
 from workers.fetching.failures import NotThere, Refused, Unusable
 
-_MAGIC = re.compile(r"[*?\[]")
+MAGIC = re.compile(r"[*?\[]")
 # What the hub's users call the parts that are for validating.
 _VALIDATION = frozenset({"val", "dev", "eval", "evaluation"})
 
@@ -50,7 +50,7 @@ class Wanted:
 
 
 def is_glob(path: str) -> bool:
-    return _MAGIC.search(path) is not None
+    return MAGIC.search(path) is not None
 
 
 def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]:
@@ -140,7 +140,7 @@ def _is_hidden(path: str, segment: str) -> bool:
 
 def _before_magic(path: str) -> str:
     """The directory in which a glob begins."""
-    plain = path[: _MAGIC.search(path).start()] if is_glob(path) else path  # type: ignore[union-attr]
+    plain = path[: MAGIC.search(path).start()] if is_glob(path) else path  # type: ignore[union-attr]
     return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
