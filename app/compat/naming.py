@@ -1,5 +1,7 @@
-"""Errors about a native document, told with the names of the one that it was translated from."""
+"""Names: of fields in errors about a translated document, and of what clients gave only the beginning."""
 
+import secrets
+import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -23,3 +25,8 @@ def named_as(names: Mapping[str, str], *, rest: str) -> Iterator[None]:
 def _renamed(field: str, names: Mapping[str, str], rest: str) -> str:
     known = [name for name in names if f"{field}.".startswith(f"{name}.")]
     return names[max(known, key=len)] if known else f"{rest}.{field}".rstrip(".")
+
+
+def ending(length: int) -> str:
+    """Of a name that is made from what a client gave of it."""
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))

@@ -1,6 +1,7 @@
 """OME's training jobs as resources of Kubernetes over HTTP, over the same jobs as the native API's."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +63,20 @@ def test_training_job_is_a_job_of_the_native_api(api: Api) -> None:
     assert (read["metadata"]["namespace"], read["spec"]["suspend"]) == ("default", False)
     assert read["status"]["conditions"] == []
     refused(api.post(JOBS, manifest()), 409, "AlreadyExists")
+
+
+def test_name_is_made_of_its_beginning(api: Api) -> None:
+    body = manifest() | {"metadata": {"generateName": "words-"}}
+
+    names = [said(api.post(JOBS, body), 201)["metadata"]["name"] for _ in range(2)]
+
+    assert all(re.fullmatch(r"words-[a-z0-9]{5}", name) for name in names)
+    assert len(set(names)) == 2
+    nameless = refused(api.post(JOBS, manifest() | {"metadata": {}}), 422, "Invalid")
+    assert nameless["details"]["causes"][0]["field"] == "metadata.name"
+    removed = [{"op": "remove", "path": "/metadata/name"}]
+    refused(patch(api, f"{JOBS}/{names[0]}", "json-patch+json", removed), 422, "Invalid")
+    refused(patch(api, f"{JOBS}/new", "apply-patch+yaml", manifest() | {"metadata": {}}), 422, "Invalid")
 
 
 def test_jobs_of_others_have_our_ids_as_names(api: Api) -> None:

@@ -6,9 +6,10 @@ import yaml
 from flask import request
 from marshmallow import Schema
 
+from app.compat.naming import ending
 from app.compat.ome.patches import APPLY, JSON_PATCH, MERGE
 from app.domain.errors import InvalidRequest
-from app.http.errors import MalformedJson, UnsupportedMediaType
+from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
 from app.http.request_body import check_content, parse, validated, whole_body
 
 _JSON, _YAML = "application/json", "application/yaml"
@@ -25,7 +26,7 @@ class ObjectBody:
         return _read((_JSON, _YAML), optional=optional, max_nesting=max_nesting)
 
     def load(self, document: dict[str, Any]) -> dict[str, Any]:
-        return validated(self._schema, document)
+        return loaded(self._schema, document)
 
 
 class PatchBody:
@@ -36,6 +37,17 @@ class PatchBody:
 
     def load(self, document: dict[str, Any]) -> dict[str, Any]:
         return document
+
+
+def loaded(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
+    """An object with a name, which is made where generateName says how it begins. Raises BadShape."""
+    found = validated(schema, document)
+    metadata = found["metadata"]
+    if metadata.get("name"):
+        return found
+    if not metadata.get("generateName"):
+        raise BadShape([("metadata.name", "is needed, or generateName, with which a name begins")])
+    return {**found, "metadata": {**metadata, "name": metadata["generateName"] + ending(5)}}
 
 
 def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches, runtimes
-from app.compat.ome.bodies import ObjectBody, PatchBody
+from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
@@ -98,8 +98,8 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
-        return lookup.told(_create(namespace, validated(_OBJECT, body)), 201)
-    return lookup.told(_change(namespace, object_name, validated(_OBJECT, changed_by(current, body))))
+        return lookup.told(_create(namespace, loaded(_OBJECT, body)), 201)
+    return lookup.told(_change(namespace, object_name, loaded(_OBJECT, changed_by(current, body))))
 
 
 @blueprint.delete(_JOB)

@@ -11,6 +11,7 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_BEGINNING = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
 _KEY = re.compile(r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,127}")
 _KEPT = says("Kept and told, not acted on")
@@ -176,12 +177,14 @@ RuntimeSpecSchema = _document(
 MetadataSchema = _document(
     "ObjectMeta",
     {
-        "name": Matching(DNS_NAME, "must be a name of Kubernetes: small letters, digits, - and .", required=True),
+        "name": Matching(DNS_NAME, "must be a name of Kubernetes: small letters, digits, - and ."),
         "namespace": Text(longest=63),
         "labels": Labels,
         "annotations": Annotations,
         "resourceVersion": Text(longest=32),
-        "generateName": Text(longest=0, **says("Refused: name it")),
+        "generateName": Matching(
+            _BEGINNING, "must be the beginning of a name of Kubernetes", **says("With 5 characters more")
+        ),
         # What servers write; nothing comes of it.
         "uid": Text(longest=64),
         "generation": Whole(0),

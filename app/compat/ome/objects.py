@@ -25,7 +25,7 @@ def refuse_other(wanted: Mapping[str, Any], kind: str, namespace: str, name: str
     if wanted["apiVersion"] != API_VERSION or wanted["kind"] != kind:
         raise InvalidRequest(f"must be {kind} of {API_VERSION}", field="kind")
     metadata = wanted["metadata"]
-    if metadata["name"] != name:
+    if metadata.get("name") != name:
         raise InvalidRequest("must be the name of the path", field="metadata.name")
     if (metadata.get("namespace") or namespace) != namespace:
         raise InvalidRequest("must be the namespace of the path, or left out", field="metadata.namespace")

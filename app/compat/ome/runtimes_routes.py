@@ -7,7 +7,7 @@ from flask import Blueprint, request
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches
-from app.compat.ome.bodies import ObjectBody, PatchBody
+from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
 from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, refuse_other, secret_variables
@@ -18,7 +18,6 @@ from app.domain.errors import BadSpec, Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.http.request_body import validated
 from app.security.permissions import Permission
 from app.services import training_runtimes
 from app.services.training_runtimes import OF_THE_CLUSTER
@@ -179,8 +178,8 @@ def _patch(project: str, name: str, body: Mapping[str, Any]) -> Reply:
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
-        return lookup.told(_create(project, validated(_OBJECT, dict(body))), 201)
-    return lookup.told(_replace(project, name, validated(_OBJECT, changed_by(current, body))))
+        return lookup.told(_create(project, loaded(_OBJECT, dict(body))), 201)
+    return lookup.told(_replace(project, name, loaded(_OBJECT, changed_by(current, body))))
 
 
 def _delete(project: str, name: str) -> Reply:

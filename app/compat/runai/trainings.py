@@ -1,13 +1,11 @@
 """Run:ai's trainings and distributed workloads over HTTP."""
 
-import secrets
-import string
 from typing import Any
 
 from flask import Blueprint
 from sqlalchemy.orm import Session
 
-from app.compat.naming import named_as
+from app.compat.naming import ending, named_as
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
@@ -107,7 +105,7 @@ def resume_distributed(distributed_id: str) -> Reply:
 
 
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
-    name = f"{body['name']}-{_ending()}" if body["useGivenNameAsPrefix"] else body["name"]
+    name = f"{body['name']}-{ending(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
     project = body["projectId"]
@@ -131,7 +129,3 @@ def _may_read(directory: str) -> bool:
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:
     return Reply(training_of(of_new(submitted.job)), 202)
-
-
-def _ending() -> str:
-    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
