@@ -1,13 +1,14 @@
 """TensorBoard of every job, each behind a token of its own: what `trainyard tensorboard` becomes."""
 
 import asyncio
+import contextlib
 import logging
+import shutil
 import signal
 import socket
 import sys
-import tempfile
-from pathlib import Path
 
+from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
@@ -17,7 +18,7 @@ from app.tensorboard.server import application
 from config.privacy import hide_from_same_user
 from config.settings import Settings, SettingsError, load_settings
 
-logger = logging.getLogger(__name__)
+MOST_AT_ONCE = 200  # requests that are passed on; more wait
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     if not settings.security.secret_key:
         sys.exit("there is no secret key yet, by which tokens are made: start the API first, or name the same one here")
     logging.basicConfig(level=settings.log.level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("tornado.access").setLevel(logging.ERROR)  # what is asked for has tokens in it
+    AsyncHTTPClient.configure(None, max_clients=MOST_AT_ONCE)
     listener = socket.socket(fileno=int(sys.argv[1])) if len(sys.argv) > 1 else None
     asyncio.run(_serve(settings, listener))
 
@@ -40,32 +41,25 @@ async def _serve(settings: Settings, listener: socket.socket | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     mine = settings.tensorboard
-    with tempfile.TemporaryDirectory(prefix="trainyard-boards-") as directory:
-        storage = Storage(settings.storage.url)
-        boards = Boards(storage, Path(directory), most=mine.most, idle_seconds=mine.idle_seconds)
-        server = HTTPServer(application(settings, boards))
-        if listener is not None:
-            listener.setblocking(False)
-            server.add_sockets([listener])
-        else:
-            server.add_sockets(bind_sockets(mine.port, mine.host))
-        try:
-            await _tended(boards, ended)
-        finally:
-            server.stop()
-            await boards.close()
-
-
-async def _tended(boards: Boards, ended: asyncio.Event) -> None:
-    while not ended.is_set():
-        try:
+    directory = settings.data.dir / "run" / "boards"
+    shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
+    boards = Boards(
+        Storage(settings.storage.url), directory, most=mine.most, idle_seconds=mine.idle_seconds
+    )  # fmt: skip
+    server = HTTPServer(application(settings, boards))
+    if listener is not None:
+        listener.setblocking(False)
+        server.add_sockets([listener])
+    else:
+        server.add_sockets(bind_sockets(mine.port, mine.host))
+    try:
+        while not ended.is_set():
             await boards.tend()
-        except Exception:  # a storage that does not answer now may do so later
-            logger.exception("event files were not copied")
-        try:
-            await asyncio.wait_for(ended.wait(), REFRESH_SECONDS)
-        except TimeoutError:
-            continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), REFRESH_SECONDS)
+    finally:
+        server.stop()
+        await boards.close()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ never forgets what it has read.
 """
 
 import asyncio
+import logging
 import os
 import re
 import secrets
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from app.domain.errors import TrainyardError
 from app.storage.keys import is_event_file, run_file_key
 from app.storage.storage import Storage
 
+logger = logging.getLogger(__name__)
 START_SECONDS = 60.0
 REFRESH_SECONDS = 5
 _ADDRESS = re.compile(rb" at http://127\.0\.0\.1:(\d+)/")
@@ -64,8 +67,11 @@ class Boards:
         for job_id, board in list(self._boards.items()):
             if time.monotonic() - board.asked_at > self._idle_seconds:
                 await self._end(job_id)
-            else:
+                continue
+            try:
                 await asyncio.to_thread(copy_event_files, self._storage, job_id, board.directory)
+            except (TrainyardError, OSError) as error:  # the next look may find more, or the board has just ended
+                logger.warning("event files of %s were not copied: %s", job_id, error)
 
     async def close(self) -> None:
         for job_id in list(self._boards):

@@ -1,6 +1,8 @@
 """Passes requests on to the TensorBoard of the job that the token is for."""
 
+import logging
 from http.client import responses
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
@@ -12,6 +14,7 @@ from app.tensorboard.boards import Boards, NoTensorBoard
 from config.settings import Settings
 
 ANSWER_SECONDS = 60.0
+logger = logging.getLogger(__name__)
 _COOKIE = "trainyard-tensorboard"
 _ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "If-Modified-Since")
 _ANSWERED = (
@@ -23,7 +26,8 @@ _ANSWERED = (
 def application(settings: Settings, boards: Boards) -> Application:
     """`/JOB/…` is that job's; `/health` says that the server lives."""
     shared = {"settings": settings, "boards": boards}
-    return Application([(r"/health", HealthHandler), (r"/([^/]+)(/.*)?", BoardHandler, shared)])
+    routes: list[Any] = [(r"/health", HealthHandler), (r"/([^/]+)(/.*)?", BoardHandler, shared)]
+    return Application(routes, log_function=lambda _: None)  # what is asked for has tokens in it
 
 
 class HealthHandler(RequestHandler):
@@ -47,6 +51,9 @@ class BoardHandler(RequestHandler):
     def check_xsrf_cookie(self) -> None:
         """Nothing here changes anything: TensorBoard asks some of its questions by POST."""
 
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        logger.error("a request failed", exc_info=(typ, value, tb))
+
     async def _answer(self, job_id: str, path: str | None) -> None:
         if not tensorboards.is_job(job_id):
             self._refuse(404, "no such job")
@@ -56,14 +63,15 @@ class BoardHandler(RequestHandler):
             return
         arguments = [(name, value) for name in self.request.query_arguments for value in self.get_query_arguments(name)]
         kept = [(name, value) for name, value in arguments if name != "token"]
-        here = (path or "/") + (f"?{urlencode(kept)}" if kept else "")
+        asked = self.request.path.removeprefix(f"/{job_id}") or "/"  # as it was written: nothing in it is decoded
+        here = asked + (f"?{urlencode(kept)}" if kept else "")
         if path is None or len(kept) < len(arguments):
             self._remember(job_id)
             self.redirect(self._base_of(job_id) + here)
             return
         try:
             address = await self._boards.address(job_id)
-        except (TrainyardError, NoTensorBoard, TimeoutError) as error:
+        except (TrainyardError, NoTensorBoard, OSError) as error:
             self._refuse(503, f"TensorBoard does not start: {error}")
             return
         await self._pass_on(address + here)
@@ -87,8 +95,9 @@ class BoardHandler(RequestHandler):
         """In a cookie of this job's pages alone; afterwards the token is in no address any more."""
         if token := self.get_query_argument("token", ""):
             self.set_cookie(
-                _COOKIE, token, path=f"{self._base_of(job_id)}/", expires_days=1, httponly=True, samesite="Lax"
-            )
+                _COOKIE, token, path=f"{self._base_of(job_id)}/", expires_days=1, httponly=True, samesite="Lax",
+                secure=self._settings.tensorboard.url.startswith("https:"),
+            )  # fmt: skip
 
     async def _pass_on(self, url: str) -> None:
         headers = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}

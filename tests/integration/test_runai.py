@@ -142,7 +142,7 @@ def test_what_still_runs_is_being_deleted(api: Api) -> None:
         ({"spec": {}}, "spec.command"),
         ({"spec": {"command": "true", "colour": "blue"}}, "spec.colour"),
         ({"spec": {"command": "true", "backoffLimit": -1}}, "spec.backoffLimit"),
-        ({"spec": {"command": "true", "completions": 3}}, "spec.completions"),
+        ({"spec": {"command": "true", "completions": 0}}, "spec.completions"),
         ({"spec": {"command": "true", "priorityClass": "urgent"}}, "spec.priorityClass"),
         ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
         ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),

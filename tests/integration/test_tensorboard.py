@@ -142,6 +142,7 @@ def test_nobody_sees_a_job_without_its_own_token(site: Site) -> None:
         status, said = site.ask(f"/{job_id}/data/plugin/scalars/tags", token)
         assert (status, "token" in said) == (401, True), token
     assert site.ask("/passwd/", site.token(job_id))[0] == 404
+    assert site.ask(f"/{job_id}/a%20b/..%2f..%2f%0d%0aX", site.token(job_id))[0] == 404
     assert site.ask("/health") == (200, {"status": "live"})
 
 

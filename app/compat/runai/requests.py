@@ -113,8 +113,8 @@ _SPEC: dict[str, Any] = {
     "backoffLimit": Whole(0, 100, **says("Retries after failures", default=6)),
     "priorityClass": Text(longest=63, **says("build, interactive-preemptible or train, or very-low to very-high")),
     "preemptibility": Choice(("preemptible", "non-preemptible")),
-    "completions": Whole(1, 1, **says("Only 1: every job is one run")),
-    "parallelism": Whole(1, 1, **says("Only 1")),
+    "completions": Whole(1, 10_000, **says("So often the command runs, one run after the other")),
+    "parallelism": Whole(1, 10_000, **says("At most so many runs at a time; it is one")),
     "compute": Section(_Compute),
     **_PASSED_ON,
 }

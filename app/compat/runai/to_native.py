@@ -110,8 +110,13 @@ def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
 
 
 def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
-    """Of the command; the master's own, if it has one, for the first rank alone."""
+    """Of the command, as often as it is to succeed; the master's own, if it has one, for the first rank alone."""
     words = command_of(spec)
+    if (times := spec.get("completions", 1)) > 1:
+        # As many at a time as Kubernetes may at least run: one. The variable is Kubernetes', too.
+        rounds = f'while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {shlex.join(words)} || exit'
+        counted = "JOB_COMPLETION_INDEX=$((JOB_COMPLETION_INDEX + 1)); done"
+        return ["sh", "-c", f"export JOB_COMPLETION_INDEX=0; {rounds}; {counted}"]
     of_master = command_of(master, "masterSpec") if master.get("command") or master.get("args") else words
     if of_master == words:
         return words
