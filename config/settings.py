@@ -144,7 +144,7 @@ class FlowerSettings:
 @dataclass(frozen=True, kw_only=True)
 class TensorboardSettings:
     host: str = setting("127.0.0.1", "address TensorBoard listens on; elsewhere a proxy with TLS belongs before it")
-    port: int = setting(6006, "port of TensorBoard", rules.port)
+    port: int = setting(5556, "port of TensorBoard; not 6006, where mpirun sees an X server", rules.port)
     url: str = setting("", "where browsers reach TensorBoard; empty: jobs tell of none, `trainyard up` names its own")
     most: int = setting(8, "TensorBoards that run at a time, some 150 MB each", rules.at_least_one)
     idle_seconds: float = setting(900.0, "a TensorBoard that is asked for nothing ends after this time")

@@ -11,6 +11,8 @@ from trainyard._channel import LineDecoder, Message
 
 MPI = "mpi"  # the launcher in a spec.json
 MPIRUN = "mpirun"
+# hwloc would ask on the ports 6000 to 6009 for X servers with GPUs, and wait for ever for an answer of anything else.
+_NO_X_SERVERS = ("env", "HWLOC_COMPONENTS=-gl")
 _SIGKILL_SECONDS = 3
 _READ_BYTES = 65536
 
@@ -74,4 +76,4 @@ def mpirun_command(ranks: int, plan: Path) -> list[str]:
     mca = [word for name, value in settings.items() for word in ("--mca", name, value)]
     places = ["--np", str(ranks), "--host", f"localhost:{ranks}", "--bind-to", "none"]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return [MPIRUN, *root, *places, *mca, sys.executable, "-m", "workers.mpi_rank", "--plan", str(plan)]
+    return [*_NO_X_SERVERS, MPIRUN, *root, *places, *mca, sys.executable, "-m", "workers.mpi_rank", "--plan", str(plan)]

@@ -77,7 +77,7 @@ def node(name: str | None, config: Path | None) -> None:
 
 @click.command()
 @click.option("--host", help="Address to listen on.  [127.0.0.1]")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [6006]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [5556]")
 def tensorboard(host: str | None, port: int | None) -> None:
     """Run TensorBoard for all jobs alone; they tell of it when TRAINYARD_TENSORBOARD_URL says where it is reached."""
     settings = cli_settings()

@@ -17,7 +17,7 @@ from tests.system import wait_for
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
-API_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "5555", "6006"
+API_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "5555", "5556"
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Composition:
     def __init__(self, folder: Path, database_url: str) -> None:
         self.folder = folder
         self.database_url = database_url
-        self.ports = {inside: str(free_port()) for inside in ("6379", "8000", "5555", "6006")}
+        self.ports = {inside: str(free_port()) for inside in ("6379", "8000", "5555", "5556")}
         self.logs = folder / "logs"
         for name in ("files", "shared", "logs"):
             (folder / name).mkdir()
@@ -53,7 +53,7 @@ class Composition:
         variables = {
             "TRAINYARD_API_PORT": "8000",
             "TRAINYARD_FLOWER_PORT": "5555",
-            "TRAINYARD_TENSORBOARD_PORT": "6006",
+            "TRAINYARD_TENSORBOARD_PORT": "5556",
         }
         ports = {variable: self.ports[inside] for variable, inside in variables.items()}
         image = {"PYTHONSAFEPATH": "1", "TRAINYARD_DATA_DIR": str(data)}

@@ -1,5 +1,7 @@
 """Ranks that mpirun starts, as real processes, in both kinds of sandbox: to their users they are as the others are."""
 
+import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,15 @@ def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
     assert run.finish(30) == 3
     assert [(e["rank"], e["exit_code"], e["signal"]) for e in run.exits] == [(1, 3, None), (0, 137, "SIGKILL")]
     assert attempt_processes() == []
+
+
+def test_silent_server_on_a_port_of_x_servers_is_not_waited_for(start):
+    with ExitStack() as silent:
+        for port in range(6000, 6010):
+            with suppress(OSError):  # somebody else's, who may be silent, too
+                silent.enter_context(socket.create_server(("127.0.0.1", port)))
+
+        assert start("pass\n").finish(30) == 0
 
 
 def test_killed_rank_is_reported_with_its_signal(start):

@@ -46,7 +46,7 @@ def example() -> dict[str, str]:
 
 def test_every_process_has_its_unit():
     assert {name.removeprefix("trainyard-").removesuffix(".service") for name in LASTING} == {
-        "api", "coordinator", "node@", "flower"
+        "api", "coordinator", "node@", "flower", "tensorboard"
     }  # fmt: skip
 
 
