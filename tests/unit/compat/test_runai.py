@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from app.compat.ids import job_id_of, uuid_of
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
-from app.compat.runai.queries import chosen, ordered
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
-from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.http.request_body import validated
@@ -227,39 +226,6 @@ def test_nearest_class_has_the_same_priority(name):
 def test_what_is_no_uuid_names_no_job():
     assert job_id_of("../x") == ""
     assert uuid_of("job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11") == "0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
-
-
-ROWS = [
-    {"name": "a-1", "phase": "Running", "totalRunningTimeSeconds": 9, "completedAt": None, "createdAt": "2026-01-02"},
-    {"name": "b-1", "phase": "Failed", "totalRunningTimeSeconds": 100, "completedAt": "2026-02-01",
-     "createdAt": "2026-01-01"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("condition", "names"),
-    [
-        ("phase==Running", ["a-1"]), ("phase!=Running", ["b-1"]), ("name=@-1", ["a-1", "b-1"]), ("name!@a", ["b-1"]),
-        ("name=^b", ["b-1"]), ("name=$-1", ["a-1", "b-1"]), ("totalRunningTimeSeconds>=10", ["b-1"]),
-        ("totalRunningTimeSeconds<=9.5", ["a-1"]), ("completedAt>=2026-01-15", ["b-1"]), ("completedAt==x", []),
-        ("totalRunningTimeSeconds>=many", []),
-    ],
-)  # fmt: skip
-def test_conditions(condition, names):
-    found = chosen(ROWS, {"filterBy": [condition], "search": "", "deleted": False})
-
-    assert [row["name"] for row in found] == names
-
-
-@pytest.mark.parametrize("condition", ["phase", "colour==x", "phase=Running"])
-def test_condition_that_is_none_is_refused(condition):
-    with pytest.raises(InvalidRequest, match="no condition such as"):
-        chosen(ROWS, {"filterBy": [condition], "search": "", "deleted": False})
-
-
-def test_rows_without_a_value_come_first():
-    assert [row["name"] for row in ordered(ROWS, {"sortBy": "completedAt"})] == ["a-1", "b-1"]
-    assert [row["name"] for row in ordered(ROWS, {})] == ["a-1", "b-1"]
 
 
 def test_devices_of_a_native_job():
