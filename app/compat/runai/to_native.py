@@ -65,8 +65,7 @@ def to_native(
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
-    unheeded = [*(field for field in spec if field not in _HONOURED), *volumes.unheeded, *_reserved(spec),
-                *(f"masterSpec.{field}" for field in master if field not in _OF_MASTERS)]  # fmt: skip
+    unheeded = [*_kept_only(spec, master, distributed=distributed), *volumes.unheeded, *_reserved(spec)]
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
@@ -95,6 +94,12 @@ def to_native(
     }
     unheeded += [f"compute.{field}" for field in of_compute]
     return Native(document, {DIALECT: _kept(training, distributed=distributed)}, sorted(unheeded))
+
+
+def _kept_only(spec: Mapping[str, Any], master: Mapping[str, Any], *, distributed: bool) -> list[str]:
+    alone = () if distributed else ("podAffinity",)  # a single pod is where it is
+    found = [field for field in spec if field not in _HONOURED and field not in alone]
+    return found + [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
 
 
 def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
