@@ -31,9 +31,9 @@ test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed 
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m long $(PARALLEL) $(ARGS)
 
-test-examples: $(STAMP)  ## every document of examples/jobs through the real system: some minutes more
+test-examples: $(STAMP)  ## documents of examples/jobs through the real system, of divided frameworks SFT alone: some minutes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m examples tests/e2e/test_examples.py $(ARGS)
+	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py $(ARGS)
 
 matrix: $(STAMP)  ## what every trainer owes, of every pair: conformance, exact resumes, every example; ends with a table
 	@scripts/install-system-packages

@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "reward": ("RLHF", {"algorithm": "reward"}),
 }
 # The exact resumes of the others are for `make matrix`.
-QUICK = ("sft", "lora", "dpo", "rloo_lora")
+QUICK = ("sft", "dpo")
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
 SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
 PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}

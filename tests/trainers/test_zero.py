@@ -35,7 +35,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "reward-3": ("RLHF", {"algorithm": "reward"}, {"zero_stage": "3"}),
 }
 # The exact resumes of the others are for `make matrix`.
-QUICK = ("sft-3", "offloaded-2", "lora-3", "dpo-3", "grpo-2")
+QUICK = ("sft-3", "lora-3", "dpo-3")
 SERIES = ("loss", "learning_rate", "grad_norm", "mean_token_accuracy", "rewards/margins", "reward", "kl", "eval_loss")
 SMALL: dict[str, Any] = {"max_steps": "4", "warmup_steps": "2"}
 PAUSES = {step: {"type": "pause", "save_checkpoint": True, "number": number} for number, step in ((1, 2), (2, 3))}
