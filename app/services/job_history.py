@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.models import Attempt, Job, JobEvent
@@ -26,6 +26,11 @@ def events_of(session: Session, job_ids: Sequence[str], *, limit: int) -> Sequen
     """The newest of these jobs, newest first."""
     query = select(JobEvent).where(JobEvent.job_id.in_(job_ids))
     return session.scalars(query.order_by(JobEvent.at.desc(), JobEvent.job_id, JobEvent.seq.desc()).limit(limit)).all()
+
+
+def newest_event(session: Session) -> str | None:
+    """Of all jobs: ids made later sort after earlier ones."""
+    return session.scalar(select(func.max(JobEvent.id)))
 
 
 def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attempt]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -14,6 +14,7 @@ from app.models import TrainingRuntime
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services import audit
+from app.services.idempotency import Remember, forget
 
 OF_THE_CLUSTER = ""  # the project of those that everybody may name
 
@@ -22,13 +23,24 @@ def find(session: Session, project: str, name: str) -> TrainingRuntime | None:
     return session.get(TrainingRuntime, (project, name))
 
 
-def of(session: Session, projects: Sequence[str]) -> Sequence[TrainingRuntime]:
-    query = select(TrainingRuntime).where(TrainingRuntime.project.in_(projects))
-    return session.scalars(query.order_by(TrainingRuntime.project, TrainingRuntime.name)).all()
+def of(session: Session, project: str) -> Sequence[TrainingRuntime]:
+    """By name."""
+    return session.scalars(select(TrainingRuntime).filter_by(project=project).order_by(TrainingRuntime.name)).all()
 
 
-def create(db: Database, caller: Caller, project: str, name: str, **parts: Mapping[str, Any]) -> TrainingRuntime:
-    """`parts`: spec, labels, annotations. Raises Conflict when there is one of that name."""
+def newest(session: Session, project: str) -> tuple[Any, ...]:
+    """Changes whenever one of this project does."""
+    query = select(func.max(TrainingRuntime.updated_at), func.count(), func.sum(TrainingRuntime.version))
+    return tuple(session.execute(query.filter_by(project=project)).one())
+
+
+def create(
+    db: Database, caller: Caller, project: str, name: str, *, remember: Remember = forget, **parts: Mapping[str, Any]
+) -> TrainingRuntime:
+    """`parts`: spec, labels, annotations. Raises Conflict when there is one of that name.
+
+    `remember` is called with the row before the transaction ends; what it raises takes everything back.
+    """
     taken = Conflict(f"there is a runtime named {name} already")
     try:
         with db.write() as session:
@@ -38,15 +50,17 @@ def create(db: Database, caller: Caller, project: str, name: str, **parts: Mappi
             session.add(row)
             session.flush()
             _record(session, caller, "create", row)
+            remember(session, row)
             return row
     except IntegrityError as error:
         raise taken from error
 
 
 def change(
-    db: Database, caller: Caller, project: str, name: str, *, expected: int | None, **parts: Mapping[str, Any]
-) -> TrainingRuntime:
-    """Replace its parts. Raises NotFound, and Conflict when it is not of the version that was expected."""
+    db: Database, caller: Caller, project: str, name: str, *, expected: int | None, remember: Remember = forget,
+    **parts: Mapping[str, Any],
+) -> TrainingRuntime:  # fmt: skip
+    """Replace its parts, as `create`. Raises NotFound, and Conflict when it is not of the version that was expected."""
     with db.write() as session:
         row = _require(session, project, name)
         if expected not in (None, row.version):
@@ -56,6 +70,7 @@ def change(
         row.version += 1
         row.updated_at = utc_now()
         _record(session, caller, "change", row)
+        remember(session, row)
         return row
 
 

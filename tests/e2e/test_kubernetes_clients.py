@@ -80,8 +80,10 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     job = manifest("words", script, runtimeRef={"name": "team"})
     del job["spec"]["trainer"]["numProcPerNode"]
 
+    rehearsed = kubectl("apply", "--dry-run=server", "-f", kubectl.write(runtime, manifest("words", script)))
     applied = kubectl("apply", "-f", kubectl.write(runtime, job))
     again = kubectl("apply", "-f", kubectl.write(runtime, job))
+    differs = kubectl("diff", "-f", kubectl.write(runtime, job))
     wait_for(lambda: " Running " in kubectl("get", "trainingjob", "words") or None, seconds=60, what="its start")
     job_id = next(row["job_id"] for row in system.get("/v1/jobs")["jobs"] if row["name"] == "words")
     wait_for(lambda: system.log_lines(job_id, rank=1) or None, seconds=30, what="its log")
@@ -100,8 +102,10 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
         watching.communicate(timeout=30)
     deleted = kubectl("delete", "trainingjob", "words")
 
+    assert [line.split()[1:] for line in rehearsed.splitlines()] == [["created", "(server", "dry", "run)"]] * 2
     assert [line.split()[-1] for line in applied.splitlines()] == ["created", "created"]
     assert [line.split()[-1] for line in again.splitlines()] == ["unchanged", "unchanged"]
+    assert differs == ""
     assert [line.split()[:3] for line in pods.splitlines()[1:]] == [
         ["words-0", "1/1", "Running"], ["words-1", "1/1", "Running"],
     ]  # fmt: skip

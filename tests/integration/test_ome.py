@@ -246,7 +246,7 @@ def test_runtimes_are_made_changed_and_deleted(api: Api) -> None:
     )
 
     assert patched["spec"]["mlPolicy"] == {"torch": {"numProcPerNode": "2"}, "numNodes": 2}
-    assert (patched["metadata"]["resourceVersion"], own["metadata"]["namespace"]) == ("2", "default")
+    assert (patched["metadata"]["generation"], own["metadata"]["namespace"]) == (2, "default")
     assert built_in["spec"]["mlPolicy"]["mpi"]["numProcPerNode"] == "4"
     refused(api.call("PUT", f"{RUNTIMES}/team", json=made), 409, "Conflict")
     refused(api.post(RUNTIMES, runtime("team")), 409, "AlreadyExists")

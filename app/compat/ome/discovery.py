@@ -1,5 +1,7 @@
 """What clients of Kubernetes ask before anything else: which groups, versions and kinds there are. Pure."""
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from app.compat.ome.dialect import API_VERSION, GROUP, VERSION
@@ -21,16 +23,13 @@ def _resource(name: str, kind: str, verbs: list[str], *, namespaced: bool = True
     }  # fmt: skip
 
 
-RESOURCES = {
+RESOURCES: dict[str, Any] = {
     "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API_VERSION,
     "resources": [
         _resource("trainingjobs", "TrainingJob", _ALL, short="tj"),
         _resource("trainingjobs/status", "TrainingJob", ["get"]),
-        _resource("trainingruntimes", "TrainingRuntime", [verb for verb in _ALL if verb != "watch"]),
-        _resource(
-            "clustertrainingruntimes", "ClusterTrainingRuntime", [verb for verb in _ALL if verb != "watch"],
-            namespaced=False,
-        ),
+        _resource("trainingruntimes", "TrainingRuntime", _ALL),
+        _resource("clustertrainingruntimes", "ClusterTrainingRuntime", _ALL, namespaced=False),
         _resource("basemodels", "BaseModel", _READ),
         _resource("finetunedweights", "FineTunedWeight", _READ),
     ],
@@ -39,22 +38,57 @@ CORE = {
     "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
     "resources": [
         _resource("namespaces", "Namespace", _READ, namespaced=False, short="ns"),
-        _resource("pods", "Pod", _READ, short="po"),
+        _resource("pods", "Pod", [*_READ, "watch"], short="po"),
         _resource("pods/log", "Pod", ["get"]),
-        _resource("events", "Event", ["list"], short="ev"),
+        _resource("events", "Event", ["list", "watch"], short="ev"),
     ],
 }  # fmt: skip
+_DRY_RUN = {"name": "dryRun", "in": "query", "type": "string"}
+_KIND = "x-kubernetes-group-version-kind"
 # OpenAPI 2 without a definition: clients check nothing of a manifest themselves, and what is wrong is told here.
-OPENAPI: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Trainyard", "version": VERSION}, "paths": {}}
+# It has what kubectl before 1.27 asks it: which kinds can be patched in a dry run.
+OPENAPI: dict[str, Any] = {
+    "swagger": "2.0",
+    "info": {"title": "Trainyard", "version": VERSION},
+    "paths": {
+        f"/apis/{API_VERSION}/{scope}{each['name']}/{{name}}": {
+            "patch": {
+                "parameters": [_DRY_RUN],
+                "responses": {"200": {"description": "OK"}},
+                _KIND: {"group": GROUP, "version": VERSION, "kind": each["kind"]},
+            }
+        }
+        for each in RESOURCES["resources"]
+        if "patch" in each["verbs"]
+        for scope in ["namespaces/{namespace}/" if each["namespaced"] else ""]
+    },
+}
 OPENAPI_BINARY_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def openapi_binary() -> bytes:
     """The same as the message Document of gnostic's openapi_v2: swagger is its field 1, info 2, paths 8."""
-    info = _field(1, OPENAPI["info"]["title"].encode()) + _field(2, OPENAPI["info"]["version"].encode())
-    return _field(1, OPENAPI["swagger"].encode()) + _field(2, info) + _field(8, b"")
+    info = _field(1, OPENAPI["info"]["title"]) + _field(2, OPENAPI["info"]["version"])
+    paths = b"".join(
+        _field(2, _field(1, path) + _field(2, _field(8, _patch(item["patch"]))))
+        for path, item in OPENAPI["paths"].items()
+    )
+    return _field(1, OPENAPI["swagger"]) + _field(2, info) + _field(8, paths)
 
 
-def _field(number: int, content: bytes) -> bytes:
-    """One of protobuf's with a length, which is below 128 here."""
-    return bytes([number << 3 | 2, len(content)]) + content
+def _patch(operation: Mapping[str, Any]) -> bytes:
+    """An Operation: parameters are its field 8, responses 9, extensions 13, whose values are texts of YAML."""
+    parameter = _field(2, "query") + _field(4, _DRY_RUN["name"]) + _field(6, _DRY_RUN["type"])
+    ok = _field(1, "200") + _field(2, _field(1, _field(1, operation["responses"]["200"]["description"])))
+    kind = _field(1, _KIND) + _field(2, _field(2, json.dumps(operation[_KIND])))
+    return _field(8, _field(1, _field(2, _field(3, parameter)))) + _field(9, _field(1, ok)) + _field(13, kind)
+
+
+def _field(number: int, content: str | bytes) -> bytes:
+    """One of protobuf's with a length: its key, the length in groups of seven bits, and the content."""
+    data = content.encode() if isinstance(content, str) else content
+    length, left = bytearray(), len(data)
+    while left > 127:  # more than seven bits
+        length.append(left & 127 | 128)
+        left >>= 7
+    return bytes([number << 3 | 2]) + bytes([*length, left]) + data

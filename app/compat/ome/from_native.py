@@ -35,7 +35,12 @@ def is_deleted(details: JobDetails) -> bool:
 
 def version_of(details: JobDetails) -> str:
     """Changes whenever the object does."""
-    return f"{milliseconds(details.job.updated_at)}{details.job.version:05d}"
+    return resource_version(details.job.updated_at, details.job.version)
+
+
+def resource_version(at: datetime, version: int = 1) -> str:
+    """Milliseconds, as lists have, and behind them the version in five digits."""
+    return f"{milliseconds(at)}{version:05d}"
 
 
 def milliseconds(moment: datetime) -> int:
@@ -235,7 +240,7 @@ def events_of(details: JobDetails, events: Sequence[JobEvent]) -> list[dict[str,
             "kind": "Event",
             "metadata": {
                 "name": event.id, "namespace": details.job.project, "creationTimestamp": moment(event.at),
-                "resourceVersion": str(milliseconds(event.at)), "uid": event.id,
+                "resourceVersion": resource_version(event.at), "uid": event.id,
             },
             "involvedObject": involved,
             "type": "Warning" if event.type == "job.warning" or event.to_status == JobState.FAILED else "Normal",

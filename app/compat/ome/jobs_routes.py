@@ -13,7 +13,7 @@ from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, refuse_other
+from app.compat.ome.objects import MODIFIED, AlreadyThere, Rehearsed, changed_by, kept_of, refuse_other, rehearsed
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
@@ -28,7 +28,7 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, training_runtimes
-from app.services.job_details import JobDetails, of_new
+from app.services.job_details import of_new
 from app.services.jobs import Origin, Submitted
 from app.services.training_runtimes import OF_THE_CLUSTER
 
@@ -62,8 +62,8 @@ def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 –
     "Create a TrainingJob", permission=Permission.MANAGE, query=WriteQuerySchema, body=TrainingJobSchema,
     reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
 )  # fmt: skip
-def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_create(namespace, body), 201)
+def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
+    return lookup.told(_create(namespace, body, rehearses="dryRun" in query), 201)
 
 
 @blueprint.get(_JOB)
@@ -83,8 +83,8 @@ def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
     "Suspend, resume, label or annotate a TrainingJob by its whole object", permission=Permission.MANAGE,
     query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
 )  # fmt: skip
-def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_change(namespace, object_name, body))
+def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
+    return lookup.told(_change(namespace, object_name, body, rehearses="dryRun" in query))
 
 
 @blueprint.patch(_JOB)
@@ -92,24 +92,27 @@ def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: d
     "Change a TrainingJob by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
     body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
 )  # fmt: skip
-def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
+def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
+    rehearses = "dryRun" in query
     try:
         current = _read(namespace, object_name)
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
-        return lookup.told(_create(namespace, loaded(_OBJECT, body)), 201)
-    return lookup.told(_change(namespace, object_name, loaded(_OBJECT, changed_by(current, body))))
+        return lookup.told(_create(namespace, loaded(_OBJECT, body), rehearses=rehearses), 201)
+    wanted = loaded(_OBJECT, changed_by(current, body))
+    return lookup.told(_change(namespace, object_name, wanted, rehearses=rehearses))
 
 
 @blueprint.delete(_JOB)
 @operation(
     "Delete a TrainingJob; what runs of it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema
 )  # fmt: skip
-def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
+def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         job_id = lookup.find(session, namespace, object_name).job.id
-    jobs.withdraw(plane(), caller(), job_id, dialect=DIALECT)
+    if "dryRun" not in query:
+        jobs.withdraw(plane(), caller(), job_id, dialect=DIALECT)
     details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
@@ -131,7 +134,7 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
         return object_of(lookup.find(session, namespace, name))
 
 
-def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> dict[str, Any]:
     """Raises InvalidRequest, and Conflict when there is one of that name."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     refuse_other(wanted, KIND, namespace, metadata["name"])
@@ -141,7 +144,7 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         "name": name, **kept_of(metadata),
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
-    answering = Answering(_submitted)
+    answering = Answering(_rehearsed if rehearses else _submitted)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
@@ -157,6 +160,8 @@ def _create(namespace: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
             if type(error) is not Conflict:
                 raise
             raise AlreadyThere(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
+        except Rehearsed as ended:
+            return rehearsed(ended.found, {**ended.found["spec"], "suspend": spec["suspend"]}, {})
     created: dict[str, Any] = answering.reply.data
     if not spec["suspend"]:
         return created
@@ -168,7 +173,11 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
     return Reply(object_of(of_new(submitted.job)), 201)
 
 
-def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _rehearsed(_session: Session, submitted: Submitted) -> Reply:
+    raise Rehearsed(object_of(of_new(submitted.job)))
+
+
+def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: bool) -> dict[str, Any]:
     """Raises Conflict when it was changed meanwhile, BadSpec for what can't be changed."""
     refuse_other(wanted, KIND, namespace, name)
     with plane().db.read() as session:
@@ -178,22 +187,19 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any]) -> dict[str, A
         raise Conflict(MODIFIED)
     current = object_of(found)
     _refuse_other_spec(wanted["spec"], current["spec"])
-    kept = kept_of(wanted["metadata"])
+    kept, suspends = kept_of(wanted["metadata"]), wanted["spec"]["suspend"]
+    if suspends != current["spec"]["suspend"] and found.job.state in TERMINAL:
+        raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
+    if rehearses:
+        return rehearsed(current, {**current["spec"], "suspend": suspends}, kept)
     if any(kept[part] != current["metadata"][part] for part in kept):
         version = found.job.version if expected is not None else None
         jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
-    if wanted["spec"]["suspend"] != current["spec"]["suspend"]:
-        _suspend(found, suspends=wanted["spec"]["suspend"])
-    return _read(namespace, name)
-
-
-def _suspend(found: JobDetails, *, suspends: bool) -> None:
-    if found.job.state in TERMINAL:
-        raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
-    if suspends:
+    if suspends and not current["spec"]["suspend"]:
         jobs.pause(plane(), caller(), found.job.id, force=True)
-    else:
+    elif current["spec"]["suspend"] and not suspends:
         jobs.resume(plane(), caller(), found.job.id)
+    return _read(namespace, name)
 
 
 def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from app.services.job_details import JobDetails, details
 
 Object = Mapping[str, Any]
 Objects = Callable[[Session], Sequence[Object]]  # all of a kind that the caller sees
+Newest = Callable[[Session], object]  # differs from before when one of them may have changed
 
 
 def _failed(problem: Mapping[str, Any]) -> str:
@@ -97,23 +98,32 @@ def told(found: Object, status: int = 200) -> Reply:
     return Reply(found, status)
 
 
-def watched(query: Mapping[str, Any], is_meant: Selection, objects: Objects) -> Any:
-    """A stream of what changes among those objects of jobs that are meant."""
+def newest_job(session: Session) -> tuple[Any, ...]:
+    """Changes whenever a job does that the caller sees."""
+    query = select(func.max(Job.updated_at), func.count(), func.sum(Job.version))
+    if (project := caller().project) is not None:
+        query = query.where(Job.project == project)
+    return tuple(session.execute(query).one())
+
+
+def watched(query: Mapping[str, Any], is_meant: Selection, objects: Objects, *, newest: Newest = newest_job) -> Any:
+    """A stream of what changes among those objects that are meant; they are looked at whenever `newest` changes."""
     since = query.get("resourceVersion", "")
     begin = int(since) if since.isdecimal() else 0
     as_table = tables.asked_for(request.headers.get("Accept", ""))
-    changes = _changes_since(begin, is_meant, objects, ends_at=time.monotonic() + query["timeoutSeconds"])
+    ends_at = time.monotonic() + query["timeoutSeconds"]
+    changes = _changes_since(begin, is_meant, objects, newest, ends_at=ends_at)
     return stream((None if each is None else _told_change(*each, as_table=as_table) for each in changes), WATCH)
 
 
 def _changes_since(
-    since: int, is_meant: Selection, look: Objects, *, ends_at: float
+    since: int, is_meant: Selection, look: Objects, newest_of: Newest, *, ends_at: float
 ) -> Iterator[tuple[str, Object] | None]:
     known: dict[str, Object] = {}
     is_first, seen = True, None
     while time.monotonic() < ends_at:
         with plane().db.read() as session:
-            newest = _newest(session)
+            newest = newest_of(session)
             objects = None if newest == seen else look(session)
         seen = newest
         if objects is not None:
@@ -125,21 +135,13 @@ def _changes_since(
         yield None
 
 
-def _newest(session: Session) -> tuple[Any, ...]:
-    """Changes whenever a job does that the caller sees."""
-    query = select(func.max(Job.updated_at), func.count(), func.sum(Job.version))
-    if (project := caller().project) is not None:
-        query = query.where(Job.project == project)
-    return tuple(session.execute(query).one())
-
-
 def _changes(known: Mapping[str, Object], current: Mapping[str, Object]) -> Iterator[tuple[str, Object]]:
+    yield from (("DELETED", known[uid]) for uid in known if uid not in current)  # before others of their names
     for uid, each in current.items():
         if uid not in known:
             yield "ADDED", each
         elif known[uid]["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]:
             yield "MODIFIED", each
-    yield from (("DELETED", known[uid]) for uid in known if uid not in current)
 
 
 def _version(found: Object) -> int:

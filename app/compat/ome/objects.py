@@ -14,6 +14,14 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole manifest, as kubectl apply was given it
 
 
+class Rehearsed(Exception):
+    """Ends the transaction of a dry run: nothing is written. ``found`` is the object as it would have been."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        super().__init__("a dry run")
+        self.found = found
+
+
 class AlreadyThere(Conflict):
     """There is an object of that name."""
 
@@ -39,6 +47,11 @@ def changed_by(current: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
     if not isinstance(metadata, Mapping) or "resourceVersion" not in metadata:
         wanted.get("metadata", {}).pop("resourceVersion", None)
     return wanted
+
+
+def rehearsed(current: Mapping[str, Any], spec: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The object as a change would leave it, but for its version."""
+    return {**current, "metadata": {**current["metadata"], **kept}, "spec": dict(spec)}
 
 
 def kept_of(metadata: Mapping[str, Any]) -> dict[str, dict[str, str]]:

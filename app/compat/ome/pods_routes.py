@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.ome import lookup
 from app.compat.ome.from_native import events_of, pods_of, rank_of
-from app.compat.ome.queries import ListQuerySchema, LogQuerySchema, ReadQuerySchema, WatchQuerySchema
+from app.compat.ome.queries import LogQuerySchema, ReadQuerySchema, WatchQuerySchema
 from app.compat.ome.selectors import Selection, selected
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
@@ -81,13 +81,15 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
 
 
 @blueprint.get(f"{_NAMESPACE}/events")
-@operation("List the events of training jobs", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
-def list_events(namespace: str, query: Query) -> Reply:
+@operation(
+    "List or watch the events of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
+def list_events(namespace: str, query: Query) -> Any:
     meant = selected(query["labelSelector"], query["fieldSelector"])
+    if query["watch"]:
+        return lookup.watched(query, meant, lambda session: _events(session, namespace, meant), newest=_newest)
     with plane().db.read() as session:
-        jobs = {each.job.id: each for each in lookup.named(session, namespace, meant.fields.get("involvedObject.name"))}
-        events = job_history.events_of(session, list(jobs), limit=_MOST_EVENTS)
-    found = [told for event in reversed(events) for told in events_of(jobs[event.job_id], [event])]
+        found = _events(session, namespace, meant)
     return lookup.listed("Event", found, query, api_version="v1")
 
 
@@ -98,6 +100,18 @@ def _listed(namespace: str | None, query: Query) -> Any:
     with plane().db.read() as session:
         found = _pods(session, namespace, meant)
     return lookup.listed("Pod", found, query, api_version="v1")
+
+
+def _newest(session: Session) -> object:
+    """Of jobs, too: whose clock is behind may give an event an id before the newest."""
+    return lookup.newest_job(session), job_history.newest_event(session)
+
+
+def _events(session: Session, namespace: str, meant: Selection) -> list[dict[str, Any]]:
+    """The oldest first."""
+    jobs = {each.job.id: each for each in lookup.named(session, namespace, meant.fields.get("involvedObject.name"))}
+    events = job_history.events_of(session, list(jobs), limit=_MOST_EVENTS)
+    return [told for event in reversed(events) for told in events_of(jobs[event.job_id], [event])]
 
 
 def _pods(session: Session, namespace: str | None, meant: Selection) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 from marshmallow import Schema
 
 from app.schemas.queries import QueryFlag, QueryWhole
-from app.schemas.strict_fields import Text, says
+from app.schemas.strict_fields import Choice, Text, says
 
 _TAKEN = says("Taken; nothing comes of it")
 
@@ -24,6 +24,7 @@ class ReadQuerySchema(Schema):
 
 
 class WriteQuerySchema(Schema):
+    dryRun = Choice(("All",), **says("Check everything, write nothing, and answer as if it were written"))  # noqa: N815
     pretty = Text(longest=8, **_TAKEN)
     timeout = Text(longest=16, **_TAKEN)
     fieldManager = Text(longest=128, **_TAKEN)  # noqa: N815

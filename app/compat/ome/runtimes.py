@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.compat.ome.dialect import API_VERSION
-from app.compat.ome.from_native import moment
+from app.compat.ome.from_native import moment, resource_version
 from app.models import TrainingRuntime
 
 CLUSTER_KIND, KIND = "ClusterTrainingRuntime", "TrainingRuntime"
@@ -24,7 +24,7 @@ def object_of(row: TrainingRuntime) -> dict[str, Any]:
             "name": row.name,
             **namespace,
             "uid": row.id.partition("-")[2],
-            "resourceVersion": str(row.version),
+            "resourceVersion": resource_version(row.updated_at, row.version),
             "generation": row.version,
             "creationTimestamp": moment(row.created_at),
             "labels": row.labels,
@@ -38,6 +38,9 @@ def built_in(name: str) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": CLUSTER_KIND,
-        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {"ome.io/built-in": "true"}},
+        "metadata": {
+            "name": name, "uid": name, "resourceVersion": "100001", "generation": 1,
+            "labels": {"ome.io/built-in": "true"},
+        },
         "spec": BUILT_IN[name],
-    }
+    }  # fmt: skip

@@ -1,25 +1,38 @@
 """Runtimes as resources of Kubernetes over HTTP: of one namespace, or of all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, request
+from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches
 from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
-from app.compat.ome.objects import MODIFIED, AlreadyThere, changed_by, kept_of, refuse_other, secret_variables
-from app.compat.ome.queries import ListQuerySchema, ReadQuerySchema, WriteQuerySchema
+from app.compat.ome.objects import (
+    MODIFIED,
+    AlreadyThere,
+    Rehearsed,
+    changed_by,
+    kept_of,
+    refuse_other,
+    secret_variables,
+)
+from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
+from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import trainer_of
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
+from app.models import TrainingRuntime
 from app.security.permissions import Permission
 from app.services import training_runtimes
+from app.services.idempotency import forget
 from app.services.training_runtimes import OF_THE_CLUSTER
 
 blueprint = Blueprint("runtimes", __name__)
@@ -27,19 +40,23 @@ _OBJECT = RuntimeSchema()
 _READER = ObjectBody(_OBJECT)
 _ALL, _OF_A_NAMESPACE = f"{BASE}/clustertrainingruntimes", f"{BASE}/namespaces/<namespace>/trainingruntimes"
 Query = dict[str, Any]
+Object = Mapping[str, Any]
 
 
 @blueprint.get(_ALL)
-@operation("List the ClusterTrainingRuntimes", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
-def list_of_cluster(query: Query) -> Reply:
+@operation(
+    "List or watch the ClusterTrainingRuntimes", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
+def list_of_cluster(query: Query) -> Any:
     return _listed(OF_THE_CLUSTER, query)
 
 
 @blueprint.get(_OF_A_NAMESPACE)
 @operation(
-    "List the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
-)
-def list_of_namespace(namespace: str, query: Query) -> Reply:
+    "List or watch the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=WatchQuerySchema,
+    refuses=(400,),
+)  # fmt: skip
+def list_of_namespace(namespace: str, query: Query) -> Any:
     return _listed(namespace, query)
 
 
@@ -48,8 +65,8 @@ def list_of_namespace(namespace: str, query: Query) -> Reply:
     "Create a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema, body=RuntimeSchema,
     reader=_READER, status=201,
 )  # fmt: skip
-def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_create(OF_THE_CLUSTER, body), 201)
+def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
+    return lookup.told(_create(OF_THE_CLUSTER, body, query), 201)
 
 
 @blueprint.post(_OF_A_NAMESPACE)
@@ -57,8 +74,8 @@ def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG
     "Create a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
     reader=_READER, status=201,
 )  # fmt: skip
-def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_create(namespace, body), 201)
+def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
+    return lookup.told(_create(namespace, body, query), 201)
 
 
 @blueprint.get(f"{_ALL}/<cluster_runtime_name>")
@@ -78,8 +95,8 @@ def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply: 
     "Replace a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema,
     body=RuntimeSchema, reader=_READER,
 )  # fmt: skip
-def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_replace(OF_THE_CLUSTER, cluster_runtime_name, body))
+def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return lookup.told(_replace(OF_THE_CLUSTER, cluster_runtime_name, body, query))
 
 
 @blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -87,8 +104,8 @@ def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, 
     "Replace a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
     reader=_READER,
 )  # fmt: skip
-def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_replace(namespace, runtime_name, body))
+def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return lookup.told(_replace(namespace, runtime_name, body, query))
 
 
 @blueprint.patch(f"{_ALL}/<cluster_runtime_name>")
@@ -96,8 +113,8 @@ def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: 
     "Change a ClusterTrainingRuntime by a patch, or apply it", permission=Permission.CLUSTER_ADMIN,
     query=WriteQuerySchema, body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
 )  # fmt: skip
-def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return _patch(OF_THE_CLUSTER, cluster_runtime_name, body)
+def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return _patch(OF_THE_CLUSTER, cluster_runtime_name, body, query)
 
 
 @blueprint.patch(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -105,33 +122,43 @@ def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, An
     "Change a TrainingRuntime by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
     body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
 )  # fmt: skip
-def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return _patch(namespace, runtime_name, body)
+def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return _patch(namespace, runtime_name, body, query)
 
 
 @blueprint.delete(f"{_ALL}/<cluster_runtime_name>")
 @operation("Delete a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema)
-def delete_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return _delete(OF_THE_CLUSTER, cluster_runtime_name)
+def delete_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:
+    return _delete(OF_THE_CLUSTER, cluster_runtime_name, query)
 
 
 @blueprint.delete(f"{_OF_A_NAMESPACE}/<runtime_name>")
 @operation("Delete a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema)
-def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return _delete(namespace, runtime_name)
+def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:
+    return _delete(namespace, runtime_name, query)
 
 
 def _kind(project: str) -> str:
     return KIND if project else CLUSTER_KIND
 
 
-def _listed(project: str, query: Query) -> Reply:
+def _listed(project: str, query: Query) -> Any:
+    if query["watch"]:
+        meant = selected(query["labelSelector"], query["fieldSelector"])
+        newest = partial(training_runtimes.newest, project=project)
+        return lookup.watched(query, meant, partial(_objects, project=project), newest=newest)
     with plane().db.read() as session:
-        found = [object_of(each) for each in training_runtimes.of(session, [project])]
+        found = _objects(session, project)
+    return lookup.listed(_kind(project), found, query)
+
+
+def _objects(session: Session, project: str) -> list[dict[str, Any]]:
+    """By name."""
+    found = [object_of(each) for each in training_runtimes.of(session, project)]
     if project == OF_THE_CLUSTER:
         made = {each["metadata"]["name"] for each in found}
         found += [built_in(name) for name in BUILT_IN if name not in made]
-    return lookup.listed(_kind(project), sorted(found, key=lambda each: str(each["metadata"]["name"])), query)
+    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
 
 def _read(project: str, name: str) -> dict[str, Any]:
@@ -144,18 +171,18 @@ def _read(project: str, name: str) -> dict[str, Any]:
     raise NotFound(f'{_kind(project).lower()}s.ome.io "{name[:64]}" not found')
 
 
-def _create(project: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _create(project: str, wanted: Object, query: Query) -> dict[str, Any]:
     name = wanted["metadata"]["name"]
     refuse_other(wanted, _kind(project), project, name)
     try:
-        return object_of(training_runtimes.create(plane().db, caller(), project, name, **_parts(wanted)))
+        return _written(training_runtimes.create, project, wanted, query)
     except Conflict as error:
         raise AlreadyThere(
             f'{_kind(project).lower()}s.ome.io "{name}" already exists', field="metadata.name"
         ) from error
 
 
-def _replace(project: str, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _replace(project: str, name: str, wanted: Object, query: Query) -> dict[str, Any]:
     """What is built in is made when it is changed."""
     refuse_other(wanted, _kind(project), project, name)
     current = _read(project, name)
@@ -165,33 +192,44 @@ def _replace(project: str, name: str, wanted: Mapping[str, Any]) -> dict[str, An
     with plane().db.read() as session:
         is_made = training_runtimes.find(session, project, name) is not None
     if not is_made:
-        return object_of(training_runtimes.create(plane().db, caller(), project, name, **_parts(wanted)))
-    expected = int(said) if said is not None else None
-    return object_of(
-        training_runtimes.change(plane().db, caller(), project, name, expected=expected, **_parts(wanted))
-    )  # fmt: skip
+        return _written(training_runtimes.create, project, wanted, query)
+    expected = current["metadata"]["generation"] if said is not None else None
+    return _written(partial(training_runtimes.change, expected=expected), project, wanted, query)
 
 
-def _patch(project: str, name: str, body: Mapping[str, Any]) -> Reply:
+def _written(write: Callable[..., TrainingRuntime], project: str, wanted: Object, query: Query) -> dict[str, Any]:
+    """By `write`; in a dry run what it would be."""
+    remember = _rehearse if "dryRun" in query else forget
+    try:
+        row = write(plane().db, caller(), project, wanted["metadata"]["name"], remember=remember, **_parts(wanted))
+    except Rehearsed as ended:
+        return ended.found
+    return object_of(row)
+
+
+def _rehearse(_session: Session, row: TrainingRuntime) -> None:
+    raise Rehearsed(object_of(row))
+
+
+def _patch(project: str, name: str, body: Object, query: Query) -> Reply:
     try:
         current = _read(project, name)
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
-        return lookup.told(_create(project, loaded(_OBJECT, dict(body))), 201)
-    return lookup.told(_replace(project, name, loaded(_OBJECT, changed_by(current, body))))
+        return lookup.told(_create(project, loaded(_OBJECT, dict(body)), query), 201)
+    return lookup.told(_replace(project, name, loaded(_OBJECT, changed_by(current, body)), query))
 
 
-def _delete(project: str, name: str) -> Reply:
-    _read(project, name)
-    try:
+def _delete(project: str, name: str, query: Query) -> Reply:
+    if _read(project, name)["metadata"]["uid"] == name:  # which is built in; of others it is a UUID
+        raise Conflict(f"{name} is built in and stays")
+    if "dryRun" not in query:
         training_runtimes.delete(plane().db, caller(), project, name)
-    except NotFound as error:
-        raise Conflict(f"{name} is built in and stays") from error
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {"name": name}})
 
 
-def _parts(wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(wanted: Object) -> dict[str, Any]:
     with named_as({}, rest="spec.template"):
         trainer_of(wanted["spec"])  # that jobs can be made of it
     if secret := next(secret_variables(wanted["spec"]), None):

@@ -1,0 +1,123 @@
+"""What changes among resources of OME, as watches tell it; and changes that are rehearsed only."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.apps import Api
+from tests.integration.test_ome import BASE, CORE, JOBS, RUNTIMES, created, manifest, patch, refused, runtime, said
+
+MINE = f"{BASE}/namespaces/default/trainingruntimes"
+DRY = "dryRun=All"
+
+
+def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
+    answer = api.call("GET", f"{path}?watch=true&timeoutSeconds={seconds}&{query}")
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def told(api: Api, path: str, query: str, seconds: int = 1) -> list[tuple[str, str]]:
+    """What a watch says: kinds of changes and names."""
+    return [(each["type"], each["object"]["metadata"]["name"]) for each in watched(api, path, query, seconds)]
+
+
+@contextmanager
+def shortly(*steps: Any) -> Iterator[None]:
+    """While the body watches, one step after the other."""
+
+    def take() -> None:
+        for step in steps:
+            time.sleep(0.8)
+            step()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_runtimes_are_watched(api: Api) -> None:
+    api.post(MINE, runtime("old", "TrainingRuntime", numNodes=1))
+    version = said(api.call("GET", MINE))["metadata"]["resourceVersion"]
+    api.post(MINE, runtime("new", "TrainingRuntime", numNodes=1))
+    change = {"spec": {"mlPolicy": {"numNodes": 2}}}
+
+    with shortly(
+        lambda: patch(api, f"{MINE}/old", "merge-patch+json", change), lambda: api.call("DELETE", f"{MINE}/new")
+    ):
+        changes = told(api, MINE, f"resourceVersion={version}", seconds=4)
+
+    assert changes == [("ADDED", "new"), ("MODIFIED", "old"), ("DELETED", "new")]
+    assert told(api, MINE, "fieldSelector=metadata.name%3Dold") == [("ADDED", "old")]
+
+
+def test_built_in_runtime_that_is_replaced_goes_before_the_new_one_comes(api: Api) -> None:
+    own = runtime("mpi-runtime", mpi={"numProcPerNode": 4})
+
+    with shortly(lambda: patch(api, f"{RUNTIMES}/mpi-runtime", "apply-patch+yaml", own)):
+        changes = told(api, RUNTIMES, "fieldSelector=metadata.name%3Dmpi-runtime", seconds=3)
+
+    assert changes == [("ADDED", "mpi-runtime"), ("DELETED", "mpi-runtime"), ("ADDED", "mpi-runtime")]
+
+
+def test_events_are_watched(api: Api) -> None:
+    created(api)
+    version = said(api.call("GET", f"{CORE}/events"))["metadata"]["resourceVersion"]
+
+    with shortly(lambda: patch(api, f"{JOBS}/words", "merge-patch+json", {"spec": {"suspend": True}})):
+        events = watched(api, f"{CORE}/events", f"resourceVersion={version}", seconds=3)
+
+    assert [(each["type"], each["object"]["involvedObject"]["name"]) for each in events] == [("ADDED", "words")]
+    assert events[0]["object"]["message"] == "nothing of it ran"
+
+
+def test_rehearsed_job_is_checked_and_not_made(api: Api) -> None:
+    made = said(api.post(f"{JOBS}?{DRY}", manifest(suspend=True)), 201)
+    applied = said(patch(api, f"{JOBS}/words?{DRY}", "apply-patch+yaml", manifest()), 201)
+    refused(api.post(f"{JOBS}?{DRY}", manifest(runtimeRef={"name": "none"})), 400, "BadRequest")
+    refused(api.post(f"{JOBS}?dryRun=Some", manifest()), 422, "Invalid")
+
+    assert (made["metadata"]["name"], made["spec"]["suspend"], applied["spec"]["suspend"]) == ("words", True, False)
+    assert said(api.call("GET", JOBS))["items"] == []
+    assert api.get("/v1/jobs")["jobs"] == []
+    created(api)
+    refused(api.post(f"{JOBS}?{DRY}", manifest()), 409, "AlreadyExists")
+
+
+def test_rehearsed_changes_leave_a_job_as_it_is(api: Api) -> None:
+    created(api)
+    before = said(api.call("GET", f"{JOBS}/words"))
+    change = {"metadata": {"labels": {"stage": "dev"}}, "spec": {"suspend": True}}
+
+    patched = said(patch(api, f"{JOBS}/words?{DRY}", "merge-patch+json", change))
+    replaced = said(api.call("PUT", f"{JOBS}/words?{DRY}", json=patched))
+    deleted = said(api.call("DELETE", f"{JOBS}/words?{DRY}"))
+
+    assert patched["metadata"]["labels"] == {"team": "nlp", "stage": "dev"}
+    assert (patched["spec"]["suspend"], deleted["status"]) == (True, "Success")
+    assert replaced == patched
+    assert said(api.call("GET", f"{JOBS}/words")) == before
+
+
+@pytest.mark.parametrize("name", ["team", "mpi-runtime"])
+def test_rehearsed_runtime_is_not_written(api: Api, name: str) -> None:
+    first = said(api.post(RUNTIMES, runtime("team", torch={"numProcPerNode": "2"})), 201)
+    before = said(api.call("GET", RUNTIMES))["items"]
+    change = {"spec": {"mlPolicy": {"numNodes": 2}}}
+
+    made = said(api.post(f"{RUNTIMES}?{DRY}", runtime("more")), 201)
+    patched = said(patch(api, f"{RUNTIMES}/{name}?{DRY}", "merge-patch+json", change))
+    deleted = said(api.call("DELETE", f"{RUNTIMES}/team?{DRY}"))
+
+    assert (made["metadata"]["name"], patched["spec"]["mlPolicy"]["numNodes"]) == ("more", 2)
+    assert (deleted["status"], first["metadata"]["generation"]) == ("Success", 1)
+    assert said(api.call("GET", RUNTIMES))["items"] == before
+    refused(api.post(f"{RUNTIMES}?{DRY}", runtime("team")), 409, "AlreadyExists")
+    refused(api.call("DELETE", f"{RUNTIMES}/pytorch-runtime?{DRY}"), 409, "Conflict")
