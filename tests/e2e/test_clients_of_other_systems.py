@@ -1,0 +1,72 @@
+"""docs/clients-of-other-systems.md as a reader follows it: what makes the key, then the commands of a section."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system import System
+from tests.tls import tls_before
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(section: str) -> list[str]:
+    """The shell blocks of a section; of the page's beginning where it is empty."""
+    page = (ROOT / "docs/clients-of-other-systems.md").read_text(encoding="utf-8")
+    text = page.partition(f"\n## {section}\n")[2] if section else page
+    return re.findall(r"^```sh\n(.*?)^```$", text.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
+
+
+def followed(system: System, section: str, folder: Path, **instead: str) -> str:
+    """What the commands print, with the places of this test instead of the page's."""
+    commands = "\n".join([*blocks(""), *blocks(section)])
+    for said, meant in {"http://127.0.0.1:8000": f"http://127.0.0.1:{system.port}", **instead}.items():
+        assert said in commands, f"the page no longer says {said}"
+        commands = commands.replace(said, meant)
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")
+    environment = {
+        **system.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True,
+        check=False, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_clients_of_modelarts_runai_and_ome(make_system: Callable[..., System], tmp_path: Path) -> None:
+    system = make_system().start("n1")
+    with tls_before(system.port, tmp_path) as (port, certificate):
+        server = f"https://127.0.0.1:{port} --certificate-authority={certificate}"
+
+        modelarts = followed(system, "ModelArts", tmp_path)
+        runai = followed(system, "Run:ai", tmp_path)
+        ome = followed(system, "OME", tmp_path, **{"https://YOUR.NAME": server})
+
+    assert modelarts.splitlines()[0].endswith(" Completed")
+    assert modelarts.splitlines()[1:4] == ["step 1", "step 2", "step 3"]
+    assert re.fullmatch(r"\S+ Completed\n\['\S+'\]\n", runai)
+    assert "trainingjob.ome.io/count condition met" in ome
+    assert {f"[pod/count-{rank}/trainer] rank {rank} step 3" for rank in (0, 1)} <= set(ome.splitlines())
+    assert 'trainingjob.ome.io "count" deleted' in ome
+    assert sorted((job["name"], job["status"]) for job in system.get("/v1/jobs")["jobs"]) == [
+        ("count", "COMPLETED"), ("count", "COMPLETED"), ("count", "COMPLETED"),
+    ]  # fmt: skip
+
+
+def test_client_of_cyxwiz(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(assets["model"]).parent
+    system = make_system(TRAINYARD_STORAGE_ROOTS=str(folder)).start("n1")
+
+    said = followed(system, "CyxWiz", tmp_path, **{"$PWD/data/demo": str(folder)})
+
+    assert '"status": "SUCCESS"' in said or '"status":"SUCCESS"' in said, said
