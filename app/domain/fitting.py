@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from app.domain import gangs
 from app.domain.errors import CannotFit
-from app.domain.placement import could_fit, describe, is_of_type, part_mb, usable_devices
+from app.domain.names import EITHER
+from app.domain.placement import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
 from app.domain.resources import NodeCapacity, Request
 from app.domain.software import HOW_TO_OFFER
 
@@ -128,12 +129,13 @@ def _refuse_affinities(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     if not holding:
         return
     if all(could_fit(replace(bare, affinity=request.affinity), node) for node in holding):
+        wishes = ", ".join(sorted(request.affinity)).replace(EITHER, " or ")
         raise CannotFit(
-            f"no node with {describe(request)} is labelled {', '.join(sorted(request.affinity))}; "
+            f"no node with {describe(request)} is labelled {wishes}; "
             f"those that could hold this job are {_labelled(holding)}",
             field="resource_config.node_affinity",
         )
-    called = [node for node in holding if request.affinity <= node.known_as]
+    called = [node for node in holding if not missing_of(request, node)]
     raise CannotFit(
         f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}",
         field="resource_config.node_anti_affinity",

@@ -9,3 +9,10 @@ NAME_RULE = "use 1 to 63 lower-case letters, digits and dashes, no dash at eithe
 # Labels and capabilities of nodes, and what jobs ask for of them.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 WORD_RULE = "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit"
+
+# What a job calls for: a label, or several of which one is enough.
+EITHER = "|"
+WISH = re.compile(rf"{WORD.pattern}(?:\|{WORD.pattern}){{0,15}}")
+WISH_RULE = (
+    "must be 1 to 16 labels with | between them, each 1 to 128 of letters, digits and ._/:-, no punctuation first"
+)

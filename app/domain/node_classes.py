@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from app.domain.names import EITHER
 from app.domain.placement import LABEL_FILTERS, could_fit
 from app.domain.resources import NOTHING, Device, NodeCapacity, Request
 
@@ -156,7 +157,8 @@ class NodeClasses:
         if wishes not in self._labels_of:
             fitting = (number for number, node in enumerate(self._labelled) if _is_called_for(wished, node))
             self._labels_of[wishes] = frozenset(fitting)
-        labels, named = self._labels_of[wishes], (wishes[0] | wishes[1]) & self._nodes.keys()
+        labels, called_for = self._labels_of[wishes], {word for wish in wishes[0] for word in wish.split(EITHER)}
+        named = (called_for | wishes[1]) & self._nodes.keys()
         called = {name: _is_called_for(wished, self._nodes[name]) for name in named}
         classes = frozenset(key for key in self._names if key[0] in hardware and key[1] in labels)
         return _Where(hardware, labels, classes, called, self._few(classes, called))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from app.domain.links import together
+from app.domain.names import EITHER
 from app.domain.resources import WHOLE, Device, NodeCapacity, Request
 
 # A100-80GB reports 81 920 MB, an H100-80GB 81 559: a named size is met within this share.
@@ -105,8 +106,14 @@ def _has_capabilities(request: Request, node: NodeCapacity) -> str:
 
 
 def _is_called_for(request: Request, node: NodeCapacity) -> str:
-    missing = sorted(request.affinity - node.known_as)
+    missing = missing_of(request, node)
     return f"is not labelled {', '.join(missing)} (node_affinity)" if missing else ""
+
+
+def missing_of(request: Request, node: NodeCapacity) -> list[str]:
+    """What the job calls for and the node is not."""
+    absent = sorted(request.affinity - node.known_as)
+    return [wish.replace(EITHER, " or ") for wish in absent if node.known_as.isdisjoint(wish.split(EITHER))]
 
 
 def _is_not_kept_away_from(request: Request, node: NodeCapacity) -> str:

@@ -2,6 +2,7 @@
 
 import re
 
+from app.domain.names import WISH, WISH_RULE
 from app.domain.resources import MIG_PROFILE
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
@@ -43,7 +44,10 @@ class ResourceConfigSchema(DocumentSchema):
     storage_min_mb = Whole(0, _MOST_MB, **says("Disk space of the node that is set aside"))
     device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
-    node_affinity = Texts(**says("Labels that the node has, all of them; its name counts as one"))
+    node_affinity = Texts(
+        form=WISH, rule=WISH_RULE,
+        **says("Labels that the node has, all of them, or of `a|b` one of the two; its name counts as one"),
+    )  # fmt: skip
     node_anti_affinity = Texts(**says("Labels, or names, of nodes that are not to run the job"))
 
 

@@ -127,9 +127,8 @@ class FreeObject(fields.Dict):
 class Texts(fields.List[str]):
     """A list of short words."""
 
-    def __init__(self, *, most: int = 64, **kwargs: Any) -> None:
-        word = Matching(WORD, WORD_RULE)
-        super().__init__(word, validate=validate.Length(max=most), **kwargs)
+    def __init__(self, *, most: int = 64, form: re.Pattern[str] = WORD, rule: str = WORD_RULE, **kwargs: Any) -> None:
+        super().__init__(Matching(form, rule), validate=validate.Length(max=most), **kwargs)
 
 
 class Moment(fields.DateTime):

@@ -189,6 +189,7 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("resource_config.node_count", 2, 201),
     ("resource_config.node_affinity", ["zone-a"], 201),
     ("resource_config.node_affinity", [], 201),
+    *(("resource_config.node_affinity", [wish], 422) for wish in ("", "|", "a|", "|a", "a||b", "|".join("a" * 17))),
     ("resource_config.device_type", "tpu", 422),
     ("output_config", {"push_to_hub": True}, 400),
     ("output_config", {"push_to_hub": True, "hub_repo_id": "org/model"}, 201),

@@ -52,6 +52,9 @@ def test_nodes_are_chosen_by_their_labels_and_names(api: Api):
 
     assert candidates(node_affinity=["nvlink"]) == ["far", "near"]
     assert candidates(node_affinity=["nvlink"], node_anti_affinity=["far"]) == ["near"]
+    assert candidates(node_affinity=["rack-9|rack-2"]) == ["near"]
+    either = api.problem(tried(node_affinity=["rack-8|rack-9"]), 400)
+    assert "is labelled rack-8 or rack-9;" in either["message"]
     refused = api.problem(tried(node_affinity=["rack-9"]), 400)
     assert refused["details"][0]["field"] == "resource_config.node_affinity"
     assert "far (nvlink, rack-1), near (nvlink, rack-2)" in refused["message"]

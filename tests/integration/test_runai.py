@@ -65,7 +65,7 @@ def test_training_is_a_job_of_the_native_api(api: Api) -> None:
 
 def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
     with api.db.write() as session:
-        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type"])
+        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
     key = api.make_key(Role.USER, "1")
 
     answer = said(api.post(TRAININGS, TRAINING, key=key), 202)
@@ -148,6 +148,8 @@ def test_what_still_runs_is_being_deleted(api: Api) -> None:
         ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
         ({"spec": {"command": "true", "compute": {"cpuCoreRequest": 4000}}}, "spec.compute.cpuCoreRequest"),
         ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "nodePools": ["a", "b"]}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "nodePools": ["a|b"] * 9}}, "spec.nodePools"),
         ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
          "spec.environmentVariables"),
     ],

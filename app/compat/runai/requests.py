@@ -105,7 +105,9 @@ _SPEC: dict[str, Any] = {
     "workingDir": Text(longest=1024, **says("Where it starts, if jobs may read the directory; else kept and told")),
     "nodeType": Text(longest=128, **says("A label that the nodes must have")),
     "nodePools": fields.List(
-        Text(longest=128, shortest=1), validate=_MANY, **says("One: a label that the nodes must have")
+        Text(longest=128, shortest=1),
+        validate=_MANY,
+        **says("Labels of which the nodes must have one; all are in the pool default"),
     ),
     "environmentVariables": fields.List(Section(_Variable), validate=_MANY),
     "labels": fields.List(Section(_Named), validate=_MANY, **says("Labels of the job")),

@@ -11,12 +11,14 @@ from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
+from app.domain.names import EITHER
 from app.domain.training_rules import is_reserved
 from app.services.secret_files import Reference
 
 DIALECT = "runai"
 REST = "spec"
 DEFAULT_BACKOFF = 6
+ALL_NODES = "default"  # the pool that has every node, however it is labelled
 # Class → priority, and whether others may take its devices; the newer names leave that to `preemptibility`.
 PRIORITIES: dict[str, tuple[int, bool]] = {
     "build": (8, False), "interactive-preemptible": (6, True), "train": (5, True),
@@ -167,8 +169,10 @@ def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str
 def _affinity(spec: Mapping[str, Any], unheeded: list[str]) -> dict[str, list[str]]:
     pools = spec.get("nodePools") or []
     if len(pools) > 1:
-        unheeded.append("nodePools")  # any of them, in their order: nodes have to have all labels
-    labels = [*([spec["nodeType"]] if spec.get("nodeType") else []), *(pools if len(pools) == 1 else [])]
+        unheeded.append("nodePools (their order)")
+    labels = [spec["nodeType"]] if spec.get("nodeType") else []
+    if pools and ALL_NODES not in pools:
+        labels.append(EITHER.join(pools))
     return {"node_affinity": labels} if labels else {}
 
 

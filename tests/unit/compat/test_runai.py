@@ -131,9 +131,22 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
 
     assert native.unheeded == [
         "compute.cpuCoreLimit", "compute.gpuMemoryRequest", "compute.gpuPortionLimit", "compute.migProfile", "image",
-        "nodePools", "tty",
+        "nodePools (their order)", "tty",
     ]  # fmt: skip
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
+    assert native.document["resource_config"]["node_affinity"] == ["a|b"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"node_affinity": ["dgx", "a|b|c"]}),
+        ({"nodePools": ["default"]}, {}), ({"nodePools": ["a", "default"]}, {}), ({"nodePools": []}, {}),
+    ],
+)  # fmt: skip
+def test_nodes_are_of_one_of_the_pools(spec, wanted):
+    resources = translated(spec).document["resource_config"]
+    assert {name: value for name, value in resources.items() if name == "node_affinity"} == wanted
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,12 @@ def clusters(draw: st.DrawFn) -> list[NodeCapacity]:
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     kind = draw(st.sampled_from(("cpu", "cuda", "cuda")))
-    wishes = st.frozensets(st.sampled_from((*LABELS, *NAMES[:3])), max_size=1)
+    words = st.sampled_from((*LABELS, *NAMES[:3]))
+    wishes = st.frozensets(words, max_size=1)
+    either = st.frozensets(st.lists(words, min_size=1, max_size=2).map("|".join), max_size=2)
     request = Request(
         device_kind=kind, device_count=draw(st.integers(1, 2)), ram_min_mb=draw(st.sampled_from((0, 500, 1500))),
-        affinity=draw(wishes), anti_affinity=draw(wishes),
+        affinity=draw(either), anti_affinity=draw(wishes),
     )  # fmt: skip
     if kind == "cpu":
         return request

@@ -115,6 +115,7 @@ def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
     assert "n has 16000 of 99999 MB memory" in reason(ram_min_mb=99_999)
     assert "n has 100000 of 200000 MB storage" in reason(storage_min_mb=200_000)
     assert "n is not labelled rack-7 (node_affinity)" in reason(affinity=frozenset({"n", "rack-7"}))
+    assert "n is not labelled rack-7 or rack-8 (node_affinity)" in reason(affinity=frozenset({"rack-7|rack-8"}))
     assert "n is n (node_anti_affinity)" in reason(anti_affinity=frozenset({"n"}))
     assert "n lacks the capabilities infiniband" in reason(required_capabilities=frozenset({"infiniband"}))
 
@@ -134,6 +135,8 @@ def test_labels_and_names_call_for_nodes_and_keep_away_from_them() -> None:
     assert taken(affinity={"nvlink"}) == ["a", "b"]
     assert taken(affinity={"nvlink", "rack-2"}) == ["b"]
     assert taken(affinity={"c"}) == ["c"]
+    assert taken(affinity={"rack-9|c|rack-2"}) == ["b", "c"]
+    assert taken(affinity={"rack-9|c", "rack-2"}) == []
     assert taken(anti_affinity={"rack-1"}) == ["b", "c"]
     assert taken(anti_affinity={"nvlink", "c"}) == []
     assert taken(affinity={"nvlink"}, anti_affinity={"rack-1"}) == ["b"]
