@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,6 +177,7 @@ def test_lists_are_chosen_by_selectors_in_pages_and_as_tables(api: Api) -> None:
 
 def test_changes_are_watched(api: Api) -> None:
     created(api, "a")
+    time.sleep(0.6)
     version = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
     created(api, "b")
 

@@ -14,6 +14,7 @@ from tests.integration.test_ome import BASE, CORE, JOBS, RUNTIMES, created, mani
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"
+LONGER_AGO = 0.6  # seconds; what was changed within half a second before is told once more
 
 
 def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
@@ -45,6 +46,7 @@ def shortly(*steps: Any) -> Iterator[None]:
 
 def test_runtimes_are_watched(api: Api) -> None:
     api.post(MINE, runtime("old", "TrainingRuntime", numNodes=1))
+    time.sleep(LONGER_AGO)
     version = said(api.call("GET", MINE))["metadata"]["resourceVersion"]
     api.post(MINE, runtime("new", "TrainingRuntime", numNodes=1))
     change = {"spec": {"mlPolicy": {"numNodes": 2}}}
@@ -69,6 +71,7 @@ def test_built_in_runtime_that_is_replaced_goes_before_the_new_one_comes(api: Ap
 
 def test_events_are_watched(api: Api) -> None:
     created(api)
+    time.sleep(LONGER_AGO)
     version = said(api.call("GET", f"{CORE}/events"))["metadata"]["resourceVersion"]
 
     with shortly(lambda: patch(api, f"{JOBS}/words", "merge-patch+json", {"spec": {"suspend": True}})):
@@ -76,6 +79,26 @@ def test_events_are_watched(api: Api) -> None:
 
     assert [(each["type"], each["object"]["involvedObject"]["name"]) for each in events] == [("ADDED", "words")]
     assert events[0]["object"]["message"] == "nothing of it ran"
+
+
+def test_client_that_comes_back_is_told_what_it_missed(api: Api) -> None:
+    for name in "ab":
+        created(api, name)
+    version = watched(api, JOBS, "")[-1]["object"]["metadata"]["resourceVersion"]
+    time.sleep(LONGER_AGO)
+    assert told(api, JOBS, f"resourceVersion={version}") in ([("ADDED", "b")], [("ADDED", "a"), ("ADDED", "b")])
+
+    time.sleep(LONGER_AGO)
+    listed = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
+    patch(api, f"{JOBS}/a", "merge-patch+json", {"metadata": {"labels": {"stage": "dev"}}})
+    api.call("DELETE", f"{JOBS}/b")
+    created(api, "c")
+
+    assert told(api, JOBS, f"resourceVersion={listed}") == [("DELETED", "b"), ("ADDED", "a"), ("ADDED", "c")]
+    assert told(api, f"{CORE}/pods", f"resourceVersion={listed}")[0] == ("DELETED", "b-0")
+    created(api, "b")
+    assert ("DELETED", "b") not in told(api, JOBS, f"resourceVersion={listed}")
+    assert ("DELETED", "b") not in told(api, JOBS, "")
 
 
 def test_rehearsed_job_is_checked_and_not_made(api: Api) -> None:

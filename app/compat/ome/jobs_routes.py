@@ -1,6 +1,7 @@
 """TrainingJobs as resources of Kubernetes over HTTP."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, request
@@ -15,7 +16,6 @@ from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
 from app.compat.ome.objects import MODIFIED, AlreadyThere, Rehearsed, changed_by, kept_of, refuse_other, rehearsed
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
-from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
@@ -118,15 +118,11 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
 
 
 def _listed(query: Mapping[str, Any]) -> Any:
-    if query["watch"]:
-        return lookup.watched(query, selected(query["labelSelector"], query["fieldSelector"]), _objects)
-    with plane().db.read() as session:
-        objects = _objects(session)
-    return lookup.listed(KIND, objects, query)
+    return lookup.answered(KIND, query, _objects, gone=partial(_objects, deleted=True))
 
 
-def _objects(session: Session) -> list[dict[str, Any]]:
-    return [object_of(each) for each in lookup.rows(session)]
+def _objects(session: Session, *, deleted: bool = False) -> list[dict[str, Any]]:
+    return [object_of(each) for each in lookup.rows(session, deleted=deleted)]
 
 
 def _read(namespace: str, name: str) -> dict[str, Any]:

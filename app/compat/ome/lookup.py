@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from flask import request
 from sqlalchemy import func, select
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 from app.compat.every_job import every_job
 from app.compat.ome import tables
 from app.compat.ome.dialect import API_VERSION
-from app.compat.ome.from_native import is_deleted, milliseconds, name_of
+from app.compat.ome.from_native import is_deleted, name_of, resource_version
 from app.compat.ome.selectors import Selection, selected
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import InvalidRequest, NotFound
@@ -27,6 +28,15 @@ from app.services.job_details import JobDetails, details
 Object = Mapping[str, Any]
 Objects = Callable[[Session], Sequence[Object]]  # all of a kind that the caller sees
 Newest = Callable[[Session], object]  # differs from before when one of them may have changed
+# Milliseconds in which a write may end behind one that began later: what changed within them before the version that
+# a client names is told again, lest it is never told.
+_OVERLAP = 500
+
+
+class _Watched(NamedTuple):
+    look: Objects
+    newest: Newest
+    gone: Objects | None
 
 
 def _failed(problem: Mapping[str, Any]) -> str:
@@ -59,9 +69,9 @@ def find(session: Session, namespace: str, name: str) -> JobDetails:
     return found
 
 
-def rows(session: Session) -> Iterator[JobDetails]:
-    """All jobs that the caller sees, the oldest first, up to so many."""
-    return (each for each in every_job(session, "created_at") if not is_deleted(each))
+def rows(session: Session, *, deleted: bool = False) -> Iterator[JobDetails]:
+    """All jobs that the caller sees, the oldest first, up to so many; or those that were deleted."""
+    return (each for each in every_job(session, "created_at") if is_deleted(each) == deleted)
 
 
 def named(session: Session, namespace: str | None, name: str | None) -> Sequence[JobDetails]:
@@ -74,14 +84,32 @@ def named(session: Session, namespace: str | None, name: str | None) -> Sequence
         return []
 
 
+def answered(
+    kind: str, query: Mapping[str, Any], look: Objects, *, newest: Newest | None = None, gone: Objects | None = None,
+    api_version: str = API_VERSION,
+) -> Any:  # fmt: skip
+    """Of those that `look` finds the ones that are meant, as a list or as a stream of their changes.
+
+    They may have changed whenever `newest` has, which is that of jobs unless it is said. `gone` finds those that were
+    deleted, as far as that is known, for clients that come back to a stream.
+    """
+    if query["watch"]:
+        return _watched(query, _Watched(look, newest or newest_job, gone))
+    begun = utc_now()
+    with plane().db.read() as session:
+        found = look(session)
+    return listed(kind, found, query, api_version=api_version, as_of=begun)
+
+
 def listed(
-    kind: str, objects: list[dict[str, Any]], query: Mapping[str, Any], *, api_version: str = API_VERSION
-) -> Reply:
-    """Those that are meant, as a list or as a table."""
+    kind: str, objects: Sequence[Object], query: Mapping[str, Any], *, api_version: str = API_VERSION,
+    as_of: datetime | None = None,
+) -> Reply:  # fmt: skip
+    """Those that are meant, as a list or as a table; `as_of`: what has changed since then may be missing."""
     is_meant = selected(query["labelSelector"], query["fieldSelector"])
     if not query["continue"].isdecimal():
         raise InvalidRequest("must be what the list before had", field="continue")
-    begin, version = int(query["continue"]), str(milliseconds(utc_now()))
+    begin, version = int(query["continue"]), resource_version(as_of or utc_now(), 0)
     found = [each for each in objects if is_meant(each)]
     end = begin + query["limit"] if query["limit"] else len(found)
     shown = found[begin:end]
@@ -106,33 +134,40 @@ def newest_job(session: Session) -> tuple[Any, ...]:
     return tuple(session.execute(query).one())
 
 
-def watched(query: Mapping[str, Any], is_meant: Selection, objects: Objects, *, newest: Newest = newest_job) -> Any:
-    """A stream of what changes among those objects that are meant; they are looked at whenever `newest` changes."""
+def _watched(query: Mapping[str, Any], what: _Watched) -> Any:
     since = query.get("resourceVersion", "")
-    begin = int(since) if since.isdecimal() else 0
+    begin = _milliseconds_of(since) - _OVERLAP if since.isdecimal() else 0
     as_table = tables.asked_for(request.headers.get("Accept", ""))
-    ends_at = time.monotonic() + query["timeoutSeconds"]
-    changes = _changes_since(begin, is_meant, objects, newest, ends_at=ends_at)
+    is_meant = selected(query["labelSelector"], query["fieldSelector"])
+    changes = _changes_since(begin, is_meant, what, ends_at=time.monotonic() + query["timeoutSeconds"])
     return stream((None if each is None else _told_change(*each, as_table=as_table) for each in changes), WATCH)
 
 
 def _changes_since(
-    since: int, is_meant: Selection, look: Objects, newest_of: Newest, *, ends_at: float
+    since: int, is_meant: Selection, what: _Watched, *, ends_at: float
 ) -> Iterator[tuple[str, Object] | None]:
+    """`since`: in milliseconds; 0 or less when the client knows nothing."""
     known: dict[str, Object] = {}
     is_first, seen = True, None
     while time.monotonic() < ends_at:
         with plane().db.read() as session:
-            newest = newest_of(session)
-            objects = None if newest == seen else look(session)
+            newest = what.newest(session)
+            objects = None if newest == seen else what.look(session)
+            gone = what.gone(session) if is_first and since > 0 and what.gone is not None else ()
         seen = newest
         if objects is not None:
             current: dict[str, Object] = {each["metadata"]["uid"]: each for each in objects if is_meant(each)}
-            for kind, each in _changes(known, current):
+            names = {_key(each) for each in current.values()}
+            lost = [("DELETED", each) for each in gone if is_meant(each) and _key(each) not in names]
+            for kind, each in [*lost, *_changes(known, current)]:
                 if not is_first or _version(each) > since:
                     yield kind, each
             known, is_first = current, False
         yield None
+
+
+def _key(found: Object) -> tuple[str | None, str]:
+    return found["metadata"].get("namespace"), found["metadata"]["name"]
 
 
 def _changes(known: Mapping[str, Object], current: Mapping[str, Object]) -> Iterator[tuple[str, Object]]:
@@ -145,8 +180,11 @@ def _changes(known: Mapping[str, Object], current: Mapping[str, Object]) -> Iter
 
 
 def _version(found: Object) -> int:
-    """Of the list that has it as it is now."""
-    return int(found["metadata"]["resourceVersion"][:-5])
+    return _milliseconds_of(found["metadata"]["resourceVersion"])
+
+
+def _milliseconds_of(resource_version: str) -> int:
+    return int(resource_version) // 10**5
 
 
 def _told_change(kind: str, found: Object, *, as_table: bool) -> Frame:

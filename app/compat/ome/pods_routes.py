@@ -1,7 +1,8 @@
 """Pods, which are the ranks of training jobs, with their logs; and what happened to the jobs, as events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response
@@ -86,20 +87,14 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
 )
 def list_events(namespace: str, query: Query) -> Any:
     meant = selected(query["labelSelector"], query["fieldSelector"])
-    if query["watch"]:
-        return lookup.watched(query, meant, lambda session: _events(session, namespace, meant), newest=_newest)
-    with plane().db.read() as session:
-        found = _events(session, namespace, meant)
-    return lookup.listed("Event", found, query, api_version="v1")
+    look = partial(_events, namespace=namespace, meant=meant)
+    return lookup.answered("Event", query, look, newest=_newest, api_version="v1")
 
 
 def _listed(namespace: str | None, query: Query) -> Any:
     meant = selected(query["labelSelector"], query["fieldSelector"])
-    if query["watch"]:
-        return lookup.watched(query, meant, lambda session: _pods(session, namespace, meant))
-    with plane().db.read() as session:
-        found = _pods(session, namespace, meant)
-    return lookup.listed("Pod", found, query, api_version="v1")
+    look = partial(_pods, namespace=namespace, meant=meant)
+    return lookup.answered("Pod", query, look, gone=_gone_pods, api_version="v1")
 
 
 def _newest(session: Session) -> object:
@@ -115,7 +110,14 @@ def _events(session: Session, namespace: str, meant: Selection) -> list[dict[str
 
 
 def _pods(session: Session, namespace: str | None, meant: Selection) -> list[dict[str, Any]]:
-    found = lookup.named(session, namespace, meant.labels.get("job-name"))
+    return _pods_of(session, lookup.named(session, namespace, meant.labels.get("job-name")))
+
+
+def _gone_pods(session: Session) -> list[dict[str, Any]]:
+    return _pods_of(session, list(lookup.rows(session, deleted=True)))
+
+
+def _pods_of(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
     attempts = job_history.newest_attempts(session, [each.job.id for each in found])
     return [pod for each in found for pod in pods_of(each, attempts.get(each.job.id))]
 

@@ -23,7 +23,6 @@ from app.compat.ome.objects import (
 )
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
-from app.compat.ome.selectors import selected
 from app.compat.ome.to_native import trainer_of
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.http.context import caller, plane
@@ -143,13 +142,8 @@ def _kind(project: str) -> str:
 
 
 def _listed(project: str, query: Query) -> Any:
-    if query["watch"]:
-        meant = selected(query["labelSelector"], query["fieldSelector"])
-        newest = partial(training_runtimes.newest, project=project)
-        return lookup.watched(query, meant, partial(_objects, project=project), newest=newest)
-    with plane().db.read() as session:
-        found = _objects(session, project)
-    return lookup.listed(_kind(project), found, query)
+    newest = partial(training_runtimes.newest, project=project)
+    return lookup.answered(_kind(project), query, partial(_objects, project=project), newest=newest)
 
 
 def _objects(session: Session, project: str) -> list[dict[str, Any]]:
