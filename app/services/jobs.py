@@ -228,7 +228,8 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
         if job.state not in TERMINAL:
             job = controls.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
         _keep(job, dialect, deleted=True)
-        job.alias = None  # its name is free again
+        if job.alias is not None and job.alias.startswith(f"{dialect}:"):
+            job.alias = None  # its name is free again, for clients of the vocabulary that gave it
     if job.requested == "cancel":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
@@ -250,6 +251,13 @@ def _keep(job: Job, dialect: str, **kept: Any) -> None:
     job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
     job.version += 1
     job.updated_at = utc_now()
+
+
+def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
+    """What dialects tell of a job that does the work of another one again, which may have been deleted."""
+    return {
+        dialect: {name: each for name, each in kept.items() if name != "deleted"} for dialect, kept in foreign.items()
+    }
 
 
 def _name_unheeded(session: Session, job: Job, fields: Sequence[str]) -> None:
@@ -295,7 +303,7 @@ def store(
 ) -> Job:  # fmt: skip
     """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
     spec = checked.spec
-    origin = origin or Origin(foreign=parent.foreign if parent is not None else {})
+    origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(
         id=new_id("job"), project=checked.project, created_by=caller.key_id, name=spec.name, labels=dict(spec.labels),
         spec=dict(spec.document), sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from tests.apps import Api
-from tests.integration.test_ome import BASE, CORE, JOBS, RUNTIMES, created, manifest, patch, refused, runtime, said
+from tests.integration.test_ome import (
+    BASE,
+    CORE,
+    JOBS,
+    RUNTIMES,
+    TABLE,
+    created,
+    manifest,
+    patch,
+    refused,
+    runtime,
+    said,
+)
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"
@@ -144,3 +156,75 @@ def test_rehearsed_runtime_is_not_written(api: Api, name: str) -> None:
     assert said(api.call("GET", RUNTIMES))["items"] == before
     refused(api.post(f"{RUNTIMES}?{DRY}", runtime("team")), 409, "AlreadyExists")
     refused(api.call("DELETE", f"{RUNTIMES}/pytorch-runtime?{DRY}"), 409, "Conflict")
+
+
+def test_body_of_a_delete_says_whether_it_is_meant(api: Api) -> None:
+    created(api)
+    api.post(RUNTIMES, runtime("team"))
+    rehearsed = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+
+    for path in (f"{JOBS}/words", f"{RUNTIMES}/team"):
+        assert said(api.call("DELETE", path, json=rehearsed))["status"] == "Success"
+        refused(api.call("DELETE", path, json={"preconditions": {"uid": "another"}}), 409, "Conflict")
+        refused(api.call("DELETE", path, json={"preconditions": {"resourceVersion": "1"}}), 409, "Conflict")
+        refused(api.call("DELETE", path, json={"dryRun": ["Some"]}), 400, "BadRequest")
+        refused(api.call("DELETE", path, json={"preconditions": 5}), 400, "BadRequest")
+        found = said(api.call("GET", path))["metadata"]
+        meant = {"preconditions": {"uid": found["uid"], "resourceVersion": found["resourceVersion"]}}
+        assert said(api.call("DELETE", path, json=meant))["status"] == "Success"
+        refused(api.call("GET", path), 404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [1, 2]\nb: *a", "spec: {x: .nan}", "spec: {x: 2024-01-01}", "spec: {x: !!binary aGk=}", "- 1",
+        "operations: []", "? [1, 2]\n: 3",
+    ],
+)  # fmt: skip
+def test_yaml_that_json_can_not_say_is_refused(api: Api, text: str) -> None:
+    answer = api.call("POST", JOBS, data=text, headers={"Content-Type": "application/yaml"})
+
+    refused(answer, 400, "BadRequest")
+
+
+def test_patch_names_the_object_of_its_path_and_the_version_that_it_is_meant_for(api: Api) -> None:
+    stale = created(api)["metadata"]["resourceVersion"]
+    patch(api, f"{JOBS}/words", "merge-patch+json", {"metadata": {"labels": {"stage": "dev"}}})
+    meant = [{"op": "replace", "path": "/metadata/resourceVersion", "value": stale}]
+    step: dict[str, Any] = {"op": "add", "path": "/metadata/labels/late", "value": "yes"}
+
+    refused(patch(api, f"{JOBS}/other", "apply-patch+yaml", manifest("words")), 400, "BadRequest")
+    refused(patch(api, f"{RUNTIMES}/other", "apply-patch+yaml", runtime("team")), 400, "BadRequest")
+    refused(patch(api, f"{JOBS}/words", "json-patch+json", [*meant, step]), 409, "Conflict")
+    for metadata in ("x", list[str](), 5):
+        refused(patch(api, f"{JOBS}/words", "merge-patch+json", {"metadata": metadata}), 400, "BadRequest")
+    replaced = [{"op": "replace", "path": "/metadata", "value": "x"}]
+    refused(patch(api, f"{JOBS}/words", "json-patch+json", replaced), 400, "BadRequest")
+    refused(patch(api, f"{JOBS}/words", "json-patch+json", {"op": "remove"}), 400, "BadRequest")
+    refused(patch(api, f"{JOBS}/words", "merge-patch+json", {"operations": 5}), 400, "BadRequest")
+    doubling = [{"op": "copy", "from": "/metadata", "path": f"/metadata/labels/n{n}"} for n in range(40)]
+    refused(patch(api, f"{JOBS}/words", "json-patch+json", doubling), 400, "BadRequest")
+    assert said(patch(api, f"{JOBS}/words", "json-patch+json", [step]))["metadata"]["labels"]["late"] == "yes"
+
+
+def test_name_stays_until_those_delete_it_who_gave_it(api: Api) -> None:
+    made = created(api)
+    said(api.call("DELETE", f"/api/v1/workloads/trainings/{made['metadata']['uid']}"), 204)
+
+    assert said(api.call("GET", f"{JOBS}/words"))["metadata"]["uid"] == made["metadata"]["uid"]
+    said(api.call("DELETE", f"{JOBS}/words"))
+    retried = said(api.post(f"/v1/jobs/job-{made['metadata']['uid']}/retry", {}), 201)["data"]["job_id"]
+    assert said(api.call("GET", f"{JOBS}/{retried}"))["metadata"]["name"] == retried
+
+
+def test_pages_of_tables_go_on(api: Api) -> None:
+    for name in "ab":
+        created(api, name)
+
+    first = said(api.call("GET", f"{JOBS}?limit=1", headers=TABLE))
+    second = said(api.call("GET", f"{JOBS}?limit=1&continue={first['metadata']['continue']}", headers=TABLE))
+
+    assert [table["rows"][0]["cells"][0] for table in (first, second)] == ["a", "b"]
+    assert "continue" not in second["metadata"]
+    refused(api.call("GET", f"{JOBS}?watch=1&sendInitialEvents=true"), 422, "Invalid")

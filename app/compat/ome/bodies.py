@@ -1,5 +1,6 @@
 """Objects and changes to them as Kubernetes' clients send them: JSON, or YAML, which kubectl may pass on."""
 
+import json
 from typing import Any
 
 import yaml
@@ -50,6 +51,16 @@ def loaded(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
     return {**found, "metadata": {**metadata, "name": metadata["generateName"] + ending(5)}}
 
 
+def delete_options() -> dict[str, Any]:
+    """The body that clients send with DELETE, if they do: whether it is a dry run, and what must hold."""
+    options = _read((_JSON, _YAML), optional=True, max_nesting=8)
+    if options.get("dryRun") not in (None, [], ["All"]):
+        raise InvalidRequest('must be ["All"], or left out', field="dryRun")
+    if not isinstance(options.get("preconditions") or {}, dict):
+        raise InvalidRequest("must be an object", field="preconditions")
+    return options
+
+
 def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dict[str, Any]:
     raw = whole_body()
     if optional and not raw.strip():
@@ -58,16 +69,33 @@ def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dic
     if kind not in accepted:
         raise UnsupportedMediaType(f"send it with one of the Content-Types {', '.join(accepted)}")
     document = _yaml(raw) if kind in (_YAML, APPLY) else parse(raw)
-    if kind == JSON_PATCH and isinstance(document, list):
+    if kind == JSON_PATCH:
+        if not isinstance(document, list):
+            raise InvalidRequest("the body must be a list of operations")
         document = {OPERATIONS: document}
-    if not isinstance(document, dict):
+    elif not isinstance(document, dict):
         raise InvalidRequest("the body must be an object")
+    elif OPERATIONS in document:
+        raise InvalidRequest("is no field of an object", field=OPERATIONS)
     check_content(document, max_nesting=max_nesting)
     return document
 
 
+class _Plain(yaml.SafeLoader):
+    """Without aliases, by which few lines may stand for more values than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise MalformedJson("aliases of YAML are not taken; write out what they stand for")
+        return super().compose_node(parent, index)
+
+
 def _yaml(raw: bytes) -> Any:
+    """As JSON would have it: no NaN, and no dates, which YAML makes of what is not quoted."""
     try:
-        return yaml.safe_load(raw.decode())
+        found = yaml.load(raw.decode(), Loader=_Plain)  # noqa: S506 – a SafeLoader
+        return parse(json.dumps(found).encode())
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise MalformedJson("the body is no YAML") from error
+    except (TypeError, ValueError) as error:
+        raise MalformedJson(f"the body has what JSON has not: {error}") from error

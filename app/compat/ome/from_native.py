@@ -25,8 +25,9 @@ KIND = "TrainingJob"
 
 
 def name_of(details: JobDetails) -> str:
-    """What it was called here; else our id, which is a name of Kubernetes, too."""
-    return str(_foreign(details).get("name") or details.job.id)
+    """What it was called here; else our id, which is a name of Kubernetes, too, as for a retry of one with a name."""
+    is_named = is_deleted(details) or (details.job.alias or "").startswith(f"{DIALECT}:")
+    return str((is_named and _foreign(details).get("name")) or details.job.id)
 
 
 def is_deleted(details: JobDetails) -> bool:

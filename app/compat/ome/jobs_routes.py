@@ -10,11 +10,21 @@ from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches, runtimes
-from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
+from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.objects import MODIFIED, AlreadyThere, Rehearsed, changed_by, kept_of, refuse_other, rehearsed
+from app.compat.ome.objects import (
+    MODIFIED,
+    AlreadyThere,
+    Rehearsed,
+    changed_by,
+    is_rehearsal,
+    kept_of,
+    refuse_other,
+    refuse_other_name,
+    rehearsed,
+)
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
@@ -99,6 +109,7 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
+        refuse_other_name(body, object_name)
         return lookup.told(_create(namespace, loaded(_OBJECT, body), rehearses=rehearses), 201)
     wanted = loaded(_OBJECT, changed_by(current, body))
     return lookup.told(_change(namespace, object_name, wanted, rehearses=rehearses))
@@ -110,8 +121,9 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
 )  # fmt: skip
 def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
-        job_id = lookup.find(session, namespace, object_name).job.id
-    if "dryRun" not in query:
+        found = lookup.find(session, namespace, object_name)
+    job_id = found.job.id
+    if not is_rehearsal(delete_options(), object_of(found)) and "dryRun" not in query:
         jobs.withdraw(plane(), caller(), job_id, dialect=DIALECT)
     details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})

@@ -57,7 +57,7 @@ def _torchrun(words: Sequence[str], *, python: list[str]) -> Launch:
     return Launch(
         [*prefix, *rest],
         per_node=options.get("nproc_per_node", ""),
-        nodes=int(nodes) if nodes.isdecimal() else None,
+        nodes=int(nodes[:9]) if nodes.isdecimal() else None,
     )
 
 
@@ -70,7 +70,7 @@ def _mpirun(words: Sequence[str]) -> Launch:
         elif name in _OF_MPIRUN and rest:
             value = rest.pop(0)
             if name in ("np", "n", "c") and value.isdecimal():
-                processes = int(value)
+                processes = int(value[:9])  # more is too many in any case
             elif name in ("N", "npernode"):
                 per_node = value
     return Launch(rest, per_node=per_node, processes=processes, by_mpi=True)

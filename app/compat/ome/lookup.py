@@ -40,7 +40,10 @@ class _Watched(NamedTuple):
 
 
 def _failed(problem: Mapping[str, Any]) -> str:
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", **problem}
+    status = {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": problem["message"],
+        "reason": "InternalError", "code": 500,
+    }  # fmt: skip
     return f"{to_json({'type': 'ERROR', 'object': status})}\n"
 
 
@@ -113,16 +116,15 @@ def listed(
     found = [each for each in objects if is_meant(each)]
     end = begin + query["limit"] if query["limit"] else len(found)
     shown = found[begin:end]
-    if tables.asked_for(request.headers.get("Accept", "")):
-        return Reply(tables.table_of(kind, shown, version, now=utc_now()))
     metadata = {"resourceVersion": version, **({"continue": str(end)} if end < len(found) else {})}
+    if tables.asked_for(request.headers.get("Accept", "")):
+        return Reply(tables.table_of(kind, shown, metadata, now=utc_now()))
     return Reply({"apiVersion": api_version, "kind": f"{kind}List", "metadata": metadata, "items": shown})
 
 
 def told(found: Object, status: int = 200) -> Reply:
     if tables.asked_for(request.headers.get("Accept", "")):
-        version = found["metadata"]["resourceVersion"]
-        return Reply(tables.table_of(found["kind"], [found], version, now=utc_now()), status)
+        return Reply(tables.table_of(found["kind"], [found], _version_alone(found), now=utc_now()), status)
     return Reply(found, status)
 
 
@@ -159,11 +161,16 @@ def _changes_since(
             current: dict[str, Object] = {each["metadata"]["uid"]: each for each in objects if is_meant(each)}
             names = {_key(each) for each in current.values()}
             lost = [("DELETED", each) for each in gone if is_meant(each) and _key(each) not in names]
-            for kind, each in [*lost, *_changes(known, current)]:
+            # The oldest first: whoever comes back with the version of the last one it got has got all before.
+            for kind, each in [*lost, *sorted(_changes(known, current), key=_rank)]:
                 if not is_first or _version(each) > since:
                     yield kind, each
             known, is_first = current, False
         yield None
+
+
+def _version_alone(found: Object) -> dict[str, str]:
+    return {"resourceVersion": found["metadata"]["resourceVersion"]}
 
 
 def _key(found: Object) -> tuple[str | None, str]:
@@ -187,7 +194,11 @@ def _milliseconds_of(resource_version: str) -> int:
     return int(resource_version) // 10**5
 
 
+def _rank(change: tuple[str, Object]) -> tuple[bool, int]:
+    """Of what is deleted before others of its name."""
+    return change[0] != "DELETED", int(change[1]["metadata"]["resourceVersion"])
+
+
 def _told_change(kind: str, found: Object, *, as_table: bool) -> Frame:
-    version = found["metadata"]["resourceVersion"]
-    shown = tables.table_of(found["kind"], [found], version, now=utc_now()) if as_table else found
+    shown = tables.table_of(found["kind"], [found], _version_alone(found), now=utc_now()) if as_table else found
     return Frame("", {"type": kind, "object": shown})

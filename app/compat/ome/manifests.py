@@ -33,7 +33,7 @@ class Processes(fields.Field[Any]):
         text = str(value)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValidationError("must be auto, cpu, gpu or a number")
-        if text not in PROCESSES and not (text.isdecimal() and 1 <= int(text) <= 1024):
+        if text not in PROCESSES and not (text.isdecimal() and len(text) < 9 and 1 <= int(text) <= 1024):
             raise ValidationError("must be auto, cpu, gpu or a number from 1 to 1024")
         return text
 

@@ -1,7 +1,7 @@
 """What all resources share: which object a manifest means, what a patch makes of it, and what is kept of it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.compat.ome import patches
@@ -11,6 +11,7 @@ from app.domain.errors import Conflict, InvalidRequest
 from app.domain.masking import MASK, is_secret
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_VERSION = "/metadata/resourceVersion"
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole manifest, as kubectl apply was given it
 
 
@@ -43,10 +44,34 @@ def changed_by(current: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str
     """Of the object; without its version unless the patch is meant for one."""
     steps = patch.get(OPERATIONS)
     wanted: dict[str, Any] = patches.merged(current, patch) if steps is None else patches.patched(current, steps)
-    metadata = patch.get("metadata")
-    if not isinstance(metadata, Mapping) or "resourceVersion" not in metadata:
-        wanted.get("metadata", {}).pop("resourceVersion", None)
+    if not isinstance(wanted.get("metadata"), dict):
+        raise InvalidRequest("must be an object", field="metadata")
+    if not _names_version(patch, steps):
+        wanted["metadata"].pop("resourceVersion", None)
     return wanted
+
+
+def _names_version(patch: Mapping[str, Any], steps: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Whether the patch says, or tests, which version of the object it is meant for."""
+    if steps is not None:
+        return any(_VERSION.startswith(step["path"].rstrip("/")) for step in steps)
+    metadata = patch.get("metadata")
+    return isinstance(metadata, Mapping) and "resourceVersion" in metadata
+
+
+def refuse_other_name(document: Mapping[str, Any], name: str) -> None:
+    """Of what is applied under a path. Raises InvalidRequest."""
+    metadata = document.get("metadata")
+    if isinstance(metadata, Mapping) and metadata and metadata.get("name") != name:
+        raise InvalidRequest("must be the name of the path", field="metadata.name")
+
+
+def is_rehearsal(options: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Whether a DELETE with these options is a dry run. Raises Conflict when another object is meant."""
+    for name, wanted in (options.get("preconditions") or {}).items():
+        if wanted is not None and current["metadata"].get(name) != wanted:
+            raise Conflict(f"the object's {name} is not {wanted!s:.64}")
+    return bool(options.get("dryRun"))
 
 
 def rehearsed(current: Mapping[str, Any], spec: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Changes to an object as Kubernetes' clients send them: merge patches, JSON patches, and server-side apply. Pure."""
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from app.domain.errors import Conflict, InvalidRequest
 
 MERGE, JSON_PATCH, APPLY = "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
+_MOST_COPIED = 1_048_576  # copies of copies double with each step
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -40,6 +42,8 @@ def _applied(document: Any, operation: Mapping[str, Any], field: str) -> Any:
     if kind in ("move", "copy"):
         source = _parts(str(operation.get("from", "")))
         value = copy.deepcopy(_at(document, source, field))
+        if kind == "copy" and len(json.dumps([document, value])) > _MOST_COPIED:
+            raise InvalidRequest(f"makes the object larger than {_MOST_COPIED} characters", field=field)
         if kind == "move":
             document = _removed(document, source, field)
         return _added(document, path, value, field)
@@ -61,11 +65,15 @@ def _parts(pointer: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
+def _is_index(part: str) -> bool:
+    return part.isdecimal() and len(part) < 9
+
+
 def _at(document: Any, path: Sequence[str], field: str) -> Any:
     for part in path:
         if isinstance(document, dict) and part in document:
             document = document[part]
-        elif isinstance(document, list) and part.isdecimal() and int(part) < len(document):
+        elif isinstance(document, list) and _is_index(part) and int(part) < len(document):
             document = document[int(part)]
         else:
             raise InvalidRequest(f"there is no /{'/'.join(path)}", field=field)
@@ -87,7 +95,7 @@ def _added(document: Any, path: Sequence[str], value: Any, field: str) -> Any:
     parent = _at(document, path[:-1], field)
     if isinstance(parent, dict):
         parent[path[-1]] = value
-    elif isinstance(parent, list) and (path[-1] == "-" or (path[-1].isdecimal() and int(path[-1]) <= len(parent))):
+    elif isinstance(parent, list) and (path[-1] == "-" or (_is_index(path[-1]) and int(path[-1]) <= len(parent))):
         parent.insert(len(parent) if path[-1] == "-" else int(path[-1]), value)
     else:
         raise InvalidRequest(f"there is no place for /{'/'.join(path)}", field=field)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marshmallow import Schema
+from marshmallow import Schema, validate
 
 from app.schemas.queries import QueryFlag, QueryWhole
 from app.schemas.strict_fields import Choice, Text, says
@@ -48,7 +48,10 @@ class WatchQuerySchema(ListQuerySchema):
     watch = Truth(load_default=False, **says("true: a stream of changes, one JSON object in a line"))
     timeoutSeconds = QueryWhole(1, 86_400, load_default=3600)  # noqa: N815
     allowWatchBookmarks = Truth(**_TAKEN)  # noqa: N815
-    sendInitialEvents = Truth(**_TAKEN)  # noqa: N815
+    sendInitialEvents = Truth(  # noqa: N815
+        validate=validate.Equal(False, error="is not supported; list, and watch from the list's resourceVersion"),
+        **says("true is refused: clients list then, and watch"),
+    )
 
 
 class LogQuerySchema(ReadQuerySchema):

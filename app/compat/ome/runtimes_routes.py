@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches
-from app.compat.ome.bodies import ObjectBody, PatchBody, loaded
+from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
 from app.compat.ome.objects import (
@@ -17,8 +17,10 @@ from app.compat.ome.objects import (
     AlreadyThere,
     Rehearsed,
     changed_by,
+    is_rehearsal,
     kept_of,
     refuse_other,
+    refuse_other_name,
     secret_variables,
 )
 from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
@@ -211,14 +213,16 @@ def _patch(project: str, name: str, body: Object, query: Query) -> Reply:
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
+        refuse_other_name(body, name)
         return lookup.told(_create(project, loaded(_OBJECT, dict(body)), query), 201)
     return lookup.told(_replace(project, name, loaded(_OBJECT, changed_by(current, body)), query))
 
 
 def _delete(project: str, name: str, query: Query) -> Reply:
-    if _read(project, name)["metadata"]["uid"] == name:  # which is built in; of others it is a UUID
+    current = _read(project, name)
+    if current["metadata"]["uid"] == name:  # which is built in; of others it is a UUID
         raise Conflict(f"{name} is built in and stays")
-    if "dryRun" not in query:
+    if not is_rehearsal(delete_options(), current) and "dryRun" not in query:
         training_runtimes.delete(plane().db, caller(), project, name)
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": {"name": name}})
 

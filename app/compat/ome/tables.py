@@ -11,12 +11,12 @@ def asked_for(accept: str) -> bool:
     return "as=Table" in accept.partition(",")[0]
 
 
-def table_of(kind: str, objects: Sequence[Object], version: str, *, now: datetime) -> dict[str, Any]:
+def table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: datetime) -> dict[str, Any]:
     columns, cells = _COLUMNS.get(kind, _PLAIN)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": {"resourceVersion": version},
+        "metadata": metadata,
         "columnDefinitions": [
             {
                 "name": name, "type": "string", "format": "name" if name == "Name" else "", "description": "",

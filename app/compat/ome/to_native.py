@@ -160,7 +160,7 @@ def _nodes_of(launch: Launch, per_node: str) -> int:
     """Of a command that says how many processes there are in all."""
     if launch.processes is None or not per_node.isdecimal():
         return 1
-    return max(1, math.ceil(launch.processes / int(per_node)))
+    return max(1, math.ceil(launch.processes / max(1, int(per_node[:9]))))
 
 
 def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, str]:

@@ -57,7 +57,10 @@ def _location(kind: str, volume: Mapping[str, Any]) -> str:
 
 def _repository(url: str) -> str:
     ssh = _SSH.fullmatch(url)
-    parts = urlsplit(url) if ssh is None else None
+    try:
+        parts = urlsplit(url) if ssh is None else None
+    except ValueError:
+        return ""
     host, path = (ssh[1], ssh[2]) if ssh else (parts.hostname if parts else "", parts.path if parts else "")
     name = str(path).strip("/").removesuffix(".git")
     return f"git/{host}/{name}" if host and name else ""

@@ -89,7 +89,7 @@ def test_test_of_a_patch_that_fails_is_a_conflict():
 def test_tables_have_a_row_for_each_object():
     now = datetime(2026, 1, 1, 0, 3, tzinfo=UTC)
 
-    table = tables.table_of("Namespace", [OBJECT], "7", now=now)
+    table = tables.table_of("Namespace", [OBJECT], {"resourceVersion": "7"}, now=now)
 
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
     assert table["rows"][0]["cells"] == ["x", "3m"]

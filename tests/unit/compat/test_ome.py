@@ -87,7 +87,8 @@ def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.
         "node_names": [], "attempt": 0, "retries_used": 0, "version": 3, "status_reason": "", **columns,
     }  # fmt: skip
     job = Job(
-        id=new_id("job"), project="default", name="llama", labels={}, foreign=foreign, status=state, created_at=at,
+        id=new_id("job"), project="default", name="llama", labels={}, foreign=foreign,
+        alias="ome:default:llama", status=state, created_at=at,
         updated_at=at, **values,
     )  # fmt: skip
     told: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
