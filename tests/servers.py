@@ -26,10 +26,15 @@ class ServerError(Exception):
 
 
 def free_port() -> int:
-    """A port nobody listens on now; whoever binds it must be ready to lose the race and ask again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on now; whoever binds it must be ready to lose the race and ask again.
+
+    Below those that the kernel gives out by itself, of which it may give this one to somebody at any moment.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class RedisServer:

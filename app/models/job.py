@@ -151,6 +151,11 @@ class Job(Base):
     def state(self) -> JobState:
         return JobState(self.status)
 
+    def mark_changed(self) -> None:
+        """Whoever compares versions, or asks for what has changed since a time, learns of it."""
+        self.version += 1
+        self.updated_at = utc_now()
+
 
 class JobLabel(Base):
     """One label of a job, as a row, so that filters by label use an index.

@@ -1,6 +1,7 @@
 """Reading the audit trail: pages of it, one line, or all of it for an export."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
@@ -48,6 +49,14 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     if "project" in filters and caller.project is not None:
         projects.visible(session, caller, filters["project"])  # a deleted one's lines are still a super admin's to see
     return page_by_id(session, AuditEntry, _chosen(caller, filters), ORDERS, request)
+
+
+def has_any(session: Session, caller: Caller, actions: Sequence[str], since: datetime) -> bool:
+    """Whether one of these was done since then, in what the caller sees or to what belongs to the cluster."""
+    query = select(AuditEntry.id).where(AuditEntry.action.in_(actions), NOT_EVERYDAY, AuditEntry.at >= since)
+    if caller.project is not None:
+        query = query.where(or_(AuditEntry.project == caller.project, AuditEntry.project.is_(None)))
+    return session.scalar(query.limit(1)) is not None
 
 
 def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> Iterator[AuditEntry]:

@@ -30,7 +30,7 @@ def hold_back(db: Database, *, actor: str, nudge: Callable[[str, str], None]) ->
             if job.state not in _ASKED or job.requested is not None:
                 continue
             job.requested, job.requested_reason, job.requested_by = "requeue", used_up[project], actor
-            job.version += 1
+            job.mark_changed()
             audit.record(session, actor=actor, action="job.requeue", project=project, target=job_id,
                          message=used_up[project])  # fmt: skip
             names = list(job.node_names)

@@ -46,7 +46,7 @@ def wish_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") 
     if job.requested != "cancel":
         job.requested, job.requested_reason, job.requested_by = "cancel", reason, actor
         job.cancel_requested_at = utc_now()
-        job.version += 1
+        job.mark_changed()
         session.flush()
         lifecycle.record_event(session, job_id, EventType.CANCEL_REQUESTED, actor=actor, message=reason)
         audit.record(session, actor=actor, action="job.cancel", project=job.project, target=job_id, message=reason)
@@ -94,7 +94,7 @@ def pause_failed(db: Database, work: Work, message: str) -> None:
             return
         asked = job.requested_by
         job.requested, job.requested_reason = None, ""
-        job.version += 1
+        job.mark_changed()
         session.flush()
         said = f"goes on, because its checkpoint could not be saved: {message}"
         data = {"asked_by": asked}
@@ -153,7 +153,7 @@ def wish_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
             "its loop",
         )  # fmt: skip
     job.checkpoint_requests += 1
-    job.version += 1
+    job.mark_changed()
     session.flush()
     lifecycle.record_event(session, job_id, EventType.CHECKPOINT_REQUESTED, actor=actor)
     audit.record(session, actor=actor, action="job.checkpoint", project=job.project, target=job_id)
@@ -192,7 +192,7 @@ def _wish_to_pause(session: Session, job: Job, actor: str, *, saves: bool, force
         job.pause_saves, job.pause_force = saves, force or job.requested is not None
         job.requested, job.requested_reason, job.requested_by = "pause", "", actor
     job.pause_requested_at = utc_now()
-    job.version += 1
+    job.mark_changed()
     session.flush()
     return True
 

@@ -76,7 +76,7 @@ def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def _tell(session: Session, job: Job, caller: Caller, changed: dict[str, Any]) -> None:
-    job.version += 1
+    job.mark_changed()
     session.flush()
     lifecycle.record_event(
         session, job.id, EventType.CHANGED, actor=caller.actor, message=", ".join(changed), data=changed

@@ -21,7 +21,7 @@ from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import fill
 from app.reward_patterns import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services import controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
+from app.services import audit, controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
 from app.services.control_plane import ControlPlane
 from app.services.idempotency import Remember, forget
 from app.services.webhook_events import any_told
@@ -228,6 +228,10 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
         if job.state not in TERMINAL:
             job = controls.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
         _keep(job, dialect, deleted=True)
+        audit.record(
+            session, actor=caller.actor, action="job.withdraw", project=job.project, target=job_id,
+            data={"dialect": dialect},
+        )  # fmt: skip
         if job.alias is not None and job.alias.startswith(f"{dialect}:"):
             job.alias = None  # its name is free again, for clients of the vocabulary that gave it
     if job.requested == "cancel":
@@ -245,12 +249,12 @@ def note(
         if expected_version not in (None, job.version):
             raise Conflict("the job was changed meanwhile; read it again")
         _keep(job, dialect, **kept)
+        audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job_id, data=kept)
 
 
 def _keep(job: Job, dialect: str, **kept: Any) -> None:
     job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
-    job.version += 1
-    job.updated_at = utc_now()
+    job.mark_changed()
 
 
 def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:

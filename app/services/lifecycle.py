@@ -142,7 +142,7 @@ def insist_on_pause(session: Session, job: Job, *, actor: str, reason: str) -> b
     if job.requested != "pause" or job.pause_force:
         return False
     job.pause_force = True
-    job.version += 1
+    job.mark_changed()
     session.flush()
     record_event(session, job.id, EventType.PAUSE_REQUESTED, actor=actor, message=reason, data={"force": True})
     return True

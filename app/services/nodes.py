@@ -152,7 +152,7 @@ def ask_requeue(session: Session, name: str) -> list[str]:
         reason = f"node {name} drains"
         if job.requested is None:
             job.requested, job.requested_reason = "requeue", reason
-            job.version += 1
+            job.mark_changed()
             asked.append(job_id)
         elif lifecycle.insist_on_pause(session, job, actor=name, reason=reason):
             asked.append(job_id)

@@ -30,7 +30,7 @@ def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> J
         lifecycle.insist_on_pause(session, job, actor=actor, reason=reason)
         return job
     job.requested, job.requested_reason, job.requested_by = "preempt", reason, actor
-    job.version += 1
+    job.mark_changed()
     session.flush()
     lifecycle.record_event(session, job_id, EventType.PREEMPT_REQUESTED, actor=actor, message=reason)
     audit.record(session, actor=actor, action="job.preempt", project=job.project, target=job_id, message=reason)

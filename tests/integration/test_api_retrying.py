@@ -135,13 +135,13 @@ def test_what_was_changed_since_submission_is_kept(api: Api):
     api.call("PATCH", f"/v1/jobs/{parent}", json={"priority": 9, "labels": {"team": "b"}})
     with api.db.write() as session:
         job = session.get_one(Job, parent)
-        job.status, job.foreign = JobState.FAILED, {"dialect": "other", "x": 1}
+        job.status, job.foreign = JobState.FAILED, {"other": {"x": 1, "deleted": True}}
 
     child = retry(api, parent)
 
     assert (child["labels"], child["scheduling_config"]["priority"]) == ({"team": "b"}, 9)
     stored = job_of(api, child["job_id"])
-    assert (stored.priority, stored.foreign) == (9, {"dialect": "other", "x": 1})
+    assert (stored.priority, stored.foreign) == (9, {"other": {"x": 1}})
     with api.db.read() as session:
         labels = session.scalars(select(JobLabel).where(JobLabel.job_id == stored.id))
         assert [(label.key, label.value) for label in labels] == [("team", "b")]

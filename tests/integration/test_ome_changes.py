@@ -228,3 +228,62 @@ def test_pages_of_tables_go_on(api: Api) -> None:
     assert [table["rows"][0]["cells"][0] for table in (first, second)] == ["a", "b"]
     assert "continue" not in second["metadata"]
     refused(api.call("GET", f"{JOBS}?watch=1&sendInitialEvents=true"), 422, "Invalid")
+
+
+def expired(api: Api, path: str, query: str) -> bool:
+    """Whether a watch says that it can't tell all that has happened."""
+    found = watched(api, path, query)
+    if found and found[0]["type"] == "ERROR":
+        assert len(found) == 1
+        assert (found[0]["object"]["reason"], found[0]["object"]["code"]) == ("Expired", 410)
+        return True
+    return False
+
+
+def test_client_lists_again_where_it_can_not_be_told_what_it_missed(api: Api) -> None:
+    api.post(MINE, runtime("team", "TrainingRuntime", numNodes=1))
+    native = api.submit()
+    created(api)
+    since = f"resourceVersion={said(api.call('GET', JOBS))['metadata']['resourceVersion']}"
+    api.call("DELETE", f"{JOBS}/words")
+    assert not expired(api, JOBS, since)
+    assert not expired(api, MINE, since)
+
+    api.call("DELETE", f"{MINE}/team")
+    api.call("PATCH", f"/v1/jobs/{native}", json={"labels": {"team": "b"}})
+    assert expired(api, MINE, since)
+    assert not expired(api, JOBS, since)
+    assert expired(api, JOBS, f"{since}&labelSelector=team%3Da")
+    api.post(f"/v1/jobs/{native}/cancel")
+    api.call("DELETE", f"/v1/jobs/{native}")
+    assert all(expired(api, path, since) for path in (JOBS, f"{CORE}/pods", f"{CORE}/events"))
+
+    time.sleep(0.2)
+    listed = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
+    assert not any(expired(api, path, f"resourceVersion={listed}") for path in (JOBS, MINE))
+    for version, is_too_old in ((str(int(listed) - 86_400_001 * 10**5), True), ("9" * 32, False), ("0", False)):
+        assert expired(api, JOBS, f"resourceVersion={version}") == is_too_old
+
+
+def test_labels_that_clients_of_other_systems_change_are_audited(api: Api) -> None:
+    job_id = f"job-{created(api)['metadata']['uid']}"
+    patch(api, f"{JOBS}/words", "merge-patch+json", {"metadata": {"labels": {"stage": "dev"}}})
+    api.call("DELETE", f"{JOBS}/words")
+
+    lines = api.get(f"/v1/audit?target={job_id}")["entries"]
+
+    told_of = {line["action"]: line["data"] for line in lines}
+    labels = {"team": "nlp", "stage": "dev"}
+    assert told_of["job.patch"] == {"labels": labels, "annotations": {}}
+    assert told_of["job.withdraw"] == {"dialect": "ome"}
+
+
+def test_rows_come_with_whole_objects_for_those_who_sort_them(api: Api) -> None:
+    created(api)
+
+    row = said(api.call("GET", f"{JOBS}?includeObject=Object", headers=TABLE))["rows"][0]
+    single = said(api.call("GET", f"{JOBS}/words?includeObject=None", headers=TABLE))["rows"][0]
+
+    assert row["object"] == said(api.call("GET", f"{JOBS}/words"))
+    assert set(single) == {"cells"}
+    refused(api.call("GET", f"{JOBS}?includeObject=All"), 422, "Invalid")

@@ -25,7 +25,7 @@ from app.compat.ome.objects import (
     refuse_other_name,
     rehearsed,
 )
-from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
@@ -77,13 +77,13 @@ def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> R
 
 
 @blueprint.get(_JOB)
-@operation("Read a TrainingJob", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     return lookup.told(_read(namespace, object_name))
 
 
 @blueprint.get(f"{_JOB}/status")
-@operation("Read the status of a TrainingJob", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read the status of a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     return lookup.told(_read(namespace, object_name))
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from flask import request
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from app.compat.every_job import every_job
 from app.compat.ome import tables
 from app.compat.ome.dialect import API_VERSION
-from app.compat.ome.from_native import is_deleted, name_of, resource_version
+from app.compat.ome.from_native import is_deleted, milliseconds, name_of, resource_version
 from app.compat.ome.selectors import Selection, selected
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import InvalidRequest, NotFound
@@ -22,29 +22,49 @@ from app.http.envelope import Reply, to_json
 from app.http.sse import Form, Frame, stream
 from app.models import Job
 from app.models.base import utc_now
-from app.services import jobs
+from app.services import audit_lists, jobs
 from app.services.job_details import JobDetails, details
 
 Object = Mapping[str, Any]
 Objects = Callable[[Session], Sequence[Object]]  # all of a kind that the caller sees
 Newest = Callable[[Session], object]  # differs from before when one of them may have changed
+
+
+class Losses(NamedTuple):
+    """What is done to objects, as the audit trail has it, and can't be told to a client that comes back to a watch."""
+
+    erased: tuple[str, ...]
+    relabelled: tuple[str, ...]  # they may be among those that a client selects no longer
+
+
+OF_JOBS = Losses(("job.delete",), ("job.patch",))
+OF_RUNTIMES = Losses(("runtime.delete",), ("runtime.change",))
 # Milliseconds in which a write may end behind one that began later: what changed within them before the version that
 # a client names is told again, lest it is never told.
 _OVERLAP = 500
+
+
+_LATE = timedelta(milliseconds=100)  # the same for what is rare, where in doubt clients list again
+_LONGEST_AWAY = timedelta(days=1)  # as long as the audit trail is kept in any case
 
 
 class _Watched(NamedTuple):
     look: Objects
     newest: Newest
     gone: Objects | None
+    losses: Losses
+
+
+def _error(message: str, reason: str, code: int) -> dict[str, Any]:
+    status = {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason, "code": code,
+    }  # fmt: skip
+    return {"type": "ERROR", "object": status}
 
 
 def _failed(problem: Mapping[str, Any]) -> str:
-    status = {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": problem["message"],
-        "reason": "InternalError", "code": 500,
-    }  # fmt: skip
-    return f"{to_json({'type': 'ERROR', 'object': status})}\n"
+    return f"{to_json(_error(problem['message'], 'InternalError', 500))}\n"
 
 
 WATCH = Form(
@@ -89,15 +109,15 @@ def named(session: Session, namespace: str | None, name: str | None) -> Sequence
 
 def answered(
     kind: str, query: Mapping[str, Any], look: Objects, *, newest: Newest | None = None, gone: Objects | None = None,
-    api_version: str = API_VERSION,
+    losses: Losses = OF_JOBS, api_version: str = API_VERSION,
 ) -> Any:  # fmt: skip
     """Of those that `look` finds the ones that are meant, as a list or as a stream of their changes.
 
-    They may have changed whenever `newest` has, which is that of jobs unless it is said. `gone` finds those that were
-    deleted, as far as that is known, for clients that come back to a stream.
+    They may have changed whenever `newest` has, which is that of jobs unless it is said. For clients that come back to
+    a stream, `gone` finds those that were deleted, as far as that is known, and `losses` says what can't be told.
     """
     if query["watch"]:
-        return _watched(query, _Watched(look, newest or newest_job, gone))
+        return _watched(query, _Watched(look, newest or newest_job, gone, losses))
     begun = utc_now()
     with plane().db.read() as session:
         found = look(session)
@@ -117,15 +137,14 @@ def listed(
     end = begin + query["limit"] if query["limit"] else len(found)
     shown = found[begin:end]
     metadata = {"resourceVersion": version, **({"continue": str(end)} if end < len(found) else {})}
-    if tables.asked_for(request.headers.get("Accept", "")):
-        return Reply(tables.table_of(kind, shown, metadata, now=utc_now()))
+    if (tabulate := _tabulate()) is not None:
+        return Reply(tabulate(kind, shown, metadata, now=utc_now()))
     return Reply({"apiVersion": api_version, "kind": f"{kind}List", "metadata": metadata, "items": shown})
 
 
 def told(found: Object, status: int = 200) -> Reply:
-    if tables.asked_for(request.headers.get("Accept", "")):
-        return Reply(tables.table_of(found["kind"], [found], _version_alone(found), now=utc_now()), status)
-    return Reply(found, status)
+    tabulate = _tabulate()
+    return Reply(found if tabulate is None else _alone(found, tabulate), status)
 
 
 def newest_job(session: Session) -> tuple[Any, ...]:
@@ -137,12 +156,26 @@ def newest_job(session: Session) -> tuple[Any, ...]:
 
 
 def _watched(query: Mapping[str, Any], what: _Watched) -> Any:
-    since = query.get("resourceVersion", "")
-    begin = _milliseconds_of(since) - _OVERLAP if since.isdecimal() else 0
-    as_table = tables.asked_for(request.headers.get("Accept", ""))
+    named = query.get("resourceVersion", "")
+    since = _milliseconds_of(named) if named.isdecimal() else 0
+    begin = since - _OVERLAP
+    if begin > 0 and _is_expired(since, what.losses, labels_count=bool(query["labelSelector"])):
+        expired = _error(f"too old resource version: {named}; list, and watch from the list's", "Expired", 410)
+        return stream(iter([Frame("", expired)]), WATCH)
+    tabulate = _tabulate()
     is_meant = selected(query["labelSelector"], query["fieldSelector"])
     changes = _changes_since(begin, is_meant, what, ends_at=time.monotonic() + query["timeoutSeconds"])
-    return stream((None if each is None else _told_change(*each, as_table=as_table) for each in changes), WATCH)
+    return stream((None if each is None else _told_change(*each, tabulate) for each in changes), WATCH)
+
+
+def _is_expired(since: int, losses: Losses, *, labels_count: bool) -> bool:
+    """`since`: in milliseconds."""
+    away = timedelta(milliseconds=max(0, milliseconds(utc_now()) - since))
+    if away > _LONGEST_AWAY:
+        return True
+    actions = losses.erased + losses.relabelled * labels_count
+    with plane().db.read() as session:
+        return audit_lists.has_any(session, caller(), actions, utc_now() - away - _LATE)
 
 
 def _changes_since(
@@ -169,8 +202,9 @@ def _changes_since(
         yield None
 
 
-def _version_alone(found: Object) -> dict[str, str]:
-    return {"resourceVersion": found["metadata"]["resourceVersion"]}
+def _alone(found: Object, tabulate: tables.Tabulate) -> Object:
+    metadata = {"resourceVersion": found["metadata"]["resourceVersion"]}
+    return tabulate(found["kind"], [found], metadata, now=utc_now())
 
 
 def _key(found: Object) -> tuple[str | None, str]:
@@ -199,6 +233,9 @@ def _rank(change: tuple[str, Object]) -> tuple[bool, int]:
     return change[0] != "DELETED", int(change[1]["metadata"]["resourceVersion"])
 
 
-def _told_change(kind: str, found: Object, *, as_table: bool) -> Frame:
-    shown = tables.table_of(found["kind"], [found], _version_alone(found), now=utc_now()) if as_table else found
-    return Frame("", {"type": kind, "object": shown})
+def _tabulate() -> tables.Tabulate | None:
+    return tables.asked_for(request.headers.get("Accept", ""), request.args.get("includeObject", "Metadata"))
+
+
+def _told_change(kind: str, found: Object, tabulate: tables.Tabulate | None) -> Frame:
+    return Frame("", {"type": kind, "object": found if tabulate is None else _alone(found, tabulate)})

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.ome import lookup
 from app.compat.ome.from_native import events_of, pods_of, rank_of
-from app.compat.ome.queries import LogQuerySchema, ReadQuerySchema, WatchQuerySchema
+from app.compat.ome.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
 from app.compat.ome.selectors import Selection, selected
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
@@ -53,7 +53,7 @@ def list_pods(namespace: str, query: Query) -> Any:
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>")
-@operation("Read a pod", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a pod", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found, rank = _of_pod(session, namespace, pod_name)

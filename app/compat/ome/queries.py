@@ -23,6 +23,12 @@ class ReadQuerySchema(Schema):
     resourceVersion = Text(longest=32, **_TAKEN)  # noqa: N815 – the names on the wire, here and below
 
 
+class ObjectQuerySchema(ReadQuerySchema):
+    includeObject = Choice(  # noqa: N815
+        ("None", "Metadata", "Object"), **says("What goes with each row where a Table is asked for; else Metadata")
+    )
+
+
 class WriteQuerySchema(Schema):
     dryRun = Choice(("All",), **says("Check everything, write nothing, and answer as if it were written"))  # noqa: N815
     pretty = Text(longest=8, **_TAKEN)
@@ -34,7 +40,7 @@ class WriteQuerySchema(Schema):
     gracePeriodSeconds = QueryWhole(0, 10**9, **_TAKEN)  # noqa: N815
 
 
-class ListQuerySchema(ReadQuerySchema):
+class ListQuerySchema(ObjectQuerySchema):
     labelSelector = Text(longest=1024, load_default="")  # noqa: N815
     fieldSelector = Text(longest=1024, load_default="")  # noqa: N815
     limit = QueryWhole(0, 10_000, load_default=0, **says("0: all"))

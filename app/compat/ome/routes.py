@@ -8,7 +8,7 @@ from flask import Blueprint, Response, current_app, request
 from app.compat.ome import discovery, jobs_routes, lookup, pods_routes, runtimes_routes
 from app.compat.ome.dialect import API_VERSION, BASE
 from app.compat.ome.from_native import STATES, milliseconds, moment, name_of
-from app.compat.ome.queries import ListQuerySchema, ReadQuerySchema
+from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
 from app.domain.errors import NotFound
 from app.http.context import caller, dialect, plane
 from app.http.description import description
@@ -90,7 +90,7 @@ def list_namespaces(query: Query) -> Reply:
 
 
 @blueprint.get(_NAMESPACE)
-@operation("Read a namespace", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a namespace", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         return lookup.told(_namespace(projects.require(session, namespace)))
@@ -103,7 +103,7 @@ def list_models(namespace: str, query: Query) -> Reply:
 
 
 @blueprint.get(f"{_IN}/basemodels/<model_name>")
-@operation("Read a base model", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a base model", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: ARG001
     return lookup.told(_one(_models(namespace), model_name, "basemodels"))
 
@@ -117,7 +117,7 @@ def list_weights(namespace: str, query: Query) -> Reply:
 
 
 @blueprint.get(f"{_IN}/finetunedweights/<object_name>")
-@operation("Read the weights that a training job makes", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read the weights that a training job makes", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_weights(namespace: str, object_name: str, query: Query) -> Reply:  # noqa: ARG001
     return lookup.told(_one(_weights(namespace), object_name, "finetunedweights"))
 

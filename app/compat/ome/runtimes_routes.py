@@ -23,7 +23,7 @@ from app.compat.ome.objects import (
     refuse_other_name,
     secret_variables,
 )
-from app.compat.ome.queries import ReadQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
 from app.compat.ome.to_native import trainer_of
 from app.domain.errors import BadSpec, Conflict, NotFound
@@ -80,13 +80,13 @@ def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> R
 
 
 @blueprint.get(f"{_ALL}/<cluster_runtime_name>")
-@operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
     return lookup.told(_read(OF_THE_CLUSTER, cluster_runtime_name))
 
 
 @blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
-@operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ReadQuerySchema)
+@operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
     return lookup.told(_read(namespace, runtime_name))
 
@@ -145,7 +145,8 @@ def _kind(project: str) -> str:
 
 def _listed(project: str, query: Query) -> Any:
     newest = partial(training_runtimes.newest, project=project)
-    return lookup.answered(_kind(project), query, partial(_objects, project=project), newest=newest)
+    look = partial(_objects, project=project)
+    return lookup.answered(_kind(project), query, look, newest=newest, losses=lookup.OF_RUNTIMES)
 
 
 def _objects(session: Session, project: str) -> list[dict[str, Any]]:

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 Object = Mapping[str, Any]
 
 
-def asked_for(accept: str) -> bool:
-    return "as=Table" in accept.partition(",")[0]
+class Tabulate(Protocol):
+    def __call__(self, kind: str, objects: Sequence[Object], metadata: Object, *, now: datetime) -> dict[str, Any]: ...
 
 
-def table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: datetime) -> dict[str, Any]:
+def asked_for(accept: str, include: str) -> Tabulate | None:
+    """`include`: which part of the objects goes with their rows: `None`, `Metadata` or `Object`."""
+    return partial(_table_of, include=include) if "as=Table" in accept.partition(",")[0] else None
+
+
+def _table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: datetime, include: str) -> dict[str, Any]:
     columns, cells = _COLUMNS.get(kind, _PLAIN)
     return {
         "kind": "Table",
@@ -25,12 +31,7 @@ def table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: dat
             for name in (*columns, "Age")
         ],
         "rows": [
-            {
-                "cells": [*cells(each), _age(each["metadata"].get("creationTimestamp"), now)],
-                "object": {
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": each["metadata"],
-                },
-            }
+            {"cells": [*cells(each), _age(each["metadata"].get("creationTimestamp"), now)], **_INCLUDED[include](each)}
             for each in objects
         ],
     }  # fmt: skip
@@ -40,6 +41,18 @@ def condition_of(found: Object) -> str:
     """The newest that holds."""
     holding = [each["type"] for each in found["status"]["conditions"] if each["status"] == "True"]
     return holding[-1] if holding else "Pending"
+
+
+def _metadata(found: Object) -> Object:
+    part = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": found["metadata"]}
+    return {"object": part}
+
+
+_INCLUDED: dict[str, Callable[[Object], Object]] = {
+    "None": lambda _: {},
+    "Metadata": _metadata,
+    "Object": lambda found: {"object": found},
+}
 
 
 def _of_job(found: Object) -> list[str]:

@@ -89,12 +89,25 @@ def test_test_of_a_patch_that_fails_is_a_conflict():
 def test_tables_have_a_row_for_each_object():
     now = datetime(2026, 1, 1, 0, 3, tzinfo=UTC)
 
-    table = tables.table_of("Namespace", [OBJECT], {"resourceVersion": "7"}, now=now)
+    tabulate = tables.asked_for("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Metadata")
+    assert tabulate is not None
+    table = tabulate("Namespace", [OBJECT], {"resourceVersion": "7"}, now=now)
 
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
     assert table["rows"][0]["cells"] == ["x", "3m"]
-    assert tables.asked_for("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-    assert not tables.asked_for("application/json, */*")
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    assert tables.asked_for("application/json, */*", "Metadata") is None
+
+
+@pytest.mark.parametrize(("include", "row"), [("None", {"cells"}), ("Object", {"cells", "object"})])
+def test_rows_of_tables_come_with_the_part_of_their_objects_that_is_asked_for(include, row):
+    tabulate = tables.asked_for("application/json;as=Table", include)
+    assert tabulate is not None
+
+    (got,) = tabulate("Namespace", [OBJECT], {}, now=datetime(2026, 1, 1, tzinfo=UTC))["rows"]
+
+    assert set(got) == row
+    assert got.get("object", OBJECT) == OBJECT
 
 
 def test_binary_description_is_a_message_of_gnostics():
