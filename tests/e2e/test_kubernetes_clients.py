@@ -87,6 +87,7 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     wait_for(lambda: " Running " in kubectl("get", "trainingjob", "words") or None, seconds=60, what="its start")
     job_id = next(row["job_id"] for row in system.get("/v1/jobs")["jobs"] if row["name"] == "words")
     wait_for(lambda: system.log_lines(job_id, rank=1) or None, seconds=30, what="its log")
+    assert "words" in kubectl("get", "trainingjobs", "--sort-by=.metadata.creationTimestamp")
     pods = kubectl("get", "pods", "-l", "job-name=words")
     log = kubectl("logs", "-l", "job-name=words", "-c", "trainer", "--tail=-1")
     described = kubectl("describe", "trainingjob", "words")
