@@ -1,10 +1,11 @@
-"""What a foreign vocabulary costs beside the native API: creating a job, and reading it.
+"""What a foreign vocabulary costs beside the native API: creating a job, reading it, and the first page of a list.
 
     python -m benchmarks.vocabularies [--rounds 300]
 
 By turns, in one process, without a network: a job is created in the words of a dialect, then the same job natively,
 from the document that the dialect made of it; then both are read in their own words. What is told is the difference of
-the medians: what translating, and checking the client's own shapes, adds. One JSON line on standard output, a table on
+the medians: what translating, and checking the client's own shapes, adds. At the end a page of 50 jobs is listed, of
+all that were made. One JSON line on standard output, a table on
 standard error.
 """
 
@@ -28,6 +29,13 @@ from benchmarks.machine import description
 from config.settings import load_settings
 
 GOAL_MS = 2.0
+_LISTS_EACH = 20
+_PAGES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
+    "cyxwiz": ("GET", "/compat/cyxwiz/v1/jobs?page_size=50", None),
+    "runai": ("GET", "/api/v1/workloads?limit=50", None),
+    "modelarts": ("POST", "/v2/default/training-job-searches", {"limit": 50}),
+    "ome": ("GET", "/apis/ome.io/v1beta1/trainingjobs?limit=50", None),
+}
 _DOCUMENT = (
     "name", "labels", "training_config", "data_config", "resource_config", "output_config", "scheduling_config",
 )  # fmt: skip
@@ -104,7 +112,7 @@ def _key_of_a_team(plane: ControlPlane) -> str:
 
 
 def measured(rounds: int) -> dict[str, dict[str, float]]:
-    """Of each dialect: medians in ms of creating and reading, in its words and natively."""
+    """Of each dialect: medians in ms of creating, reading and listing, in its words and natively."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             "TRAINYARD_DATA_DIR": str(Path(folder)), "TRAINYARD_API_RATE_PER_SECOND": "1000000",
@@ -117,6 +125,10 @@ def measured(rounds: int) -> dict[str, dict[str, float]]:
         for number in range(rounds):
             for dialect, (path, body) in _bodies(number).items():
                 _one(call, dialect, path, body, number, times.setdefault(dialect, {}))
+        for _ in range(_LISTS_EACH):
+            for dialect, page in _PAGES.items():
+                times[dialect].setdefault("list", []).append(call(*page)[0])
+                times[dialect].setdefault("native_list", []).append(call("GET", "/v1/jobs?page_size=50")[0])
     return {
         dialect: {what: round(statistics.median(of_it), 3) for what, of_it in found.items()}
         for dialect, found in times.items()
@@ -144,7 +156,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=300)
     asked = parser.parse_args(arguments)
     found = measured(asked.rounds)
-    names = ("create", "native", "adds", "read", "native", "adds")
+    names = ("create", "native", "adds", "read", "native", "adds", "list", "native")
     print("ms".ljust(10), *(name.rjust(8) for name in names), file=sys.stderr)
     worst = 0.0
     for dialect, row in found.items():
@@ -152,7 +164,7 @@ def main(arguments: list[str]) -> None:
         worst = max(worst, *adds)
         print(
             f"{dialect:<10} {row['create']:8.2f} {row['native_create']:8.2f} {adds[0]:8.2f} {row['read']:8.2f} "
-            f"{row['native_read']:8.2f} {adds[1]:8.2f}",
+            f"{row['native_read']:8.2f} {adds[1]:8.2f} {row['list']:8.2f} {row['native_list']:8.2f}",
             file=sys.stderr,
         )
     print(f"goal: at most {GOAL_MS:g} ms: {'kept' if worst <= GOAL_MS else 'NOT KEPT'}", file=sys.stderr)

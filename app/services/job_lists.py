@@ -1,9 +1,10 @@
 """Lists of jobs: filters and orders, a page at a time."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, false, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.domain.job_state import TERMINAL
@@ -88,6 +89,23 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
         items=details_of(session, found.items), next_after=found.next_after, total_count=found.total_count,
         total_count_capped=found.total_count_capped,
     )  # fmt: skip
+
+
+def count_kept(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
+    """How many of the caller's jobs were not withdrawn by clients of this dialect, up to so many."""
+    is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
+    query = select(Job.id).where(~is_withdrawn)
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    return session.scalar(select(func.count()).select_from(query.limit(most).subquery())) or 0
+
+
+def changed_since(session: Session, caller: Caller, moment: datetime) -> list[JobDetails]:
+    """The caller's jobs that were changed then or later, the oldest first."""
+    query = select(Job).where(Job.updated_at >= moment).order_by(Job.created_at, Job.id)
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    return details_of(session, session.scalars(query).all())
 
 
 def _plain(session: Session, asked: Asked, request: PageRequest) -> Page[Job]:

@@ -9,7 +9,6 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, NotFound
-from app.domain.events import EventType
 from app.domain.ids import JOB_ID, new_id
 from app.domain.job_rules import locations
 from app.domain.job_spec import JobSpec, from_document
@@ -100,8 +99,6 @@ def submit(
         if origin is not None and origin.alias is not None:
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
-        if origin is not None and origin.unheeded:
-            _name_unheeded(session, job, origin.unheeded)
         remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
@@ -264,13 +261,6 @@ def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _name_unheeded(session: Session, job: Job, fields: Sequence[str]) -> None:
-    lifecycle.record_event(
-        session, job.id, EventType.WARNING, reason="NOT_ACTED_ON", data={"fields": list(fields)},
-        message=f"kept and told, but nothing comes of: {', '.join(fields)}",
-    )  # fmt: skip
-
-
 def _refuse_second(session: Session, alias: str) -> None:
     earlier = session.scalar(select(Job.id).where(Job.alias == alias))
     if earlier is not None:
@@ -320,6 +310,7 @@ def store(
     fill(job)
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     lifecycle.record_submission(
-        session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data, has_webhooks=entered.has_webhooks
-    )
+        session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data,
+        has_webhooks=entered.has_webhooks, unheeded=origin.unheeded,
+    )  # fmt: skip
     return job

@@ -149,17 +149,32 @@ def insist_on_pause(session: Session, job: Job, *, actor: str, reason: str) -> b
 
 
 def record_submission(
-    session: Session, job: Job, *, actor: str, message: str, data: Mapping[str, Any], has_webhooks: bool
-) -> None:
-    """Write a new job, the first line of its history, and that of the audit trail."""
+    session: Session, job: Job, *, actor: str, message: str, data: Mapping[str, Any], has_webhooks: bool,
+    unheeded: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Write a new job, the first lines of its history, and that of the audit trail.
+
+    ``unheeded``: what its document has and nothing comes of, of which the history warns.
+    """
     job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
-    event = JobEvent(
-        id=new_id("evt"), job_id=job.id, seq=1, at=job.created_at, type=EventType.SUBMITTED, to_status=job.state,
-        actor=actor, message=message, reason="", data=dict(data),
-    )  # fmt: skip
+    events = [
+        JobEvent(
+            id=new_id("evt"), job_id=job.id, seq=1, at=job.created_at, type=EventType.SUBMITTED, to_status=job.state,
+            actor=actor, message=message, reason="", data=dict(data),
+        )
+    ]  # fmt: skip
+    if unheeded:
+        job.event_seq = 2
+        events.append(
+            JobEvent(
+                id=new_id("evt"), job_id=job.id, seq=2, at=job.created_at, type=EventType.WARNING, to_status=None,
+                actor="", message=f"kept and told, but nothing comes of: {', '.join(unheeded)}", reason="NOT_ACTED_ON",
+                data={"fields": list(unheeded)},
+            )
+        )  # fmt: skip
     entry = audit.entry(actor=actor, action="job.submit", project=job.project, target=job.id, data=data)
-    insert_now(session, (job, event, entry, *job_labels.rows(job)))
-    if has_webhooks:
+    insert_now(session, (job, *events, entry, *job_labels.rows(job)))
+    for event in events if has_webhooks else ():
         enqueue(session, job, event)
 
 

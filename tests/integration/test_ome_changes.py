@@ -56,6 +56,28 @@ def shortly(*steps: Any) -> Iterator[None]:
         thread.join()
 
 
+def test_jobs_that_come_and_go_beside_others_are_told(api: Api) -> None:
+    first = created(api, "first")
+    native = api.submit()
+    for step in ("cancel", "delete"):
+        created(api, f"before-the-{step}")
+    api.post(f"/v1/jobs/{native}/cancel")
+
+    with shortly(
+        lambda: created(api, "second"),
+        lambda: (created(api, "third"), api.call("DELETE", f"/v1/jobs/{native}")),
+        lambda: (api.call("DELETE", f"{JOBS}/first"), created(api, "first")),
+    ):
+        changes = watched(api, JOBS, "", seconds=5)
+
+    told_of = [(each["type"], each["object"]["metadata"]["name"]) for each in changes]
+    assert told_of[:4] == [(("ADDED"), name) for name in ("first", "before-the-cancel", "before-the-delete", native)]
+    assert [each for each in told_of[4:] if each[0] != "MODIFIED"] == [
+        ("ADDED", "second"), ("DELETED", native), ("ADDED", "third"), ("DELETED", "first"), ("ADDED", "first"),
+    ]  # fmt: skip
+    assert changes[-2]["object"]["metadata"]["uid"] == first["metadata"]["uid"]
+
+
 def test_runtimes_are_watched(api: Api) -> None:
     api.post(MINE, runtime("old", "TrainingRuntime", numNodes=1))
     time.sleep(LONGER_AGO)
@@ -228,6 +250,23 @@ def test_pages_of_tables_go_on(api: Api) -> None:
     assert [table["rows"][0]["cells"][0] for table in (first, second)] == ["a", "b"]
     assert "continue" not in second["metadata"]
     refused(api.call("GET", f"{JOBS}?watch=1&sendInitialEvents=true"), 422, "Invalid")
+
+
+def test_pages_of_pods_end_also_within_a_job(api: Api) -> None:
+    for name in "abc":
+        created(api, name, trainer={"command": ["true"], "numNodes": 1, "numProcPerNode": 3})
+    api.call("DELETE", f"{JOBS}/b")
+    path, pages = f"{CORE}/pods?limit=2", list[list[str]]()
+    page = said(api.call("GET", path))
+    while place := page["metadata"].get("continue"):
+        pages.append([each["metadata"]["name"] for each in page["items"]])
+        page = said(api.call("GET", f"{path}&continue={place}"))
+    pages.append([each["metadata"]["name"] for each in page["items"]])
+
+    assert pages == [["a-0", "a-1"], ["a-2", "c-0"], ["c-1", "c-2"]]
+    for wrong in ("x", "5.job-x", "5.job-x~1", "~123456", "~x", "9" * 17):
+        refused(api.call("GET", f"{path}&continue={wrong}"), 400, "BadRequest")
+        refused(api.call("GET", f"{RUNTIMES}?continue={wrong}.x"), 400, "BadRequest")
 
 
 def expired(api: Api, path: str, query: str) -> bool:

@@ -108,13 +108,10 @@ def delete_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
 @operation("Search for training jobs", permission=Permission.VIEW, body=SearchSchema)
 def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        everything = list(lookup.rows(session))
-        found = lookup.chosen(everything, body["filters"])
-        ordered = found if body["order"] == "desc" else found[::-1]
-        begin = body["offset"] * body["limit"]  # it counts pages
-        items = [lookup.shown(session, each) for each in ordered[begin : begin + body["limit"]]]
+        total, count, page = lookup.searched(session, body)
+        items = [lookup.shown(session, each) for each in page]
     told = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
-    counts = {"total": len(everything), "count": len(found), "limit": body["limit"], "offset": body["offset"]}
+    counts = {"total": total, "count": count, "limit": body["limit"], "offset": body["offset"]}
     return Reply({**counts, **told, "ai_project": "default-ai-project", "items": items})
 
 

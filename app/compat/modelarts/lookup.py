@@ -1,18 +1,19 @@
 """Jobs as ModelArts' clients name, search and change them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.compat.every_job import every_job
+from app.compat.every_job import MOST_JOBS, every_job
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import backend, caller, plane
 from app.models import Attempt
-from app.services import job_history, jobs, tensorboards
+from app.services import job_history, job_lists, jobs, tensorboards
 from app.services.job_details import JobDetails, details
 
 
@@ -50,7 +51,18 @@ def delete(training_job_id: str) -> None:
     jobs.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
 
 
-def chosen(found: Sequence[JobDetails], filters: Sequence[Mapping[str, Any]]) -> list[JobDetails]:
+def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
+    """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
+    total = job_lists.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
+    begin = wanted["offset"] * wanted["limit"]  # it counts pages
+    end, is_newest_first = begin + wanted["limit"], wanted["order"] == "desc"
+    if is_newest_first and not any(any(each["value"]) for each in wanted["filters"]):
+        return total, total, list(islice(rows(session), begin, end))
+    found = chosen(rows(session), wanted["filters"])
+    return total, len(found), (found if is_newest_first else found[::-1])[begin:end]
+
+
+def chosen(found: Iterable[JobDetails], filters: Sequence[Mapping[str, Any]]) -> list[JobDetails]:
     """Those for which every filter holds; one whose values are empty is none. Raises BadSpec."""
     asked = [(each, [value for value in each["value"] if value]) for each in filters]
     return [job for job in found if all(_holds(job, each, values) for each, values in asked if values)]

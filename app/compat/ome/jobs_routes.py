@@ -1,7 +1,6 @@
 """TrainingJobs as resources of Kubernetes over HTTP."""
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Blueprint, request
@@ -10,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
 from app.compat.ome import lookup, patches, runtimes
+from app.compat.ome.answers import answered, told
 from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.from_native import KIND, object_of, version_of
@@ -26,6 +26,7 @@ from app.compat.ome.objects import (
     rehearsed,
 )
 from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.sources import Source, of_jobs
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
@@ -38,7 +39,7 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, training_runtimes
-from app.services.job_details import of_new
+from app.services.job_details import JobDetails, of_new
 from app.services.jobs import Origin, Submitted
 from app.services.training_runtimes import OF_THE_CLUSTER
 
@@ -73,19 +74,19 @@ def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 –
     reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
 )  # fmt: skip
 def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return lookup.told(_create(namespace, body, rehearses="dryRun" in query), 201)
+    return told(_create(namespace, body, rehearses="dryRun" in query), 201)
 
 
 @blueprint.get(_JOB)
 @operation("Read a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_read(namespace, object_name))
+    return told(_read(namespace, object_name))
 
 
 @blueprint.get(f"{_JOB}/status")
 @operation("Read the status of a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return lookup.told(_read(namespace, object_name))
+    return told(_read(namespace, object_name))
 
 
 @blueprint.put(_JOB)
@@ -94,7 +95,7 @@ def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
     query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
 )  # fmt: skip
 def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return lookup.told(_change(namespace, object_name, body, rehearses="dryRun" in query))
+    return told(_change(namespace, object_name, body, rehearses="dryRun" in query))
 
 
 @blueprint.patch(_JOB)
@@ -110,9 +111,9 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
         if request.mimetype != patches.APPLY:
             raise
         refuse_other_name(body, object_name)
-        return lookup.told(_create(namespace, loaded(_OBJECT, body), rehearses=rehearses), 201)
+        return told(_create(namespace, loaded(_OBJECT, body), rehearses=rehearses), 201)
     wanted = loaded(_OBJECT, changed_by(current, body))
-    return lookup.told(_change(namespace, object_name, wanted, rehearses=rehearses))
+    return told(_change(namespace, object_name, wanted, rehearses=rehearses))
 
 
 @blueprint.delete(_JOB)
@@ -130,11 +131,11 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
 
 
 def _listed(query: Mapping[str, Any]) -> Any:
-    return lookup.answered(KIND, query, _objects, gone=partial(_objects, deleted=True))
+    return answered(Source(kind=KIND, look=of_jobs(_objects)), query)
 
 
-def _objects(session: Session, *, deleted: bool = False) -> list[dict[str, Any]]:
-    return [object_of(each) for each in lookup.rows(session, deleted=deleted)]
+def _objects(_session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
+    return [[object_of(each)] for each in found]
 
 
 def _read(namespace: str, name: str) -> dict[str, Any]:
@@ -212,10 +213,10 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
 
 def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """All but suspend stays as it was created; what is left out and has a default is the default."""
-    told = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
+    known = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
     asked = shown(wanted)
-    for field in sorted(asked.keys() | told.keys()):
-        if field != "suspend" and asked.get(field) != told.get(field):
+    for field in sorted(asked.keys() | known.keys()):
+        if field != "suspend" and asked.get(field) != known.get(field):
             raise BadSpec("is immutable; delete the job and create it anew", field=f"spec.{field}")
 
 

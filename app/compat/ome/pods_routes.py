@@ -9,9 +9,11 @@ from flask import Blueprint, Response
 from sqlalchemy.orm import Session
 
 from app.compat.ome import lookup
+from app.compat.ome.answers import answered, told
 from app.compat.ome.from_native import events_of, pods_of, rank_of
 from app.compat.ome.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
-from app.compat.ome.selectors import Selection, selected
+from app.compat.ome.selectors import selected
+from app.compat.ome.sources import Source, fixed, newest_job, of_jobs, of_one
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
 from app.http.context import plane
@@ -57,7 +59,7 @@ def list_pods(namespace: str, query: Query) -> Any:
 def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found, rank = _of_pod(session, namespace, pod_name)
-        return lookup.told(pods_of(found, job_history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
+        return told(pods_of(found, job_history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
@@ -87,39 +89,34 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
 )
 def list_events(namespace: str, query: Query) -> Any:
     meant = selected(query["labelSelector"], query["fieldSelector"])
-    look = partial(_events, namespace=namespace, meant=meant)
-    return lookup.answered("Event", query, look, newest=_newest, api_version="v1")
+    look = fixed(partial(_events, namespace=namespace, job=meant.fields.get("involvedObject.name")))
+    return answered(Source(kind="Event", look=look, newest=_newest, existing=None, api_version="v1"), query)
 
 
 def _listed(namespace: str | None, query: Query) -> Any:
-    meant = selected(query["labelSelector"], query["fieldSelector"])
-    look = partial(_pods, namespace=namespace, meant=meant)
-    return lookup.answered("Pod", query, look, gone=_gone_pods, api_version="v1")
+    job = selected(query["labelSelector"], query["fieldSelector"]).labels.get("job-name")
+    look = of_jobs(_pods)
+    if namespace is not None and job is not None and not query["watch"]:
+        look = of_one(_pods, partial(lookup.named, namespace=namespace, name=job))
+    return answered(Source(kind="Pod", look=look, api_version="v1"), query)
 
 
-def _newest(session: Session) -> object:
+def _newest(session: Session) -> tuple[Any, ...]:
     """Of jobs, too: whose clock is behind may give an event an id before the newest."""
-    return lookup.newest_job(session), job_history.newest_event(session)
+    return *newest_job(session), job_history.newest_event(session)
 
 
-def _events(session: Session, namespace: str, meant: Selection) -> list[dict[str, Any]]:
+def _events(session: Session, namespace: str, job: str | None) -> list[dict[str, Any]]:
     """The oldest first."""
-    jobs = {each.job.id: each for each in lookup.named(session, namespace, meant.fields.get("involvedObject.name"))}
+    found = lookup.rows(session) if job is None else lookup.named(session, namespace, job)
+    jobs = {each.job.id: each for each in found}
     events = job_history.events_of(session, list(jobs), limit=_MOST_EVENTS)
     return [told for event in reversed(events) for told in events_of(jobs[event.job_id], [event])]
 
 
-def _pods(session: Session, namespace: str | None, meant: Selection) -> list[dict[str, Any]]:
-    return _pods_of(session, lookup.named(session, namespace, meant.labels.get("job-name")))
-
-
-def _gone_pods(session: Session) -> list[dict[str, Any]]:
-    return _pods_of(session, list(lookup.rows(session, deleted=True)))
-
-
-def _pods_of(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
+def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
     attempts = job_history.newest_attempts(session, [each.job.id for each in found])
-    return [pod for each in found for pod in pods_of(each, attempts.get(each.job.id))]
+    return [pods_of(each, attempts.get(each.job.id)) for each in found]
 
 
 def _of_pod(session: Session, namespace: str, pod: str) -> tuple[JobDetails, int]:

@@ -47,7 +47,7 @@ class ListQuerySchema(ObjectQuerySchema):
     resourceVersionMatch = Text(longest=32, **_TAKEN)  # noqa: N815
 
 
-ListQuerySchema._declared_fields["continue"] = Text(longest=16, load_default="0", **says("Of the list before"))  # noqa: SLF001
+ListQuerySchema._declared_fields["continue"] = Text(longest=128, load_default="", **says("Of the list before"))  # noqa: SLF001
 
 
 class WatchQuerySchema(ListQuerySchema):

@@ -6,9 +6,11 @@ from typing import Any
 from flask import Blueprint, Response, current_app, request
 
 from app.compat.ome import discovery, jobs_routes, lookup, pods_routes, runtimes_routes
+from app.compat.ome.answers import listed, told
 from app.compat.ome.dialect import API_VERSION, BASE
 from app.compat.ome.from_native import STATES, milliseconds, moment, name_of
 from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
+from app.compat.ome.sources import Source, fixed
 from app.domain.errors import NotFound
 from app.http.context import caller, dialect, plane
 from app.http.description import description
@@ -86,26 +88,27 @@ def list_namespaces(query: Query) -> Reply:
     with plane().db.read() as session:
         page = projects.page(session, caller(), PageRequest(size=_MOST_NAMESPACES, order="name"))
         found = [_namespace(each) for each in page.items]
-    return lookup.listed("Namespace", found, query, api_version="v1")
+    return listed(Source(kind="Namespace", look=fixed(lambda _: found), api_version="v1"), query)
 
 
 @blueprint.get(_NAMESPACE)
 @operation("Read a namespace", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        return lookup.told(_namespace(projects.require(session, namespace)))
+        return told(_namespace(projects.require(session, namespace)))
 
 
 @blueprint.get(f"{_IN}/basemodels")
 @operation("List the base models of training jobs", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
 def list_models(namespace: str, query: Query) -> Reply:
-    return lookup.listed("BaseModel", list(_models(namespace).values()), query)
+    models = list(_models(namespace).values())
+    return listed(Source(kind="BaseModel", look=fixed(lambda _: models)), query)
 
 
 @blueprint.get(f"{_IN}/basemodels/<model_name>")
 @operation("Read a base model", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return lookup.told(_one(_models(namespace), model_name, "basemodels"))
+    return told(_one(_models(namespace), model_name, "basemodels"))
 
 
 @blueprint.get(f"{_IN}/finetunedweights")
@@ -113,13 +116,14 @@ def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: 
     "List the weights that training jobs make", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
 )
 def list_weights(namespace: str, query: Query) -> Reply:
-    return lookup.listed("FineTunedWeight", list(_weights(namespace).values()), query)
+    weights = list(_weights(namespace).values())
+    return listed(Source(kind="FineTunedWeight", look=fixed(lambda _: weights)), query)
 
 
 @blueprint.get(f"{_IN}/finetunedweights/<object_name>")
 @operation("Read the weights that a training job makes", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_weights(namespace: str, object_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return lookup.told(_one(_weights(namespace), object_name, "finetunedweights"))
+    return told(_one(_weights(namespace), object_name, "finetunedweights"))
 
 
 def _namespace(project: Project) -> dict[str, Any]:
@@ -145,7 +149,7 @@ def _models(namespace: str) -> dict[str, dict[str, Any]]:
 def _weights(namespace: str) -> dict[str, dict[str, Any]]:
     states = {"Succeeded": "Ready", "Failed": "Failed", "Running": "In_Training", "Suspended": "In_Training"}
     with plane().db.read() as session:
-        found = list(lookup.rows(session))
+        found = lookup.rows(session)
     weights = {}
     for each in found:
         spec = {

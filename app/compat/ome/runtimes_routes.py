@@ -8,7 +8,8 @@ from flask import Blueprint, request
 from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
-from app.compat.ome import lookup, patches
+from app.compat.ome import patches
+from app.compat.ome.answers import answered, told
 from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
@@ -25,6 +26,7 @@ from app.compat.ome.objects import (
 )
 from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND, built_in, object_of
+from app.compat.ome.sources import OF_RUNTIMES, Source, fixed
 from app.compat.ome.to_native import trainer_of
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.http.context import caller, plane
@@ -67,7 +69,7 @@ def list_of_namespace(namespace: str, query: Query) -> Any:
     reader=_READER, status=201,
 )  # fmt: skip
 def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
-    return lookup.told(_create(OF_THE_CLUSTER, body, query), 201)
+    return told(_create(OF_THE_CLUSTER, body, query), 201)
 
 
 @blueprint.post(_OF_A_NAMESPACE)
@@ -76,19 +78,19 @@ def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
     reader=_READER, status=201,
 )  # fmt: skip
 def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
-    return lookup.told(_create(namespace, body, query), 201)
+    return told(_create(namespace, body, query), 201)
 
 
 @blueprint.get(f"{_ALL}/<cluster_runtime_name>")
 @operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return lookup.told(_read(OF_THE_CLUSTER, cluster_runtime_name))
+    return told(_read(OF_THE_CLUSTER, cluster_runtime_name))
 
 
 @blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
 @operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return lookup.told(_read(namespace, runtime_name))
+    return told(_read(namespace, runtime_name))
 
 
 @blueprint.put(f"{_ALL}/<cluster_runtime_name>")
@@ -97,7 +99,7 @@ def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply: 
     body=RuntimeSchema, reader=_READER,
 )  # fmt: skip
 def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
-    return lookup.told(_replace(OF_THE_CLUSTER, cluster_runtime_name, body, query))
+    return told(_replace(OF_THE_CLUSTER, cluster_runtime_name, body, query))
 
 
 @blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -106,7 +108,7 @@ def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, 
     reader=_READER,
 )  # fmt: skip
 def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
-    return lookup.told(_replace(namespace, runtime_name, body, query))
+    return told(_replace(namespace, runtime_name, body, query))
 
 
 @blueprint.patch(f"{_ALL}/<cluster_runtime_name>")
@@ -144,9 +146,11 @@ def _kind(project: str) -> str:
 
 
 def _listed(project: str, query: Query) -> Any:
-    newest = partial(training_runtimes.newest, project=project)
-    look = partial(_objects, project=project)
-    return lookup.answered(_kind(project), query, look, newest=newest, losses=lookup.OF_RUNTIMES)
+    source = Source(
+        kind=_kind(project), look=fixed(partial(_objects, project=project)), losses=OF_RUNTIMES, existing=None,
+        newest=partial(training_runtimes.newest, project=project),
+    )  # fmt: skip
+    return answered(source, query)
 
 
 def _objects(session: Session, project: str) -> list[dict[str, Any]]:
@@ -215,8 +219,8 @@ def _patch(project: str, name: str, body: Object, query: Query) -> Reply:
         if request.mimetype != patches.APPLY:
             raise
         refuse_other_name(body, name)
-        return lookup.told(_create(project, loaded(_OBJECT, dict(body)), query), 201)
-    return lookup.told(_replace(project, name, loaded(_OBJECT, changed_by(current, body)), query))
+        return told(_create(project, loaded(_OBJECT, dict(body)), query), 201)
+    return told(_replace(project, name, loaded(_OBJECT, changed_by(current, body)), query))
 
 
 def _delete(project: str, name: str, query: Query) -> Reply:

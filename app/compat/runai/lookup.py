@@ -1,5 +1,6 @@
 """Jobs as Run:ai's clients name and list them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -24,11 +25,10 @@ def find(session: Session, workload: str, *, distributed: bool | None = None) ->
     return found
 
 
-def rows() -> list[dict[str, Any]]:
+def rows(session: Session) -> Iterator[dict[str, Any]]:
     """Of all jobs that the caller sees, the newest first, up to so many."""
     now = utc_now()
-    with plane().db.read() as session:
-        return [workload_of(each) for each in every_job(session) if not is_deleted(each, now)]
+    return (workload_of(each) for each in every_job(session) if not is_deleted(each, now))
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:

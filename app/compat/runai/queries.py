@@ -1,7 +1,7 @@
 """How lists of workloads are asked for: conditions as texts, an order, and a place to begin at."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from marshmallow import Schema, fields, validate
@@ -62,19 +62,22 @@ class MeasurementsQuerySchema(Schema):
     numberOfSamples = QueryWhole(0, 1000, load_default=20)  # noqa: N815
 
 
-def chosen(rows: Iterable[Row], query: Mapping[str, Any]) -> list[Row]:
+def chosen(rows: Iterable[Row], query: Mapping[str, Any]) -> Iterator[Row]:
     """Those for which every condition holds. Raises InvalidRequest."""
     conditions = [_condition(text) for text in query["filterBy"]]
     if query["deleted"]:
-        return []
-    return [
+        return iter(())
+    return (
         row for row in rows if query["search"] in row["name"] and all(condition(row) for condition in conditions)
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def ordered(rows: Sequence[Row], query: Mapping[str, Any]) -> list[Row]:
+def ordered(rows: Iterable[Row], query: Mapping[str, Any]) -> Iterable[Row]:
+    """`rows`: the newest first."""
     field = query.get("sortBy", "createdAt")
     descending = query.get("sortOrder", "asc" if "sortBy" in query else "desc") == "desc"
+    if field == "createdAt" and descending:
+        return rows
     return sorted(rows, key=lambda row: (row[field] is not None, row[field]), reverse=descending)
 
 

@@ -3,6 +3,7 @@
 import math
 import uuid
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from flask import Blueprint
@@ -38,16 +39,18 @@ class EventsQuerySchema(Schema):
 @blueprint.get("/workloads")
 @operation("List the workloads", permission=Permission.VIEW, query=WorkloadsQuerySchema)
 def list_workloads(query: dict[str, Any]) -> Reply:
-    rows = ordered(chosen(lookup.rows(), query), query)
-    begin, end = query["offset"], query["offset"] + query["limit"]
-    following = {"next": end} if end < len(rows) else {}
-    return Reply({"workloads": rows[begin:end], **following})
+    begin, limit = query["offset"], query["limit"]
+    with plane().db.read() as session:
+        rows = list(islice(ordered(chosen(lookup.rows(session), query), query), begin, begin + limit + 1))
+    following = {"next": begin + limit} if len(rows) > limit else {}
+    return Reply({"workloads": rows[:limit], **following})
 
 
 @blueprint.get("/workloads/count")
 @operation("Count the workloads", permission=Permission.VIEW, query=CountQuerySchema)
 def count_workloads(query: dict[str, Any]) -> Reply:
-    return Reply({"count": len(chosen(lookup.rows(), query))})
+    with plane().db.read() as session:
+        return Reply({"count": sum(1 for _ in chosen(lookup.rows(session), query))})
 
 
 @blueprint.post("/workloads/batch")

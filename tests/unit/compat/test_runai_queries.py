@@ -35,4 +35,5 @@ def test_condition_that_is_none_is_refused(condition):
 
 def test_rows_without_a_value_come_first():
     assert [row["name"] for row in ordered(ROWS, {"sortBy": "completedAt"})] == ["a-1", "b-1"]
+    assert [row["name"] for row in ordered(ROWS, {"sortOrder": "asc"})] == ["b-1", "a-1"]
     assert [row["name"] for row in ordered(ROWS, {})] == ["a-1", "b-1"]
