@@ -19,6 +19,7 @@ from config.privacy import hide_from_same_user
 from config.settings import Settings, SettingsError, load_settings
 
 MOST_AT_ONCE = 200  # requests that are passed on; more wait
+LARGEST_QUESTION = 2**20  # bytes: names of runs and tags
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ async def _serve(settings: Settings, listener: socket.socket | None) -> None:
     boards = Boards(
         Storage(settings.storage.url), directory, most=mine.most, idle_seconds=mine.idle_seconds
     )  # fmt: skip
-    server = HTTPServer(application(settings, boards))
+    server = HTTPServer(application(settings, boards), max_body_size=LARGEST_QUESTION)
     if listener is not None:
         listener.setblocking(False)
         server.add_sockets([listener])

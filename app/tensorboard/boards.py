@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class _Board:
     prefix: str  # of its paths; a secret, as everybody on this machine may connect to the port
     process: asyncio.subprocess.Process
     port: int
+    drain: asyncio.Task[None]  # kept: the loop itself would forget it
     asked_at: float = field(default_factory=time.monotonic)
 
 
@@ -54,11 +56,13 @@ class Boards:
 
     async def address(self, job_id: str) -> str:
         """Where the job's TensorBoard answers, which is started if need be. Raises NoTensorBoard, StorageRefused, …"""
-        async with self._starting:
-            board = self._boards.get(job_id)
-            if board is None or board.process.returncode is not None:
-                await self._make_room(job_id)
-                board = self._boards[job_id] = await self._start(job_id)
+        board = self._running(job_id)  # without waiting for those of other jobs that are starting
+        if board is None:
+            async with self._starting:
+                board = self._running(job_id)
+                if board is None:
+                    await self._make_room(job_id)
+                    board = self._boards[job_id] = await self._start(job_id)
         board.asked_at = time.monotonic()
         return f"http://127.0.0.1:{board.port}{board.prefix}"
 
@@ -77,6 +81,10 @@ class Boards:
         for job_id in list(self._boards):
             await self._end(job_id)
 
+    def _running(self, job_id: str) -> _Board | None:
+        board = self._boards.get(job_id)
+        return board if board is not None and board.process.returncode is None else None
+
     async def _make_room(self, job_id: str) -> None:
         """Ends what is left of this job's, and the longest idle ones if there are too many."""
         await self._end(job_id)
@@ -85,28 +93,15 @@ class Boards:
                 await self._end(idle)
 
     async def _start(self, job_id: str) -> _Board:
-        directory = self._directory / job_id
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        await asyncio.to_thread(copy_event_files, self._storage, job_id, directory)
-        prefix = f"/{secrets.token_urlsafe(24)}"
-        options = {
-            "logdir": str(directory), "host": "127.0.0.1", "port": "0", "load_fast": "false",
-            "reload_interval": str(REFRESH_SECONDS), "reload_multifile": "true", "window_title": job_id,
-        }  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "app.tensorboard.child", *(f"--{name}={value}" for name, value in options.items()),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            env=_environment(os.environ),
-        )  # fmt: skip
-        entrance = cast("asyncio.StreamWriter", process.stdin)
-        entrance.write(f"{prefix}\n".encode())
-        entrance.close()
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Of its own: into that of an earlier one something may still be copied.
+        directory = Path(tempfile.mkdtemp(prefix=f"{job_id}-", dir=self._directory))
         try:
-            port = await asyncio.wait_for(_port_of(process), START_SECONDS)
-        except (TimeoutError, NoTensorBoard):
-            await _killed(process)
+            await asyncio.to_thread(copy_event_files, self._storage, job_id, directory)
+            return await _launched(directory, job_id)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
             raise
-        return _Board(directory, prefix, process, port)
 
     async def _end(self, job_id: str) -> None:
         board = self._boards.pop(job_id, None)
@@ -127,23 +122,47 @@ def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
         copy = run / name
         held = copy.stat().st_size if copy.exists() else 0
         if is_event_file(f"tensorboard/{name}") and stored.size_bytes > held:
-            with copy.open("ab") as file:
-                file.write(storage.read(stored.key, held))
+            with storage.open(stored.key, held) as file, copy.open("ab") as copied:
+                shutil.copyfileobj(file, copied)
+
+
+async def _launched(directory: Path, job_id: str) -> _Board:
+    """A TensorBoard over the directory, once it answers."""
+    prefix = f"/{secrets.token_urlsafe(24)}"
+    options = {
+        "logdir": str(directory), "host": "127.0.0.1", "port": "0", "load_fast": "false",
+        "reload_interval": str(REFRESH_SECONDS), "reload_multifile": "true", "window_title": job_id,
+    }  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "app.tensorboard.child", *(f"--{name}={value}" for name, value in options.items()),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        env=_environment(os.environ),
+    )  # fmt: skip
+    entrance = cast("asyncio.StreamWriter", process.stdin)
+    entrance.write(f"{prefix}\n".encode())
+    entrance.close()
+    try:
+        port = await asyncio.wait_for(_port_of(process), START_SECONDS)
+    except (TimeoutError, NoTensorBoard):
+        await _killed(process)
+        raise
+    return _Board(directory, prefix, process, port, drain=asyncio.create_task(_drained(process)))
 
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:
-    """As it says itself; what it says later goes nowhere. Raises NoTensorBoard when it ends instead."""
+    """As it says itself. Raises NoTensorBoard when it ends instead."""
     stderr, said = cast("asyncio.StreamReader", process.stderr), b""
     while line := await stderr.readline():
         if found := _ADDRESS.search(line):
-            asyncio.get_running_loop().create_task(_drained(stderr))
             return int(found[1])
         said = line
     raise NoTensorBoard(said.decode(errors="replace").strip() or "it said nothing")
 
 
-async def _drained(stream: asyncio.StreamReader) -> None:
-    while await stream.read(65536):
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    """What it says later goes nowhere, and does not stop it."""
+    stderr = cast("asyncio.StreamReader", process.stderr)
+    while await stderr.read(65536):
         pass
 
 

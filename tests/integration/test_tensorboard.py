@@ -146,6 +146,16 @@ def test_nobody_sees_a_job_without_its_own_token(site: Site) -> None:
     assert site.ask("/health") == (200, {"status": "live"})
 
 
+def test_no_more_is_taken_than_questions_are_long(site: Site) -> None:
+    job_id = site.job(loss=1.0)
+    question = urllib.request.Request(f"{site.url}/{job_id}/data/runs", data=b"x" * 2**21)
+
+    with pytest.raises(OSError, match=r"400|reset|pipe"):
+        urllib.request.urlopen(question, timeout=SECONDS)
+
+    assert site.ask("/health") == (200, {"status": "live"})
+
+
 def test_board_that_died_is_started_again(site: Site) -> None:
     job_id = site.job(loss=1.0)
     assert site.ask(f"/{job_id}/data/environment", site.token(job_id))[0] == 200
