@@ -21,6 +21,7 @@ from app.services.job_details import JobDetails
 
 Object = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_ASKED_AT_ONCE = 10_000  # of ids in a question, which databases bound
 _CHUNK = 50  # jobs that are translated at once
 
 
@@ -64,7 +65,11 @@ def newest_job(session: Session) -> tuple[int, Any, Any]:
 
 
 def existing(session: Session, owners: Collection[str]) -> set[str]:
-    return set(session.scalars(select(Job.id).where(Job.id.in_(owners))))
+    """Of these jobs, those that were not deleted."""
+    left, found = iter(owners), set[str]()
+    while portion := list(islice(left, _ASKED_AT_ONCE)):
+        found.update(session.scalars(select(Job.id).where(Job.id.in_(portion))))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
