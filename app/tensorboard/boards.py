@@ -5,6 +5,7 @@ never forgets what it has read.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ from app.storage.storage import Storage
 logger = logging.getLogger(__name__)
 START_SECONDS = 60.0
 REFRESH_SECONDS = 5
+DEATH_SECONDS = 1.0
 _ADDRESS = re.compile(rb" at http://127\.0\.0\.1:(\d+)/")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONSAFEPATH")
 
@@ -41,6 +43,10 @@ class _Board:
     port: int
     drain: asyncio.Task[None]  # kept: the loop itself would forget it
     asked_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.prefix}"
 
 
 class Boards:
@@ -64,7 +70,16 @@ class Boards:
                     await self._make_room(job_id)
                     board = self._boards[job_id] = await self._start(job_id)
         board.asked_at = time.monotonic()
-        return f"http://127.0.0.1:{board.port}{board.prefix}"
+        return board.address
+
+    async def ended(self, job_id: str, address: str) -> bool:
+        """Whether nothing runs there any more, of which one hears a moment after its connections break."""
+        board = self._boards.get(job_id)
+        if board is None or board.address != address:
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(board.process.wait(), DEATH_SECONDS)
+        return board.process.returncode is not None
 
     async def tend(self) -> None:
         """Copy what jobs have written since, and end the boards that nobody looks at; to be called again and again."""

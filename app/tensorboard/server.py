@@ -5,7 +5,7 @@ from http.client import responses
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.web import Application, RequestHandler
 
 from app.domain.errors import CredentialsInvalid, TrainyardError
@@ -69,12 +69,7 @@ class BoardHandler(RequestHandler):
             self._remember(job_id)
             self.redirect(self._base_of(job_id) + here)
             return
-        try:
-            address = await self._boards.address(job_id)
-        except (TrainyardError, NoTensorBoard, OSError) as error:
-            self._refuse(503, f"TensorBoard does not start: {error}")
-            return
-        await self._pass_on(address + here)
+        await self._pass_on(job_id, here)
 
     def _base_of(self, job_id: str) -> str:
         """As browsers have it: a proxy may have taken off what stands before."""
@@ -99,16 +94,10 @@ class BoardHandler(RequestHandler):
                 secure=self._settings.tensorboard.url.startswith("https:"),
             )  # fmt: skip
 
-    async def _pass_on(self, url: str) -> None:
-        headers = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}
-        method = str(self.request.method)
-        asked = HTTPRequest(
-            url, method, headers, self.request.body if method == "POST" else None, follow_redirects=False,
-            decompress_response=False, request_timeout=ANSWER_SECONDS,
-        )  # fmt: skip
+    async def _pass_on(self, job_id: str, asked: str) -> None:
         try:
-            answer = await AsyncHTTPClient().fetch(asked, raise_error=False)
-        except (OSError, HTTPClientError) as error:
+            answer = await self._answer_of(job_id, asked)
+        except (TrainyardError, NoTensorBoard, OSError, HTTPClientError) as error:
             self._refuse(503, f"TensorBoard does not answer: {error}")
             return
         self.set_status(answer.code if answer.code in responses else 503)
@@ -116,6 +105,24 @@ class BoardHandler(RequestHandler):
             if name in answer.headers:
                 self.set_header(name, answer.headers[name])
         self.finish(answer.body or None)
+
+    async def _answer_of(self, job_id: str, asked: str) -> HTTPResponse:
+        address = await self._boards.address(job_id)
+        try:
+            return await self._fetched(address + asked)
+        except (OSError, HTTPClientError):
+            if not await self._boards.ended(job_id, address):
+                raise
+        return await self._fetched(await self._boards.address(job_id) + asked)
+
+    async def _fetched(self, url: str) -> HTTPResponse:
+        headers = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}
+        method = str(self.request.method)
+        asked = HTTPRequest(
+            url, method, headers, self.request.body if method == "POST" else None, follow_redirects=False,
+            decompress_response=False, request_timeout=ANSWER_SECONDS,
+        )  # fmt: skip
+        return await AsyncHTTPClient().fetch(asked, raise_error=False)
 
     def _refuse(self, status: int, why: str) -> None:
         self.set_status(status)

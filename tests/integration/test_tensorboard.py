@@ -161,7 +161,6 @@ def test_board_that_died_is_started_again(site: Site) -> None:
     assert site.ask(f"/{job_id}/data/environment", site.token(job_id))[0] == 200
     for board in site.boards():
         board.kill()
-        board.wait(10)
 
     assert site.ask(f"/{job_id}/data/environment", site.token(job_id))[0] == 200
 
