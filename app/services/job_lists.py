@@ -48,6 +48,9 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "framework": lambda framework: Job.framework == framework,
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
+    "created_by": lambda author: Job.created_by == author,
+    # One of the texts, perhaps in other cases: databases differ in whether they tell them apart.
+    "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
 }
 

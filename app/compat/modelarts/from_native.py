@@ -22,6 +22,11 @@ STATES: dict[JobState, tuple[str, str]] = {
     _S.FAILED: ("Failed", "Failed"), _S.CANCELLED: ("Terminated", "Terminated"),
     _S.PREEMPTED: ("Terminated", "Terminated"),
 }  # fmt: skip
+# Of each level-1 status, which states jobs that are told to be in it may be in.
+STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
+    **{phase: tuple(state for state in JobState if STATES[state][0] == phase) for phase, _ in STATES.values()},
+    "Terminating": tuple(state for state in JobState if state not in TERMINAL), "Abnormal": (_S.FAILED,),
+}  # fmt: skip
 # Their fault of another kind than a failed job: the platform's own.
 _LOST = ("NODE_LOST", "SUPERVISOR_LOST")
 _STARTS = ("init_or_rescheduled", "restarted")

@@ -1,14 +1,14 @@
 """Jobs as ModelArts' clients name, search and change them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from app.compat.every_job import MOST_JOBS, every_job
+from app.compat.every_job import MOST_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
-from app.compat.modelarts.from_native import is_deleted, job_of, metadata_of, milliseconds, phase_of
+from app.compat.modelarts.from_native import STATES_OF_PHASES, is_deleted, job_of, metadata_of, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import backend, caller, plane
@@ -37,9 +37,11 @@ def shown(session: Session, found: JobDetails, attempts: Sequence[Attempt] | Non
     return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
 
 
-def rows(session: Session) -> Iterator[JobDetails]:
-    """All jobs of the project, the newest first, up to so many."""
-    return (each for each in every_job(session) if not is_deleted(each))
+def rows(
+    session: Session, filters: Mapping[str, Any] | None = None, order: str = "-created_at"
+) -> Iterator[JobDetails]:
+    """All jobs of the project, or those that pass the filters of `job_lists`, up to so many."""
+    return (each for each in every_job(session, filters, order) if not is_deleted(each))
 
 
 def native_id(training_job_id: str) -> str:
@@ -54,32 +56,61 @@ def delete(training_job_id: str) -> None:
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
     total = job_lists.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
+    asked = conditions(wanted["filters"])
+    found = rows(session, narrowed(asked), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # it counts pages
-    end, is_newest_first = begin + wanted["limit"], wanted["order"] == "desc"
-    if is_newest_first and not any(any(each["value"]) for each in wanted["filters"]):
-        return total, total, list(islice(rows(session), begin, end))
-    found = chosen(rows(session), wanted["filters"])
-    return total, len(found), (found if is_newest_first else found[::-1])[begin:end]
+    end = begin + wanted["limit"]
+    if not asked:
+        return total, total, list(islice(found, begin, end))
+    meant = [each for each in found if all(condition.holds(each) for condition in asked)]
+    return total, len(meant), meant[begin:end]
 
 
-def chosen(found: Iterable[JobDetails], filters: Sequence[Mapping[str, Any]]) -> list[JobDetails]:
-    """Those for which every filter holds; one whose values are empty is none. Raises BadSpec."""
-    asked = [(each, [value for value in each["value"] if value]) for each in filters]
-    return [job for job in found if all(_holds(job, each, values) for each, values in asked if values)]
+class Condition(NamedTuple):
+    """``values``: texts that are not empty; of `between` two numbers of milliseconds."""
+
+    key: str
+    operator: str
+    values: Sequence[Any]
+
+    def holds(self, job: JobDetails) -> bool:
+        if self.operator == "between":
+            least, most = self.values
+            return bool(least <= milliseconds(job.job.created_at) <= most)
+        value = _value(job, self.key)
+        if self.operator == "like":
+            return any(each in value for each in self.values)
+        return (value in self.values) == (self.operator == "in")
 
 
-def _holds(job: JobDetails, condition: Mapping[str, Any], values: Sequence[str]) -> bool:
-    key, operator = str(condition["key"]), str(condition["operator"])
-    if operator == "between":
-        if key != "create_time" or len(values) != 2 or not all(value.isdecimal() for value in values):
+def conditions(filters: Sequence[Mapping[str, Any]]) -> list[Condition]:
+    """A filter whose values are empty is none. Raises BadSpec."""
+    asked = (Condition(each["key"], each["operator"], [text for text in each["value"] if text]) for each in filters)
+    return [_checked(each) for each in asked if each.values]
+
+
+def narrowed(asked: Sequence[Condition]) -> dict[str, Any]:
+    """As filters of `job_lists` what they can say, and no more: all that is meant passes them."""
+    found: dict[str, Any] = {}
+    for key, operator, values in asked:
+        if (key, operator) == ("phase", "in"):
+            found.setdefault("status", [state for each in values for state in STATES_OF_PHASES.get(each, ())])
+        elif key == "name" and operator in ("in", "like"):
+            found.setdefault("name_contains", values)
+        elif operator == "between":
+            found.setdefault("created_after", moment_of(values[0] - 1))
+            found.setdefault("created_before", moment_of(values[1] + 1))
+    return found
+
+
+def _checked(asked: Condition) -> Condition:
+    if asked.operator == "between":
+        if asked.key != "create_time" or len(asked.values) != 2 or not all(each.isdecimal() for each in asked.values):
             raise BadSpec("between is for create_time and has two times in milliseconds", field="filters")
-        return int(values[0]) <= milliseconds(job.job.created_at) <= int(values[1])
-    if key == "create_time":
+        return asked._replace(values=[int(each) for each in asked.values])
+    if asked.key == "create_time":
         raise BadSpec("create_time is asked for by between", field="filters")
-    value = _value(job, key)
-    if operator == "like":
-        return any(each in value for each in values)
-    return (value in values) == (operator == "in")
+    return asked
 
 
 def _value(job: JobDetails, key: str) -> str:

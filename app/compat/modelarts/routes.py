@@ -175,6 +175,10 @@ def _retag(training_job_id: str, change: Any) -> Reply:
 
 def _tagged(body: dict[str, Any]) -> list[dict[str, Any]]:
     wanted = {each["key"]: each["values"] for each in body["tags"]}
+    # What narrows most is asked of the database: a label, and a name.
+    filters: dict[str, Any] = {"labels": [(key, values[0]) for key, values in wanted.items() if len(values) == 1][:1]}
+    if body["matches"]:
+        filters["name_contains"] = [body["matches"][0]["value"]]
     with plane().db.read() as session:
         return [
             {
@@ -183,7 +187,7 @@ def _tagged(body: dict[str, Any]) -> list[dict[str, Any]]:
                 "resource_detail": {},
                 "tags": _tags(dict(each.job.labels)),
             }
-            for each in lookup.rows(session)
+            for each in lookup.rows(session, filters)
             if _has(each.job.labels, wanted)
             and not (body["without_any_tag"] and each.job.labels)
             and all(match["value"] in each.job.name for match in body["matches"])

@@ -21,6 +21,12 @@ STATES: dict[JobState, str] = {
     _S.PAUSED: "Stopped", _S.COMPLETED: "Completed", _S.FAILED: "Failed", _S.CANCELLED: "Stopped",
     _S.PREEMPTED: "Pending",
 }  # fmt: skip
+_NOT_ENDED = tuple(state for state in JobState if state not in TERMINAL)
+# Of each phase, which states jobs that are told to be in it may be in: also by a wish, or because they ran before.
+STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
+    **{phase: tuple(state for state in JobState if STATES[state] == phase) for phase in STATES.values()},
+    "Stopping": _NOT_ENDED, "Terminating": _NOT_ENDED, "Deleting": _NOT_ENDED, "Resuming": (_S.QUEUED,),
+}  # fmt: skip
 THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # of jobs whose client named none
 
 

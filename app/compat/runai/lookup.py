@@ -1,13 +1,14 @@
 """Jobs as Run:ai's clients name and list them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
-from app.compat.runai.from_native import is_deleted, is_distributed, workload_of
+from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, is_distributed, workload_of
+from app.compat.runai.queries import Row, chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.job_state import TERMINAL, JobState
@@ -25,10 +26,15 @@ def find(session: Session, workload: str, *, distributed: bool | None = None) ->
     return found
 
 
-def rows(session: Session) -> Iterator[dict[str, Any]]:
-    """Of all jobs that the caller sees, the newest first, up to so many."""
-    now = utc_now()
-    return (workload_of(each) for each in every_job(session) if not is_deleted(each, now))
+def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
+    """Those of the caller's jobs that are asked for, in the order that is, of up to so many. Raises InvalidRequest."""
+    asked = conditions(query["filterBy"])
+    if query["deleted"]:  # of which nothing is told
+        return ()
+    filters, now = narrowed(asked, query["search"], STATES_OF_PHASES), utc_now()
+    found = every_job(session, filters, native_order(query) or "-created_at")
+    told = (workload_of(each) for each in found if not is_deleted(each, now))
+    return ordered(chosen(told, asked, query["search"]), query)
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:

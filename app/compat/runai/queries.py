@@ -1,15 +1,17 @@
 """How lists of workloads are asked for: conditions as texts, an order, and a place to begin at."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from marshmallow import Schema, fields, validate
 
+from app.compat.every_job import moment_of
 from app.compat.runai.measurements import KINDS
 from app.domain.errors import InvalidRequest
 from app.schemas.queries import QueryFlag, QueryMoment, QueryTexts, QueryWhole, one_of
-from app.schemas.strict_fields import Text, says
+from app.schemas.strict_fields import Text, on_the_wire, says
 
 FIELDS = (
     "type", "name", "clusterId", "projectId", "projectName", "departmentId", "departmentName", "createdAt",
@@ -29,6 +31,14 @@ _HOLDS: dict[str, Callable[[str, str], bool]] = {
     "=^": str.startswith,
     "=$": str.endswith,
 }
+_TIMES = ("createdAt", "completedAt", "phaseUpdatedAt")
+# What `job_lists` can be asked instead.
+_FILTERS = {
+    ("name", "=^"): "name", ("name", "=="): "name", ("name", "=@"): "name_contains", ("projectId", "=="): "project",
+    ("projectName", "=="): "project", ("submittedBy", "=="): "created_by",
+}  # fmt: skip
+_BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # which leave out the moment itself
+_ORDERS = {"createdAt": "created_at", "name": "name"}
 _SIZES: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda found, wanted: found <= wanted,
     ">=": lambda found, wanted: found >= wanted,
@@ -62,48 +72,88 @@ class MeasurementsQuerySchema(Schema):
     numberOfSamples = QueryWhole(0, 1000, load_default=20)  # noqa: N815
 
 
-def chosen(rows: Iterable[Row], query: Mapping[str, Any]) -> Iterator[Row]:
-    """Those for which every condition holds. Raises InvalidRequest."""
-    conditions = [_condition(text) for text in query["filterBy"]]
-    if query["deleted"]:
-        return iter(())
-    return (
-        row for row in rows if query["search"] in row["name"] and all(condition(row) for condition in conditions)
-    )  # fmt: skip
+class Condition(NamedTuple):
+    """``how``: one of the operators; ``wanted``: for a size a number or a time as rows have it, else a text."""
+
+    field: str
+    how: str
+    wanted: Any
+
+    def holds(self, row: Row) -> bool:
+        found = row[self.field]
+        if self.how in _HOLDS:
+            return _HOLDS[self.how]("" if found is None else str(found), self.wanted)
+        return found is not None and _SIZES[self.how](found, self.wanted)
+
+
+def conditions(texts: Sequence[str]) -> list[Condition]:
+    """Raises InvalidRequest."""
+    return [_condition(text) for text in texts]
+
+
+def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """As filters of `job_lists` what they can say, and no more: all that is meant passes them.
+
+    ``statuses``: of each phase the states that a job may be in which is told to be in it.
+    """
+    found: dict[str, Any] = {"name_contains": [search]} if search else {}
+    for field, how, wanted in asked:
+        if how == "==" and field == "phase":
+            found.setdefault("status", statuses.get(wanted, ()))
+        elif field == "createdAt" and how in _BOUNDS:
+            name, one = _BOUNDS[how]
+            found.setdefault(name, moment_of(round(datetime.fromisoformat(wanted).timestamp() * 1000) + one))
+        elif filter_name := _FILTERS.get((field, how)):
+            found.setdefault(filter_name, [wanted] if filter_name == "name_contains" else wanted)
+    return found
+
+
+def chosen(rows: Iterable[Row], asked: Sequence[Condition], search: str) -> Iterator[Row]:
+    """Those for which every condition holds."""
+    return (row for row in rows if search in row["name"] and all(condition.holds(row) for condition in asked))
+
+
+def native_order(query: Mapping[str, Any]) -> str | None:
+    """Of `job_lists`, where that has it; others take the newest first."""
+    name = _ORDERS.get(_sorted_by(query))
+    return name and ("-" if _is_descending(query) else "") + name
 
 
 def ordered(rows: Iterable[Row], query: Mapping[str, Any]) -> Iterable[Row]:
-    """`rows`: the newest first."""
-    field = query.get("sortBy", "createdAt")
-    descending = query.get("sortOrder", "asc" if "sortBy" in query else "desc") == "desc"
-    if field == "createdAt" and descending:
+    """`rows`: in the native order, if there is one."""
+    if native_order(query) is not None:
         return rows
-    return sorted(rows, key=lambda row: (row[field] is not None, row[field]), reverse=descending)
+    field = _sorted_by(query)
+    return sorted(rows, key=lambda row: (row[field] is not None, row[field]), reverse=_is_descending(query))
 
 
-def _condition(text: str) -> Callable[[Row], bool]:
+def _sorted_by(query: Mapping[str, Any]) -> str:
+    return str(query.get("sortBy", "createdAt"))
+
+
+def _is_descending(query: Mapping[str, Any]) -> bool:
+    return bool(query.get("sortOrder", "asc" if "sortBy" in query else "desc") == "desc")
+
+
+def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None or found[1] not in FIELDS:
         raise InvalidRequest(
             f"{text[:64]!r} is no condition such as phase==Running; fields: {', '.join(FIELDS)}", field="filterBy"
         )
     field, how, wanted = found.groups()
-    if how in _HOLDS:
-        return lambda row: _HOLDS[how](_text(row[field]), wanted)
-    return lambda row: _sized(row[field], how, wanted)
+    return Condition(field, how, wanted if how in _HOLDS else _size(field, wanted))
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _sized(value: Any, how: str, wanted: str) -> bool:
-    """Numbers by their size, everything else, times too, by its text."""
-    if value is None:
-        return False
-    if isinstance(value, int | float):
-        try:
-            return _SIZES[how](value, float(wanted))
-        except ValueError:
-            return False
-    return _SIZES[how](str(value), wanted)
+def _size(field: str, wanted: str) -> Any:
+    """Everything but numbers and times is compared as text."""
+    try:
+        if field == "totalRunningTimeSeconds":
+            return float(wanted)
+        if field in _TIMES:
+            moment = datetime.fromisoformat(wanted.replace(" ", "+"))  # of an offset that was not escaped
+            return on_the_wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as error:
+        wants = "a number of seconds" if field == "totalRunningTimeSeconds" else "a time such as 2026-01-31T00:00:00Z"
+        raise InvalidRequest(f"{field} is compared with {wants}, not {wanted[:64]!r}", field="filterBy") from error
+    return wanted

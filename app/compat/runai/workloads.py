@@ -14,7 +14,7 @@ from app.compat.every_job import MOST_JOBS
 from app.compat.runai import lookup
 from app.compat.runai.from_native import event_of, pods_of, record_of, workload_of
 from app.compat.runai.measurements import KINDS, REQUESTS, SERIES, Point, Window, counted, measured, requested
-from app.compat.runai.queries import CountQuerySchema, MeasurementsQuerySchema, WorkloadsQuerySchema, chosen, ordered
+from app.compat.runai.queries import CountQuerySchema, MeasurementsQuerySchema, WorkloadsQuerySchema
 from app.compat.runai.requests import BatchSchema
 from app.domain.errors import BadSpec, TrainyardError
 from app.http.context import dialect, plane
@@ -41,7 +41,7 @@ class EventsQuerySchema(Schema):
 def list_workloads(query: dict[str, Any]) -> Reply:
     begin, limit = query["offset"], query["limit"]
     with plane().db.read() as session:
-        rows = list(islice(ordered(chosen(lookup.rows(session), query), query), begin, begin + limit + 1))
+        rows = list(islice(lookup.rows(session, query), begin, begin + limit + 1))
     following = {"next": begin + limit} if len(rows) > limit else {}
     return Reply({"workloads": rows[:limit], **following})
 
@@ -50,7 +50,7 @@ def list_workloads(query: dict[str, Any]) -> Reply:
 @operation("Count the workloads", permission=Permission.VIEW, query=CountQuerySchema)
 def count_workloads(query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
-        return Reply({"count": sum(1 for _ in chosen(lookup.rows(session), query))})
+        return Reply({"count": sum(1 for _ in lookup.rows(session, query))})
 
 
 @blueprint.post("/workloads/batch")

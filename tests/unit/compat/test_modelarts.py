@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.modelarts.flavors import flavor, flavors_of, of_resources, told
-from app.compat.modelarts.from_native import STATES, job_of, node_counts, phase_of, record_of
+from app.compat.modelarts.from_native import STATES, STATES_OF_PHASES, job_of, node_counts, phase_of, record_of
 from app.compat.modelarts.requests import CreateSchema
 from app.compat.modelarts.to_native import DIALECT, METHODS, Native, to_native
 from app.domain.errors import BadSpec
@@ -225,6 +225,17 @@ def test_every_state_is_one_of_modelarts():
     assert phase_of(details_of(native, state=JobState.FAILED, error_type="NODE_LOST")) == ("Abnormal", "Lost")
     running = dataclasses.replace(details_of(native, state=JobState.TRAINING), requested="cancel")
     assert phase_of(running) == ("Terminating", "Terminating")
+
+
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("error", [None, "NODE_LOST"])
+@pytest.mark.parametrize("requested", [None, "pause", "cancel"])
+def test_phase_is_looked_for_where_it_may_be(state, error, requested):
+    found = dataclasses.replace(
+        details_of(translated(ALGORITHM), state=state, error_type=error), requested=requested
+    )  # fmt: skip
+
+    assert state in STATES_OF_PHASES[phase_of(found)[0]]
 
 
 def attempt(number: int, begin: int, end: int | None, **columns: Any) -> Attempt:

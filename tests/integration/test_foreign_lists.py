@@ -1,0 +1,118 @@
+"""Lists in foreign vocabularies where there are more jobs than they look at: what is asked for is still found."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from app.compat import every_job
+from app.domain.job_state import JobState
+from app.security.permissions import Role
+from app.services import job_labels
+from tests.apps import Api
+from tests.factories import make_document, make_job, make_project
+
+WORKLOADS = "/api/v1/workloads"
+SEARCHES = "/v2/default/training-job-searches"
+START = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def said(answer: TestResponse) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+@pytest.fixture
+def many(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """Eight jobs, an hour apart, where a list looks at three: the first ones differ from each other."""
+    monkeypatch.setattr(every_job, "MOST_JOBS", 3)
+    rows: list[tuple[str, JobState, dict[str, Any]]] = [
+        ("found", JobState.FAILED, {"created_by": "key-of-x", "labels": {"team": "x"}}),
+        ("100%_x", JobState.QUEUED, {}),
+        ("Found", JobState.CANCELLED, {}),
+        ("theirs", JobState.COMPLETED, {"project": "other"}),
+        *((f"new-{number}", JobState.COMPLETED, {}) for number in range(4)),
+    ]
+    with api.db.write() as session:
+        make_project(session, "other")
+        for hours, (name, state, columns) in enumerate(rows):
+            made = START + timedelta(hours=hours)
+            job = make_job(session, state=state, document=make_document(name=name), created_at=made, **columns)
+            session.add_all(job_labels.rows(job))
+    return api
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["new-3", "new-2", "new-1"]),
+        ("sortOrder=asc", ["found", "100%_x", "Found"]),
+        ("sortBy=name", ["100%_x", "Found", "found"]),
+        ("sortBy=name&sortOrder=desc&limit=2", ["theirs", "new-3"]),
+        ("filterBy=phase==Failed", ["found"]),
+        ("filterBy=name==found", ["found"]),
+        ("filterBy=name=^100%25_", ["100%_x"]),
+        ("filterBy=name=@%25_", ["100%_x"]),
+        ("search=oun", ["Found", "found"]),
+        ("filterBy=projectId==other", ["theirs"]),
+        ("filterBy=projectName==none", []),
+        ("filterBy=submittedBy==key-of-x", ["found"]),
+        ("filterBy=createdAt<=2026-05-01T01:00:00Z", ["100%_x", "found"]),
+        ("filterBy=createdAt<=2026-05-01T03:00:00%2B02:00,createdAt>=2026-05-01T00:00:00.001Z", ["100%_x"]),
+        ("filterBy=createdAt>=2027-01-01", []),
+    ],
+)
+def test_workloads_are_found_among_very_many(many: Api, query: str, names: list[str]) -> None:
+    found = said(many.call("GET", f"{WORKLOADS}?{query}"))
+
+    assert [each["name"] for each in found["workloads"]] == names
+
+
+@pytest.mark.parametrize("query", ["filterBy=phase==Failed", "search=found"])
+def test_workloads_are_counted_among_very_many(many: Api, query: str) -> None:
+    assert many.call("GET", f"{WORKLOADS}/count?{query}").json == {"count": 1}
+
+
+def test_project_of_others_is_not_told(many: Api) -> None:
+    key = many.make_key(Role.USER)
+
+    assert said(many.call("GET", f"{WORKLOADS}?filterBy=projectId==other", key=key)) == {"workloads": []}
+
+
+@pytest.mark.parametrize(
+    ("condition", "more", "names"),
+    [
+        (("phase", "in", "Failed", "Terminated"), {}, ["Found", "found"]),
+        (("phase", "in", "Burning"), {}, []),
+        (("name", "like", "oun", "%_"), {"order": "asc"}, ["found", "100%_x", "Found"]),
+        (("name", "in", "found"), {}, ["found"]),
+        (("create_time", "between", "0", str(round(START.timestamp() * 1000))), {}, ["found"]),
+        (("create_time", "between", "9" * 100, "9" * 101), {}, []),
+    ],
+)
+def test_training_jobs_are_found_among_very_many(
+    many: Api, condition: tuple[str, ...], more: dict[str, Any], names: list[str]
+) -> None:
+    key, operator, *values = condition
+    body = {"filters": [{"key": key, "operator": operator, "value": values}], **more}
+
+    found = said(many.post(SEARCHES, body))
+
+    assert [each["metadata"]["name"] for each in found["items"]] == names
+    assert found["count"] == len(names)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"tags": [{"key": "team", "values": ["x"]}]}, ["found"]),
+        ({"tags": [{"key": "team", "values": ["x"]}], "matches": [{"key": "resource_name", "value": "F"}]}, []),
+        ({"matches": [{"key": "resource_name", "value": "%"}]}, ["100%_x"]),
+        ({"without_any_tag": True}, ["new-3", "new-2", "new-1"]),
+    ],
+)
+def test_tagged_jobs_are_found_among_very_many(many: Api, asked: dict[str, Any], names: list[str]) -> None:
+    found = said(many.post("/v2/default/modelarts-training-job/resource-instances/filter", asked))
+
+    assert [each["resource_name"] for each in found["resources"]] == names
