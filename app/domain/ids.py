@@ -5,6 +5,7 @@ import secrets
 import threading
 import time
 import uuid
+from datetime import datetime
 
 JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
 
@@ -25,6 +26,11 @@ class _Clock:
 
 
 _clock = _Clock()
+
+
+def first_id(prefix: str, moment: datetime) -> str:
+    """Sorts before all that are made then or later."""
+    return f"{prefix}-{uuid.UUID(int=int(moment.timestamp() * 1000) << 80)}"
 
 
 def new_id(prefix: str) -> str:

@@ -1,10 +1,13 @@
 """What happened to a job: its events, and the records of its attempts."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from app.domain.ids import first_id
 from app.models import Attempt, Job, JobEvent
 from app.services.pages import Orders, Page, PageRequest, page_of
 
@@ -22,15 +25,30 @@ def events_after(session: Session, job_id: str, seq: int, *, limit: int = 500) -
     return session.scalars(query.order_by(JobEvent.seq).limit(limit)).all()
 
 
-def events_of(session: Session, job_ids: Sequence[str], *, limit: int) -> Sequence[JobEvent]:
-    """The newest of these jobs, newest first."""
-    query = select(JobEvent).where(JobEvent.job_id.in_(job_ids))
-    return session.scalars(query.order_by(JobEvent.at.desc(), JobEvent.job_id, JobEvent.seq.desc()).limit(limit)).all()
+def newest_events(
+    session: Session, project: str | None, *, limit: int, since: datetime | None = None
+) -> Sequence[JobEvent]:
+    """Of a project's jobs or of all, those `since` then, oldest first."""
+    query = _of_project(project).order_by(JobEvent.id.desc()).limit(limit)
+    if since is not None:
+        query = query.where(JobEvent.id > first_id("evt", since))
+    return session.scalars(query).all()[::-1]
+
+
+def events_behind(session: Session, project: str | None, event_id: str, *, limit: int) -> Sequence[JobEvent]:
+    """Of a project's jobs or of all, the next after this one, oldest first."""
+    query = _of_project(project).where(JobEvent.id > event_id)
+    return session.scalars(query.order_by(JobEvent.id).limit(limit)).all()
 
 
 def newest_event(session: Session) -> str | None:
     """Of all jobs: ids made later sort after earlier ones."""
     return session.scalar(select(func.max(JobEvent.id)))
+
+
+def _of_project(project: str | None) -> Select[Any]:
+    query = select(JobEvent)
+    return query if project is None else query.join(Job, Job.id == JobEvent.job_id).where(Job.project == project)
 
 
 def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attempt]:

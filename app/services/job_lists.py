@@ -1,10 +1,10 @@
 """Lists of jobs: filters and orders, a page at a time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, false, func, or_, select
+from sqlalchemy import ColumnElement, Select, false, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.domain.job_state import TERMINAL
@@ -79,6 +79,12 @@ _LABEL_ORDERS: Orders = {"created_at": (JobLabel.created_at, JobLabel.job_id)}
 Asked = Sequence[tuple[str, Any]]
 
 
+class BaseModelUse(NamedTuple):
+    model_id: str
+    first_at: datetime
+    changed_at: datetime
+
+
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
     """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's."""
     if "project" in filters:
@@ -96,11 +102,8 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
 
 def count_kept(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
     """How many of the caller's jobs were not withdrawn by clients of this dialect, up to so many."""
-    is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
-    query = select(Job.id).where(~is_withdrawn)
-    if caller.project is not None:
-        query = query.where(Job.project == caller.project)
-    return session.scalar(select(func.count()).select_from(query.limit(most).subquery())) or 0
+    found = _kept(select(Job.id), caller, dialect).limit(most).subquery()
+    return session.scalar(select(func.count()).select_from(found)) or 0
 
 
 def changed_since(session: Session, caller: Caller, moment: datetime) -> list[JobDetails]:
@@ -109,6 +112,29 @@ def changed_since(session: Session, caller: Caller, moment: datetime) -> list[Jo
     if caller.project is not None:
         query = query.where(Job.project == caller.project)
     return details_of(session, session.scalars(query).all())
+
+
+def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, JobDetails]:
+    """Those of them that are the caller's."""
+    query = select(Job).where(Job.id.in_(ids))
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    return {each.job.id: each for each in details_of(session, session.scalars(query).all())}
+
+
+def base_models(session: Session, caller: Caller, dialect: str, *, most: int) -> list[BaseModelUse]:
+    """Of the newest of the caller's jobs that were not withdrawn by clients of this dialect."""
+    model = Job.spec["training_config", "base_model", "model_id"].as_string().label("model")
+    newest = _kept(select(model, Job.created_at, Job.updated_at), caller, dialect)
+    jobs = newest.order_by(Job.created_at.desc(), Job.id.desc()).limit(most).subquery()
+    query = select(jobs.c.model, func.min(jobs.c.created_at), func.max(jobs.c.updated_at)).group_by(jobs.c.model)
+    return [BaseModelUse(*row) for row in session.execute(query.order_by(jobs.c.model))]
+
+
+def _kept(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
+    is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
+    query = query.where(~is_withdrawn)
+    return query if caller.project is None else query.where(Job.project == caller.project)
 
 
 def _plain(session: Session, asked: Asked, request: PageRequest) -> Page[Job]:

@@ -7,6 +7,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.compat import every_job
+from app.compat.ome import events
 from app.domain.job_state import JobState
 from app.security.permissions import Role
 from app.services import job_labels
@@ -15,6 +16,8 @@ from tests.factories import make_document, make_job, make_project
 
 WORKLOADS = "/api/v1/workloads"
 SEARCHES = "/v2/default/training-job-searches"
+OME = "/apis/ome.io/v1beta1/namespaces/default"
+EVENTS = "/api/v1/namespaces/default/events"
 START = datetime(2026, 5, 1, tzinfo=UTC)
 
 
@@ -116,3 +119,44 @@ def test_tagged_jobs_are_found_among_very_many(many: Api, asked: dict[str, Any],
     found = said(many.post("/v2/default/modelarts-training-job/resource-instances/filter", asked))
 
     assert [each["resource_name"] for each in found["resources"]] == names
+
+
+def test_events_come_in_pages_and_without_those_of_deleted_jobs(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_CHUNK", 2)
+    monkeypatch.setattr(events, "_MOST_EVENTS", 4)
+    jobs = [api.submit(name=f"job-{number}") for number in range(3)]
+    for job_id in jobs:
+        api.post(f"/v1/jobs/{job_id}/cancel")
+    api.submit(key=api.make_key(Role.USER, "other"))
+    newest = [each["involvedObject"]["name"] for each in said(api.call("GET", EVENTS))["items"]]
+    api.call("DELETE", f"{OME}/trainingjobs/{jobs[1]}")
+
+    pages, place = list[list[tuple[str, str]]](), ""
+    while not pages or place:
+        page = said(api.call("GET", f"{EVENTS}?limit=3{place}"))
+        pages.append([(each["involvedObject"]["name"], each["metadata"]["name"]) for each in page["items"]])
+        place = f"&continue={page['metadata']['continue']}" if "continue" in page["metadata"] else ""
+
+    told = [each for page in pages for each in page]
+    assert len(newest) == 4
+    assert newest[1:] == jobs, "the newest come last, those of another namespace not at all"
+    assert {job_id for job_id, _ in told} == {jobs[0], jobs[2]}
+    assert [event_id for _, event_id in told] == sorted({event_id for _, event_id in told})
+    assert all(len(page) == 3 for page in pages[:-1])
+    assert api.call("GET", f"{EVENTS}?limit=3&continue=evt-x").status_code == 400
+
+
+def test_models_and_weights_of_very_many_jobs(many: Api) -> None:
+    models = said(many.call("GET", f"{OME}/basemodels"))["items"]
+    first = said(many.call("GET", f"{OME}/finetunedweights?limit=6"))
+    rest = said(many.call("GET", f"{OME}/finetunedweights?limit=6&continue={first['metadata']['continue']}"))
+
+    assert [each["spec"]["storage"]["storageUri"] for each in models] == ["/srv/models/tiny"]
+    assert [len(page["items"]) for page in (first, rest)] == [6, 1], "all of the namespace"
+    assert first["items"][0]["status"]["state"] == "Failed"
+    weight = said(many.call("GET", f"{OME}/finetunedweights/{rest['items'][0]['metadata']['name']}"))
+    assert weight == rest["items"][0]
+    for path in ("basemodels/none", "finetunedweights/none"):
+        answer = many.call("GET", f"{OME}/{path}")
+        assert answer.status_code == 404
+        assert f'{path.partition("/")[0]}.ome.io "none" not found' in answer.text.replace("\\", "")

@@ -115,6 +115,20 @@ def test_events_are_watched(api: Api) -> None:
     assert events[0]["object"]["message"] == "nothing of it ran"
 
 
+def test_events_go_with_their_job(api: Api) -> None:
+    native = api.submit()
+    api.post(f"/v1/jobs/{native}/cancel")
+    created(api)
+
+    with shortly(lambda: api.call("DELETE", f"/v1/jobs/{native}")):
+        events = watched(api, f"{CORE}/events", "", seconds=3)
+
+    about = [(each["type"], each["object"]["involvedObject"]["name"]) for each in events]
+    assert about.count(("DELETED", native)) == about.count(("ADDED", native)) > 1
+    assert about.count(("ADDED", "words")) >= 1
+    assert ("DELETED", "words") not in about
+
+
 def test_client_that_comes_back_is_told_what_it_missed(api: Api) -> None:
     for name in "ab":
         created(api, name)

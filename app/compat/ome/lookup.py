@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from app.compat.every_job import every_job
 from app.compat.ome.from_native import is_deleted, name_of
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
@@ -39,8 +38,3 @@ def named(session: Session, namespace: str, name: str) -> Sequence[JobDetails]:
         return [find(session, namespace, name)]
     except NotFound:
         return []
-
-
-def rows(session: Session) -> Sequence[JobDetails]:
-    """Jobs that the caller sees, the oldest first; of very many the newest."""
-    return [each for each in every_job(session) if not is_deleted(each)][::-1]

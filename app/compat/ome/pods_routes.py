@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 
 from app.compat.ome import lookup
 from app.compat.ome.answers import answered, told
-from app.compat.ome.from_native import events_of, pods_of, rank_of
+from app.compat.ome.events import source_of
+from app.compat.ome.from_native import pods_of, rank_of
 from app.compat.ome.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
 from app.compat.ome.selectors import selected
-from app.compat.ome.sources import Source, fixed, newest_job, of_jobs, of_one
+from app.compat.ome.sources import Source, of_jobs, of_one
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
 from app.http.context import plane
@@ -29,7 +30,7 @@ from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
-_MOST_LINES, _BATCH, _MOST_EVENTS = 50_000, 1000, 10_000
+_MOST_LINES, _BATCH = 50_000, 1000
 _LOG = Form(
     mimetype="text/plain", opening="", idle="", closing="", failure=lambda problem: f"{problem['message']}\n",
     frame=lambda frame: f"{frame.data}\n",
@@ -89,8 +90,7 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
 )
 def list_events(namespace: str, query: Query) -> Any:
     meant = selected(query["labelSelector"], query["fieldSelector"])
-    look = fixed(partial(_events, namespace=namespace, job=meant.fields.get("involvedObject.name")))
-    return answered(Source(kind="Event", look=look, newest=_newest, existing=None, api_version="v1"), query)
+    return answered(source_of(namespace, meant.fields.get("involvedObject.name")), query)
 
 
 def _listed(namespace: str | None, query: Query) -> Any:
@@ -99,19 +99,6 @@ def _listed(namespace: str | None, query: Query) -> Any:
     if namespace is not None and job is not None and not query["watch"]:
         look = of_one(_pods, partial(lookup.named, namespace=namespace, name=job))
     return answered(Source(kind="Pod", look=look, api_version="v1"), query)
-
-
-def _newest(session: Session) -> tuple[Any, ...]:
-    """Of jobs, too: whose clock is behind may give an event an id before the newest."""
-    return *newest_job(session), job_history.newest_event(session)
-
-
-def _events(session: Session, namespace: str, job: str | None) -> list[dict[str, Any]]:
-    """The oldest first."""
-    found = lookup.rows(session) if job is None else lookup.named(session, namespace, job)
-    jobs = {each.job.id: each for each in found}
-    events = job_history.events_of(session, list(jobs), limit=_MOST_EVENTS)
-    return [told for event in reversed(events) for told in events_of(jobs[event.job_id], [event])]
 
 
 def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:

@@ -1,16 +1,21 @@
 """What makes Kubernetes' clients feel at home: discovery, namespaces, and models; pods and events stand beside."""
 
 import re
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request
+from sqlalchemy.orm import Session
 
+from app.compat.every_job import MOST_JOBS
 from app.compat.ome import discovery, jobs_routes, lookup, pods_routes, runtimes_routes
 from app.compat.ome.answers import listed, told
 from app.compat.ome.dialect import API_VERSION, BASE
 from app.compat.ome.from_native import STATES, milliseconds, moment, name_of
 from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
-from app.compat.ome.sources import Source, fixed
+from app.compat.ome.sources import Object, Source, fixed, of_jobs
+from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.http.context import caller, dialect, plane
 from app.http.description import description
@@ -18,7 +23,7 @@ from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.models import Project
 from app.security.permissions import Permission
-from app.services import projects
+from app.services import job_lists, projects
 from app.services.job_details import JobDetails
 from app.services.pages import PageRequest
 
@@ -101,29 +106,37 @@ def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
 @blueprint.get(f"{_IN}/basemodels")
 @operation("List the base models of training jobs", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
 def list_models(namespace: str, query: Query) -> Reply:
-    models = list(_models(namespace).values())
-    return listed(Source(kind="BaseModel", look=fixed(lambda _: models)), query)
+    return listed(Source(kind="BaseModel", look=fixed(partial(_models, namespace=namespace))), query)
 
 
 @blueprint.get(f"{_IN}/basemodels/<model_name>")
 @operation("Read a base model", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return told(_one(_models(namespace), model_name, "basemodels"))
+    with plane().db.read() as session:
+        found = {each["metadata"]["name"]: each for each in _models(session, namespace)}
+    if model_name not in found:
+        raise _not_found("basemodels", model_name)
+    return told(found[model_name])
 
 
 @blueprint.get(f"{_IN}/finetunedweights")
 @operation(
     "List the weights that training jobs make", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
 )
-def list_weights(namespace: str, query: Query) -> Reply:
-    weights = list(_weights(namespace).values())
-    return listed(Source(kind="FineTunedWeight", look=fixed(lambda _: weights)), query)
+def list_weights(namespace: str, query: Query) -> Reply:  # noqa: ARG001
+    return listed(
+        Source(kind="FineTunedWeight", look=of_jobs(lambda _, jobs: [[_weight(each)] for each in jobs])), query
+    )
 
 
 @blueprint.get(f"{_IN}/finetunedweights/<object_name>")
 @operation("Read the weights that a training job makes", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_weights(namespace: str, object_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return told(_one(_weights(namespace), object_name, "finetunedweights"))
+    try:
+        with plane().db.read() as session:
+            return told(_weight(lookup.find(session, namespace, object_name)))
+    except NotFound as error:
+        raise _not_found("finetunedweights", object_name) from error
 
 
 def _namespace(project: Project) -> dict[str, Any]:
@@ -136,44 +149,45 @@ def _namespace(project: Project) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _models(namespace: str) -> dict[str, dict[str, Any]]:
-    """By name: what training jobs of the namespace begin with."""
-    with plane().db.read() as session:
-        named = {each.spec["training_config"]["base_model"]["model_id"]: each for each in lookup.rows(session)}
-    return {
-        _dns(model): _object("BaseModel", _dns(model), namespace, each, {"storage": {"storageUri": model}})
-        for model, each in named.items()
-    }
+def _models(session: Session, namespace: str) -> list[Object]:
+    """What training jobs of the namespace begin with."""
+    used = job_lists.base_models(session, caller(), DIALECT, most=MOST_JOBS)
+    # One of those that have the same name here.
+    named = {_dns(each.model_id): each for each in used}
+    return [
+        _object(
+            "BaseModel", name, namespace, (each.first_at, each.changed_at), {"storage": {"storageUri": each.model_id}}
+        )
+        for name, each in named.items()
+    ]
 
 
-def _weights(namespace: str) -> dict[str, dict[str, Any]]:
+def _weight(found: JobDetails) -> Object:
+    """What a job makes."""
     states = {"Succeeded": "Ready", "Failed": "Failed", "Running": "In_Training", "Suspended": "In_Training"}
-    with plane().db.read() as session:
-        found = lookup.rows(session)
-    weights = {}
-    for each in found:
-        spec = {
-            "baseModelRef": {"name": _dns(each.spec["training_config"]["base_model"]["model_id"])},
-            "storage": {"storageUri": (each.spec.get("output_config") or {}).get("output_path") or ""},
-            "trainingJobRef": {"name": name_of(each), "namespace": namespace},
-        }
-        weight = _object("FineTunedWeight", name_of(each), namespace, each, spec)
-        weights[name_of(each)] = weight | {"status": {"state": states.get(STATES[each.job.state], "Creating")}}
-    return weights
+    job, name = found.job, name_of(found)
+    spec = {
+        "baseModelRef": {"name": _dns(found.spec["training_config"]["base_model"]["model_id"])},
+        "storage": {"storageUri": (found.spec.get("output_config") or {}).get("output_path") or ""},
+        "trainingJobRef": {"name": name, "namespace": job.project},
+    }
+    made = _object("FineTunedWeight", name, job.project, (job.created_at, job.updated_at), spec)
+    return made | {"status": {"state": states.get(STATES[job.state], "Creating")}}
 
 
-def _object(kind: str, name: str, namespace: str, found: JobDetails, spec: dict[str, Any]) -> dict[str, Any]:
+def _object(
+    kind: str, name: str, namespace: str, times: tuple[datetime, datetime], spec: dict[str, Any]
+) -> dict[str, Any]:
+    """`times`: when it was made, and changed."""
     metadata = {
         "name": name, "namespace": namespace, "uid": f"{kind.lower()}-{name}",
-        "resourceVersion": str(milliseconds(found.job.updated_at)), "creationTimestamp": moment(found.job.created_at),
+        "resourceVersion": str(milliseconds(times[1])), "creationTimestamp": moment(times[0]),
     }  # fmt: skip
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _one(found: dict[str, dict[str, Any]], name: str, plural: str) -> dict[str, Any]:
-    if name not in found:
-        raise NotFound(f'{plural}.ome.io "{name[:64]}" not found')
-    return found[name]
+def _not_found(plural: str, name: str) -> NotFound:
+    return NotFound(f'{plural}.ome.io "{name[:64]}" not found')
 
 
 def _dns(name: str) -> str:

@@ -64,12 +64,22 @@ def newest_job(session: Session) -> tuple[int, Any, Any]:
     return count, newest, versions
 
 
-def existing(session: Session, owners: Collection[str]) -> set[str]:
-    """Of these jobs, those that were not deleted."""
-    left, found = iter(owners), set[str]()
-    while portion := list(islice(left, _ASKED_AT_ONCE)):
-        found.update(session.scalars(select(Job.id).where(Job.id.in_(portion))))
-    return found
+Existing = Callable[[Session, Collection[str]], set[str]]
+
+
+def existing_by(column: Any) -> Existing:
+    """Of these owners, those that are still there; `column` has their ids."""
+
+    def existing(session: Session, owners: Collection[str]) -> set[str]:
+        left, found = iter(owners), set[str]()
+        while portion := list(islice(left, _ASKED_AT_ONCE)):
+            found.update(session.scalars(select(column).where(column.in_(portion))))
+        return found
+
+    return existing
+
+
+_EXISTING_JOBS = existing_by(Job.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +89,10 @@ class Source:
     kind: str
     look: Callable[[Session, Asked], Iterable[Group]]
     api_version: str = API_VERSION
-    # How many owners there are, and anything that differs when one has changed.
+    # How many owners there are, None if nobody counts them, and anything that differs when one has changed.
     newest: Callable[[Session], tuple[Any, ...]] = newest_job
     losses: Losses = OF_JOBS
-    # Which of these owners are still there; None where a look always finds all.
-    existing: Callable[[Session, Collection[str]], set[str]] | None = existing
+    existing: Existing | None = _EXISTING_JOBS  # None where a look always finds all
 
 
 def fixed(find: Callable[[Session], Sequence[Object]]) -> Callable[[Session, Asked], Iterable[Group]]:
@@ -140,15 +149,15 @@ def _position(job: Job) -> str:
 def _key(position: str) -> tuple[datetime, str]:
     made, _, job_id = position.partition(".")
     if not JOB_ID.fullmatch(job_id):
-        raise _no_position()
+        raise no_position()
     return _EPOCH + timedelta(microseconds=_number(made)), job_id
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 16:
-        raise _no_position()
+        raise no_position()
     return int(text)
 
 
-def _no_position() -> InvalidRequest:
+def no_position() -> InvalidRequest:
     return InvalidRequest("must be what the list before had", field="continue")

@@ -122,7 +122,7 @@ class _View:
             return groups, self._known.keys() - {group.owner for group in groups}
         groups = list(self._source.look(session, Asked(since=self._looked_at - _LONGEST_WRITE)))
         come = sum(group.owner not in self._known for group in groups)
-        if newest[0] == self._newest[0] + come:
+        if newest[0] is not None and newest[0] == self._newest[0] + come:
             return groups, ()
         return groups, self._known.keys() - self._source.existing(session, self._known.keys())
 

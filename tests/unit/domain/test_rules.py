@@ -4,13 +4,14 @@ import json
 import math
 import time
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.checkpoints import Kept, best, scores, to_prune
-from app.domain.ids import new_id
+from app.domain.ids import first_id, new_id
 from app.domain.json_numbers import json_number, number_of
 from app.domain.leases import StandstillWatch
 from app.domain.resources import GpuType, normalise_gpu_type, request_of
@@ -176,6 +177,14 @@ def test_ids_sort_by_creation_and_are_uuid7() -> None:
     assert len(set(made)) == len(made)
     assert uuid.UUID(made[0][4:]).version == 7
     assert abs(stamp_ms / 1000 - time.time()) < 5
+
+
+def test_first_id_of_a_moment_divides_ids_by_when_they_were_made() -> None:
+    before = new_id("evt")
+    time.sleep(0.01)
+    border = first_id("evt", datetime.now(UTC))
+
+    assert before < border < new_id("evt")
 
 
 @pytest.mark.parametrize(
