@@ -146,6 +146,14 @@ def test_events_come_in_pages_and_without_those_of_deleted_jobs(api: Api, monkey
     assert api.call("GET", f"{EVENTS}?limit=3&continue=evt-x").status_code == 400
 
 
+def test_job_without_a_model_makes_none(api: Api) -> None:
+    body = {"name": "x", "projectId": "default", "clusterId": "c", "spec": {"command": "true"}}
+    assert api.post("/api/v1/workloads/trainings", body).status_code == 202
+
+    assert said(api.call("GET", f"{OME}/basemodels"))["items"] == []
+    assert len(said(api.call("GET", f"{OME}/finetunedweights"))["items"]) == 1
+
+
 def test_models_and_weights_of_very_many_jobs(many: Api) -> None:
     models = said(many.call("GET", f"{OME}/basemodels"))["items"]
     first = said(many.call("GET", f"{OME}/finetunedweights?limit=6"))

@@ -17,6 +17,7 @@ from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuery
 from app.compat.ome.sources import Object, Source, fixed, of_jobs
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
+from app.domain.locations import NO_MODEL
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
@@ -153,7 +154,7 @@ def _models(session: Session, namespace: str) -> list[Object]:
     """What training jobs of the namespace begin with."""
     used = job_lists.base_models(session, caller(), DIALECT, most=MOST_JOBS)
     # One of those that have the same name here.
-    named = {_dns(each.model_id): each for each in used}
+    named = {_dns(each.model_id): each for each in used if each.model_id != NO_MODEL}
     return [
         _object(
             "BaseModel", name, namespace, (each.first_at, each.changed_at), {"storage": {"storageUri": each.model_id}}
