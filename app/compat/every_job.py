@@ -30,7 +30,7 @@ def every_job(
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """Or the nearest that a database can be asked for."""
+    """So long after the beginning of 1970, or the nearest moment that a database can be asked for."""
     return _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LAST)))
 
 

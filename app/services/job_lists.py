@@ -109,16 +109,12 @@ def count_kept(session: Session, caller: Caller, dialect: str, *, most: int) -> 
 def changed_since(session: Session, caller: Caller, moment: datetime) -> list[JobDetails]:
     """The caller's jobs that were changed then or later, the oldest first."""
     query = select(Job).where(Job.updated_at >= moment).order_by(Job.created_at, Job.id)
-    if caller.project is not None:
-        query = query.where(Job.project == caller.project)
-    return details_of(session, session.scalars(query).all())
+    return details_of(session, session.scalars(_of_caller(query, caller)).all())
 
 
 def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, JobDetails]:
     """Those of them that are the caller's."""
-    query = select(Job).where(Job.id.in_(ids))
-    if caller.project is not None:
-        query = query.where(Job.project == caller.project)
+    query = _of_caller(select(Job).where(Job.id.in_(ids)), caller)
     return {each.job.id: each for each in details_of(session, session.scalars(query).all())}
 
 
@@ -133,7 +129,10 @@ def base_models(session: Session, caller: Caller, dialect: str, *, most: int) ->
 
 def _kept(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
     is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
-    query = query.where(~is_withdrawn)
+    return _of_caller(query.where(~is_withdrawn), caller)
+
+
+def _of_caller(query: Select[Any], caller: Caller) -> Select[Any]:
     return query if caller.project is None else query.where(Job.project == caller.project)
 
 
