@@ -86,5 +86,6 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
         "status": job.status,
         "message": f"accepted; waits in the queue {job.queue}",
         "estimated_wait_seconds": submitted.wait_seconds,
+        "warnings": list(submitted.warnings),
     }
     return Reply(data, 201, location=f"{base_path()}/jobs/{job.id}")

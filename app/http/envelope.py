@@ -16,6 +16,7 @@ class Reply:
     data: Any
     status: int = 200
     location: str | None = None
+    warnings: Sequence[str] = ()  # `field: reason`: what of the request has no effect
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Problem:
 
 
 REQUEST_ID = "trainyard.request_id"
+# Of headers in one answer: clients read some 100 of them at most.
+_MOST_WARNINGS = 30
+_LONGEST_WARNING = 256
 _META = {
     "type": "object",
     "required": ["request_id"],
@@ -70,6 +74,20 @@ def json_response(body: Any, status: int = 200) -> Response:
 def to_json(value: Any) -> str:
     """Compact; ASCII, because what a job printed may hold lone surrogates; NaN is a bug here, not an answer."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def warning_headers(warnings: Sequence[str]) -> list[tuple[str, str]]:
+    """A header ``Warning: 299 - "text"`` for each, as Kubernetes' API server writes them and kubectl prints them."""
+    lines = [*warnings[:_MOST_WARNINGS]]
+    if len(warnings) > _MOST_WARNINGS:
+        lines.append(f"and {len(warnings) - _MOST_WARNINGS} more, which the job's events name")
+    return [("Warning", f'299 - "{_quotable(line)}"') for line in lines]
+
+
+def _quotable(text: str) -> str:
+    """What may stand in a quoted string of a header: printable ASCII; quotes and backslashes are escaped."""
+    printable = "".join(each if " " <= each <= "~" else "?" for each in text[:_LONGEST_WARNING])
+    return printable.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def page_schema(answer: Any, items: str | None) -> Any:

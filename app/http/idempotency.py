@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import InvalidRequest
 from app.http.context import base_path, caller, dialect, plane
-from app.http.envelope import Reply
+from app.http.envelope import Reply, warning_headers
 from app.services import idempotency
 from app.services.idempotency import Answer, RequestKey
 
@@ -35,6 +35,8 @@ class Answering:
         if request_key is not None:
             body = dialect().body_of(self._reply)
             stored = {"sealed": plane().box.seal(body)} if self._sealed else body
+            if self._reply.warnings:
+                stored = {"warnings": list(self._reply.warnings), "warned": stored}
             answer = Answer(status_code=self._reply.status, body=stored, location=self._reply.location)
             idempotency.remember(session, request_key, answer)
 
@@ -76,8 +78,13 @@ def _request_key(document: dict[str, Any]) -> RequestKey:
 
 
 def _response(answer: Answer) -> Response:
-    body = plane().box.open(answer.body["sealed"]) if "sealed" in answer.body else answer.body
+    stored, warnings = answer.body, ()
+    if "warned" in stored:
+        stored, warnings = stored["warned"], stored["warnings"]
+    body = plane().box.open(stored["sealed"]) if "sealed" in stored else stored
     response = dialect().written(body, answer.status_code)
+    for name, value in warning_headers(warnings):
+        response.headers.add(name, value)
     if answer.location is not None:
         response.headers["Location"] = answer.location
     response.headers["Idempotency-Replayed"] = "true"

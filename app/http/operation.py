@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from app.domain.errors import Conflict, LimitExceeded, NotFound
 from app.http import idempotency
 from app.http.context import backend, dialect
-from app.http.envelope import Reply
+from app.http.envelope import Reply, warning_headers
 from app.http.query import read_query
 from app.http.request_body import JsonBody, Reader
 from app.schemas.queries import NoQuerySchema
@@ -120,4 +120,6 @@ def _respond(answer: Any) -> Response:
     response = here.written(here.body_of(reply), reply.status)
     if reply.location is not None:
         response.headers["Location"] = reply.location
+    for name, value in warning_headers(reply.warnings):
+        response.headers.add(name, value)
     return response

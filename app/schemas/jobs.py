@@ -68,6 +68,7 @@ class SubmittedSchema(Schema):
     status = fields.String()
     message = fields.String()
     estimated_wait_seconds = fields.Float(allow_none=True)
+    warnings = fields.List(fields.String(), **says("What of the document has no effect, and why"))
 
 
 class CandidateSchema(Schema):

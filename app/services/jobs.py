@@ -42,7 +42,7 @@ class Origin:
 
     foreign: Mapping[str, Any]
     alias: str | None = None
-    unheeded: Sequence[str] = ()  # fields of its document that nothing comes of: the job's history names them
+    warnings: Sequence[str] = ()  # `field: reason` of each field that has no effect: told in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
 
 
@@ -52,6 +52,7 @@ class Submitted:
 
     job: Job
     wait_seconds: float | None
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,8 @@ def submit(
         if origin is not None and origin.alias is not None:
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
-        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds))
+        warnings = origin.warnings if origin is not None else ()
+        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
 
@@ -311,6 +313,6 @@ def store(
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     lifecycle.record_submission(
         session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data,
-        has_webhooks=entered.has_webhooks, unheeded=origin.unheeded,
+        has_webhooks=entered.has_webhooks, warnings=origin.warnings,
     )  # fmt: skip
     return job

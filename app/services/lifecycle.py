@@ -150,11 +150,11 @@ def insist_on_pause(session: Session, job: Job, *, actor: str, reason: str) -> b
 
 def record_submission(
     session: Session, job: Job, *, actor: str, message: str, data: Mapping[str, Any], has_webhooks: bool,
-    unheeded: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Write a new job, the first lines of its history, and that of the audit trail.
 
-    ``unheeded``: what its document has and nothing comes of, of which the history warns.
+    ``warnings``: `field: reason` of each field of its document that has no effect; the history has them.
     """
     job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
     events = [
@@ -163,13 +163,13 @@ def record_submission(
             actor=actor, message=message, reason="", data=dict(data),
         )
     ]  # fmt: skip
-    if unheeded:
+    if warnings:
         job.event_seq = 2
         events.append(
             JobEvent(
                 id=new_id("evt"), job_id=job.id, seq=2, at=job.created_at, type=EventType.WARNING, to_status=None,
-                actor="", message=f"kept and told, but nothing comes of: {', '.join(unheeded)}", reason="NOT_ACTED_ON",
-                data={"fields": list(unheeded)},
+                actor="", message=f"without effect: {'; '.join(warnings)}", reason="NOT_ACTED_ON",
+                data={"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)},
             )
         )  # fmt: skip
     entry = audit.entry(actor=actor, action="job.submit", project=job.project, target=job.id, data=data)

@@ -198,7 +198,7 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
         job_id=foreign.get("job_id") or job.id, status=STATES[job.state][0],
         estimated_start_time=moment(utc_now() + timedelta(seconds=wait)) if wait is not None else None,
     )  # fmt: skip
-    return Reply(answer, 201, location=f"{base_path()}/jobs/{answer.job_id}")
+    return Reply(answer, 201, location=f"{base_path()}/jobs/{answer.job_id}", warnings=submitted.warnings)
 
 
 def _feed(db: Database, job_id: str) -> Feed:

@@ -43,7 +43,7 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     alias = _alias(project_id, body["metadata"]["name"])
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, alias=alias, unheeded=[*native.unheeded, *_not_served(body)])
+        origin = Origin(foreign=native.foreign, alias=alias, warnings=[*native.unheeded, *_not_served(body)])
         try:
             jobs.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
         except Conflict as error:
@@ -146,4 +146,4 @@ def _not_served(body: Mapping[str, Any]) -> list[str]:
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:
-    return Reply(lookup.shown(session, of_new(submitted.job), attempts=()), 201)
+    return Reply(lookup.shown(session, of_new(submitted.job), attempts=()), 201, warnings=submitted.warnings)

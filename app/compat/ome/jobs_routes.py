@@ -158,7 +158,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> di
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
-            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), unheeded=native.unheeded,
+            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.unheeded,
             secret_variables=native.secrets.keys(),
         )  # fmt: skip
         try:
@@ -179,7 +179,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> di
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:
-    return Reply(object_of(of_new(submitted.job)), 201)
+    return Reply(object_of(of_new(submitted.job)), 201, warnings=submitted.warnings)
 
 
 def _rehearsed(_session: Session, submitted: Submitted) -> Reply:

@@ -114,7 +114,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     native.document["training_config"]["environment"] |= hidden
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, unheeded=native.unheeded, secret_variables=hidden.keys())
+        origin = Origin(foreign=native.foreign, warnings=native.unheeded, secret_variables=hidden.keys())
         jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
 
@@ -128,4 +128,4 @@ def _may_read(directory: str) -> bool:
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:
-    return Reply(training_of(of_new(submitted.job)), 202)
+    return Reply(training_of(of_new(submitted.job)), 202, warnings=submitted.warnings)

@@ -1,0 +1,68 @@
+"""Tables of what becomes of each field: what they refuse, what they warn of, and what a header may say."""
+
+import pytest
+from marshmallow import Schema, fields
+
+from app.domain.errors import BadSpec
+from app.http.envelope import warning_headers
+from app.schemas.field_verdicts import acted_on, field_paths, refuse, refused, warned, warnings_of
+
+
+class _Volume(Schema):
+    path = fields.String()
+    read_only = fields.Boolean(data_key="readOnly")
+
+
+class _Document(Schema):
+    name = fields.String()
+    labels = fields.Dict()
+    volumes = fields.List(fields.Nested(_Volume))
+    words = fields.List(fields.String())
+
+
+TABLE = {
+    "name": acted_on("the job's name"),
+    "labels": warned("there are none"),
+    "volumes.path": warned("nothing is mounted"),
+    "volumes.readOnly": refused("all is read-only; leave it out"),
+    "words": acted_on("what runs"),
+}
+
+
+def test_paths_are_those_of_the_leaves() -> None:
+    assert list(field_paths(_Document())) == ["name", "labels", "volumes.path", "volumes.readOnly", "words"]
+
+
+def test_warning_names_the_field_once_and_why() -> None:
+    document = {"name": "a", "labels": {"b": "c"}, "volumes": [{"path": "/x"}, {"path": "/y"}]}
+
+    assert warnings_of(document, TABLE) == ["labels: there are none", "volumes.path: nothing is mounted"]
+
+
+@pytest.mark.parametrize("nothing", [None, "", {}, [], False])
+def test_what_asks_for_nothing_is_not_warned_of(nothing: object) -> None:
+    assert warnings_of({"labels": nothing, "volumes": [{"path": nothing}]}, TABLE) == []
+
+
+def test_refusal_names_the_item_of_the_list() -> None:
+    with pytest.raises(BadSpec, match="all is read-only; leave it out") as caught:
+        refuse({"volumes": [{"path": "/x"}, {"readOnly": True}]}, TABLE)
+
+    assert caught.value.field == "volumes.1.readOnly"
+
+
+def test_document_without_refused_fields_passes() -> None:
+    refuse({"name": "a", "volumes": [{"readOnly": False}]}, TABLE)
+
+
+def test_header_holds_any_text() -> None:
+    [(name, value)] = warning_headers(['spec."x\\y": keine Übung\nmehr'])
+
+    assert (name, value) == ("Warning", '299 - "spec.\\"x\\\\y\\": keine ?bung?mehr"')
+
+
+def test_many_warnings_end_with_their_number() -> None:
+    headers = warning_headers([f"field{number}: no" for number in range(33)])
+
+    assert len(headers) == 31
+    assert "and 3 more" in headers[-1][1]
