@@ -21,10 +21,6 @@ class Gap:
 _LEAVE = "leave it out"
 GAPS: tuple[Gap, ...] = (
     Gap(
-        "training_config.framework.config", (), "leave it out: use hyperparameters",
-        read_by=("CUSTOM", "DEEPSPEED", "FSDP", "MEGATRON"),
-    ),
-    Gap(
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
         read_by=("CUSTOM",),
     ),

@@ -20,6 +20,12 @@ _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path"
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
+    *(((f"{_FRAMEWORK}.config", {name: "1"}), f"{_FRAMEWORK}.config.{name}")
+      for name in ("save_steps", "report_to", "lr_scheduler_kwargs", "dataloader_prefetch_factor")),
+    ((f"{_FRAMEWORK}.config", {"ddp_bucket_cap_mb": "many"}), f"{_FRAMEWORK}.config.ddp_bucket_cap_mb"),
+    ((f"{_FRAMEWORK}.config", {"adam_beta1": "2"}), "training_config.hyperparameters.adam_beta1"),
+    ((f"{_FRAMEWORK}.config", {"adam_beta1": "0.8"}), ("training_config.hyperparameters", {"adam_beta1": "0.8"}),
+     f"{_FRAMEWORK}.config.adam_beta1"),
     (("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
      "training_config.framework.config.tensor_parallel"),
     (("training_config.framework.type", "MEGATRON"), (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),

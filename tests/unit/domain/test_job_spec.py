@@ -12,6 +12,15 @@ from app.domain.not_supported import GAPS
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
 
+def test_hyperparameters_may_stand_among_the_options_of_the_trainer() -> None:
+    options = {"adam_beta1": "0.8", "ddp_bucket_cap_mb": "50"}
+
+    document = spec_of(changed(("training_config.framework.config", options))).document
+
+    assert document["training_config"]["hyperparameters"] == {"adam_beta1": "0.8"}
+    assert document["training_config"]["framework"]["config"] == {"ddp_bucket_cap_mb": "50"}
+
+
 def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
     spec = spec_of(GOOD)
 
