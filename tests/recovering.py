@@ -23,10 +23,12 @@ def trained(db: Database, work: Work, start_step: int = 0) -> Work:
     return work
 
 
-def failed(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Ending:
-    """The attempt ends, under a supervisor that could run the next one."""
+def failed(
+    db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5, may_restart: bool = True
+) -> Ending:
+    """The attempt ends, under a supervisor that could run the next one, unless it may not."""
     outcome = Outcome(kind="failed", cause=cause, message="it broke", end_step=end_step, ran_seconds=1.0)
-    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=True)
+    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=may_restart)
 
 
 def restarted(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Work:
