@@ -126,7 +126,7 @@ def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryW
     running.add_node("local")
     with running.db.write() as session:
         for job_id in ("job-1", "job-2", "job-3"):
-            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="INTERNAL")
+            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="DEVICE_FAULT", is_proven=True)
 
     def state() -> str:
         with running.db.read() as session:
