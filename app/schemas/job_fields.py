@@ -113,7 +113,9 @@ _RESULT: Table = {
     f"{_CHECKPOINT}.save_on_each_node": warned(
         "checkpoints are saved once, to storage that every node reads; none has to have a copy of its own"
     ),
-    f"{_CHECKPOINT}.resume_from_best": acted_on("retries and resumed jobs start from the best checkpoint"),
+    f"{_CHECKPOINT}.resume_from_best": acted_on(
+        "retries, resumed jobs and resume_from_checkpoint: job-… start from the best checkpoint"
+    ),
     f"{_OUTPUT}.push_to_hub": acted_on("uploads the model"),
     f"{_OUTPUT}.hub_repo_id": acted_on("where to"),
     f"{_OUTPUT}.hub_token": acted_on("with which token; kept encrypted, shown as ***"),
