@@ -144,7 +144,10 @@ class TrainingConfigSchema(DocumentSchema):
     )
     resume_from_checkpoint = Text(
         longest=128,
-        **says("ckpt-… | job-… (its newest checkpoint) | job-…:latest | job-…:best, of the same model, type and data"),
+        **says(
+            "ckpt-… | job-… (its newest, with resume_from_best its best one) | job-…:latest | job-…:best, of the same "
+            "model, type and data"
+        ),
     )
     max_retries = Whole(0, 100, **says("Further attempts after a failure that may pass", default=3))
     priority = Whole(0, 10, **says("As scheduling_config.priority, which wins", default=5))
