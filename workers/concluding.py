@@ -90,7 +90,10 @@ def conclude(attempt: Attempt) -> Ending | None:
         verdict, model = deliver(attempt, verdict, model)
     _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    attempt.logs.close(LOG_SECONDS)
+    if lost := attempt.logs.close(LOG_SECONDS):
+        what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
+        attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
+        attempt.reporter.flush()
     attempt.events.close(LOG_SECONDS)
     attempt.renewal.unfence()
     return _finish(attempt, verdict, model)
