@@ -72,6 +72,17 @@ def test_built_in_trainer_must_leave_an_output_directory(tmp_path):
         find_output(tmp_path / "output", output_limits({}, load_settings({}).storage), custom=False)
 
 
+def test_output_beyond_its_limit_is_an_export_that_failed_and_stores_nothing(world):
+    script = "import os\nopen('../output/sparse', 'wb').truncate((1 << 20) + 1)\n"
+    job_id = world.start(script, document={"output_config": {"max_output_size_mb": 1}})
+
+    job = world.wait_for_end(job_id)
+
+    assert (job.state, job.error_type) == (JobState.FAILED, "EXPORT_FAILED"), world.describe(job_id)
+    assert "larger than the 1 MB that output_config.max_output_size_mb allows" in job.error_message
+    assert rows(world, Artifact) == []
+
+
 def test_path_that_no_table_takes_is_an_export_that_failed(world):
     deep = "/".join(["d" * 100] * 6)
     job_id = world.start(f"import os\nos.chdir('../output')\nos.makedirs({deep!r})\nopen({deep!r} + '/f', 'w')\n")
