@@ -105,6 +105,7 @@ _PLACEMENT: Table = {
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
+    f"{_OUTPUT}.max_output_size_mb": acted_on("an output that is larger fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between them"),
     f"{_CHECKPOINT}.save_total_limit": acted_on("how many are kept; the newest and the best always are"),

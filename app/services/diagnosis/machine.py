@@ -50,7 +50,10 @@ def stored_files(site: Site) -> Findings:
             .limit(SAMPLE)
         ).all()
         artifacts = session.execute(
-            select(Artifact.job_id, Artifact.path).order_by(Artifact.job_id.desc()).limit(SAMPLE)
+            select(Artifact.job_id, Artifact.path)
+            .where(~Artifact.pending)
+            .order_by(Artifact.job_id.desc())
+            .limit(SAMPLE)
         ).all()
     keys = [checkpoint_key(job, name) for job, name in checkpoints] + [
         artifact_key(job, path) for job, path in artifacts
