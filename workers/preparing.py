@@ -29,7 +29,7 @@ from workers.publishing.checking import check_output
 from workers.resolving import DataWish, ModelWish, find, find_code, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.run_directory import RunDirectory, write_atomically
-from workers.sandbox import View, choose_sandbox
+from workers.sandbox import NoSandbox, Sandbox, View, choose_sandbox
 from workers.script_checkpoints import FILES
 from workers.sealed import opened_secrets
 
@@ -78,10 +78,18 @@ def prepare(
         spec=spec,
         spec_path=run.spec,
         view=view,
-        sandbox=choose_sandbox(settings.node.sandbox),
+        sandbox=sandbox_of(settings),
         job_environment=job_environment(work.spec, secrets),
     )
     return Prepared(plan=plan, start=start, redaction=redaction)
+
+
+def sandbox_of(settings: Settings) -> Sandbox:
+    """Raises AttemptFailed where it went away after the node had reported one."""
+    try:
+        return choose_sandbox(settings.node.sandbox)
+    except NoSandbox as error:
+        raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
 def give_back(checkpoint: Path, run: RunDirectory) -> None:
