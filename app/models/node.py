@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text, true
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from app.domain.resources import WHOLE
@@ -60,9 +60,10 @@ class NodeRecord(Base):
 
 
 class NodeFault(Base):
-    """An attempt that ended by the doing of its node; too many of them, and the node is quarantined.
+    """An attempt that ended by the doing of its node, or may have; too many of them, and the node is quarantined.
 
-    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them.
+    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them. ``is_proven``:
+    whether it counts; what may as well be the job's doing does when the job gets further on another node.
     """
 
     __tablename__ = "node_fault"
@@ -72,6 +73,7 @@ class NodeFault(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     cause: Mapped[str] = mapped_column(String(32))
     at: Mapped[datetime]
+    is_proven: Mapped[bool] = mapped_column(default=True, server_default=true())
 
 
 class Device(Base):
