@@ -17,6 +17,7 @@ from app.domain.node_limits import KEYS
 from app.domain.retry import describe as describe_recovery
 from app.domain.retry import may_retry
 from config.settings import CLIENT_VARIABLES, settings_table
+from scripts import field_tables
 from scripts.document_fields import SECTIONS, cell, fields_of
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +113,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/api.md": {"error types": error_types},
     "docs/recovery.md": {"recovery": recovery_table},
     "docs/webhooks.md": {"event names": event_names},
+    "docs/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
     "docs/training.md": {
         "hyperparameters": training_hyperparameters,
         **{name: partial(fields_of, name) for name in SECTIONS},

@@ -51,6 +51,7 @@ class ModelWish:
     model_id: str
     revision: str | None = None
     source: str | None = None
+    without_weights: bool = False  # of what is fetched
 
 
 def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
@@ -203,7 +204,8 @@ def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, .
 def _model_item(library: Library, wish: ModelWish) -> Item:
     return Item(
         kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
-        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights, **_limit(library),
+        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights or wish.without_weights,
+        **_limit(library),
     )  # fmt: skip
 
 

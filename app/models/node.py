@@ -30,6 +30,7 @@ class Node(Base):
     limits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # the [jobs] table of node.toml
     sandbox: Mapped[str] = mapped_column(String(16), default="")
     version: Mapped[str] = mapped_column(String(32), default="")
+    arch: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # as `uname -m` says it
     boot_id: Mapped[str] = mapped_column(String(64), default="")
     heartbeat: Mapped[int] = mapped_column(default=0)  # raised by every heartbeat; standing still means lost
     registered_at: Mapped[datetime] = mapped_column(default=utc_now)
