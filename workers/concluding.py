@@ -90,7 +90,10 @@ def conclude(attempt: Attempt) -> Ending | None:
         verdict, model = deliver(attempt, verdict, model)
     _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    attempt.logs.close(LOG_SECONDS)
+    if lost := attempt.logs.close(LOG_SECONDS):
+        what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
+        attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
+        attempt.reporter.flush()
     attempt.events.close(LOG_SECONDS)
     attempt.renewal.unfence()
     return _finish(attempt, verdict, model)
@@ -155,12 +158,12 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | 
                 log.warning("the outcome could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
                 continue
-            if outcome.cause == "INTERNAL":
+            if outcome.cause == "OUTCOME_ERROR":
                 raise
             log.exception("the outcome %s can't be written", outcome.kind)
             message = f"the outcome {outcome.kind} could not be written: {type(error).__name__}"
             outcome = replace(
-                outcome, kind="failed", cause="INTERNAL", message=message, stack="", artifacts=(), report={}
+                outcome, kind="failed", cause="OUTCOME_ERROR", message=message, stack="", artifacts=(), report={}
             )
 
 

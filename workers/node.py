@@ -5,6 +5,7 @@ Its threads need no broker: they start before Celery's consumer, which waits for
 
 import fcntl
 import logging
+import platform
 import re
 from collections.abc import Mapping
 from importlib import metadata
@@ -136,6 +137,7 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
         labels=config.labels,
         capabilities=tuple(sorted({*config.capabilities, *found_capabilities()})),
         limits=config.jobs,
+        arch=platform.machine()[:32],
     )
 
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
+from workers.kernel_files import kernel_arguments
 from workers.mounts import View, mount_arguments
 
 __all__ = [
@@ -67,6 +68,7 @@ class Bubblewrap:
         return [
             "bwrap",
             *CONFINEMENT,
+            *kernel_arguments(),
             *mount_arguments(view),
             *("--chdir", str(view.run_dir), "--"),
             *command,
@@ -92,7 +94,8 @@ def bubblewrap_works() -> bool:
     """Whether bwrap is installed and may make the namespaces we use (many containers forbid it)."""
     if shutil.which("bwrap") is None:
         return False
-    probe = ["bwrap", *CONFINEMENT, "--tmpfs", "/tmp", "--remount-ro", "/tmp", "--", "true"]  # noqa: S108 – a mount point
+    masks = (*kernel_arguments(), "--tmpfs", "/tmp", "--remount-ro", "/tmp")  # noqa: S108 – a mount point
+    probe = ["bwrap", *CONFINEMENT, *masks, "--", "true"]
     try:
         return subprocess.run(probe, capture_output=True, timeout=PROBE_SECONDS, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

@@ -18,7 +18,6 @@ class Gap:
     read_by: tuple[str, ...] = ()
 
 
-_LEAVE = "leave it out"
 GAPS: tuple[Gap, ...] = (
     Gap(
         "training_config.framework.config", (), "leave it out: use hyperparameters",
@@ -28,7 +27,6 @@ GAPS: tuple[Gap, ...] = (
         "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
         read_by=("CUSTOM",),
     ),
-    Gap("output_config.checkpoint.save_on_each_node", (False,), _LEAVE),
 )  # fmt: skip
 
 

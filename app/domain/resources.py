@@ -175,6 +175,7 @@ class NodeCapacity:
     max_jobs: int | None = None  # at a time; None: any number
     accepts_training: bool = True
     reputation: float = UNKNOWN
+    arch: str = ""  # of its processor, as `uname -m` says it; empty: it has not said so
     parts: Mapping[int, int] = field(default_factory=dict)  # device → how much of it is given out, less than all
 
     @property

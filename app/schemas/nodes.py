@@ -42,6 +42,7 @@ class NodeSchema(Schema):
     )
     capabilities = AsStored(_WORDS, attribute="node.capabilities")
     limits = AsStored(_LIMITS, attribute="node.limits")
+    arch = fields.String(attribute="node.arch", **says("Of its processor: x86_64, aarch64; empty: not known"))
     cpu_cores = fields.Integer(attribute="node.cpu_cores")
     ram_mb = fields.Integer(attribute="node.ram_mb")
     storage_mb = fields.Integer(attribute="node.storage_mb")

@@ -28,7 +28,9 @@ class CheckpointConfigSchema(DocumentSchema):
         ),
     )
     greater_is_better = Flag(**says("Default: false for a metric that ends in loss or perplexity, else true"))
-    save_on_each_node = Flag(**says("Not supported yet", default=False))
+    save_on_each_node = Flag(
+        **says("Without effect: checkpoints are saved once, to storage that every node reads", default=False)
+    )
     resume_from_best = Flag(
         **says(
             "A retried or resumed attempt goes on from the best checkpoint instead of the newest",

@@ -33,6 +33,7 @@ class NodeReport:
     labels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
+    arch: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ def register(db: Database, report: NodeReport) -> str:
         node.labels, node.capabilities = list(report.labels), list(report.capabilities)
         node.cpu_cores, node.ram_mb, node.storage_mb = report.cpu_cores, report.ram_mb, report.storage_mb
         node.sandbox, node.version, node.boot_id = report.sandbox, report.version, report.boot_id
-        node.limits = report.limits
+        node.limits, node.arch = report.limits, report.arch
         node.heartbeat = (node.heartbeat or 0) + 1
         node.last_seen_at = utc_now()
         node_records.begin(session, report.name)
@@ -269,7 +270,7 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
         cpu_cores=node.cpu_cores, ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=work.held,
         capabilities=frozenset(node.capabilities), labels=frozenset(node.all_labels), active_jobs=work.jobs,
         reputation=reputation, out_of_service=stuck, max_jobs=limits.max_concurrent,
-        accepts_training=limits.accept_training,
+        accepts_training=limits.accept_training, arch=node.arch,
     )  # fmt: skip
 
 

@@ -94,3 +94,23 @@ def test_root_may_lead_elsewhere_from_one_moment_to_the_next(sqlite_api: Api, tm
     (sqlite_api.inputs / "model").symlink_to(secret)
 
     assert sqlite_api.problem(sqlite_api.post("/v1/jobs", document), 400)["code"] == "INVALID_ARGUMENT"
+
+
+def test_field_without_effect_is_named_in_the_answer_the_dry_run_and_the_history(api: Api) -> None:
+    document = make_document(output_config={"checkpoint": {"save_on_each_node": True}})
+
+    planned = api.data(api.post("/v1/jobs?dry_run=true", document))
+    submitted = api.data(api.post("/v1/jobs", document), 201)
+
+    (warning,) = submitted["warnings"]
+    assert warning.startswith("output_config.checkpoint.save_on_each_node: checkpoints are saved once")
+    assert planned["warnings"][0] == warning
+    events = api.get(f"/v1/jobs/{submitted['job_id']}/events")["events"]
+    (told,) = [event for event in events if event["reason"] == "NOT_ACTED_ON"]
+    assert told["data"]["warnings"] == [warning]
+
+
+def test_submission_of_what_is_acted_on_warns_of_nothing(api: Api) -> None:
+    document = make_document(output_config={"checkpoint": {"save_on_each_node": False}})
+
+    assert api.data(api.post("/v1/jobs", document), 201)["warnings"] == []

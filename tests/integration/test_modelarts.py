@@ -13,11 +13,11 @@ from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import tensorboards
+from app.services import leases, stuck_devices, tensorboards
 from app.storage.logs import LogWriter
 from tests import walks
 from tests.apps import BOARDS, Api
-from tests.factories import make_job, make_node, make_project
+from tests.factories import make_attempt, make_job, make_node, make_project
 
 BASE = "/v2/default"
 JOBS = f"{BASE}/training-jobs"
@@ -296,3 +296,37 @@ def test_logs_events_stages_tasks_and_metrics_of_a_job(api: Api) -> None:
     assert said(api.call("GET", f"{here}/events?start_time={late}"))["total"] == 0
     refused(api.call("GET", f"{here}/logs/worker-7"), 400, 2775)
     refused(api.call("GET", f"{here}/logs/worker-0?base_line=x"), 400, 2788)
+
+
+def test_jobs_that_the_platform_has_lost_hold_of_are_told_as_such(api: Api) -> None:
+    with api.db.write() as session:
+        node = make_node(session)
+        unheard, stopped, refused_job = (make_job(session).id for _ in range(3))
+        lease = make_attempt(session, session.get_one(Job, unheard), node)
+        lease.renewed_at = utc_now() - 2 * leases.UNHEARD
+        session.get_one(Job, stopped).status = JobState.CANCELLED
+        session.get_one(Job, refused_job).status = JobState.FAILED
+        held = stuck_devices.Held(node="local", devices=(1,), job_id=stopped, attempt=1, place="boot-1")
+        stuck_devices.take_out(session, held, actor="test", tell=False)
+
+    found = said(api.post(f"{BASE}/training-job-searches", {}))["items"]
+    wanted = [{"key": "phase", "operator": "in", "value": ["Abnormal"]}]
+    abnormal = said(api.post(f"{BASE}/training-job-searches", {"filters": wanted}))["items"]
+
+    phases = {each["metadata"]["id"]: each["status"]["secondary_phase"] for each in found}
+    assert phases == {
+        unheard.removeprefix("job-"): "Unknown", stopped.removeprefix("job-"): "TerminatedFailed",
+        refused_job.removeprefix("job-"): "CreateFailed",
+    }  # fmt: skip
+    assert {each["metadata"]["id"] for each in abnormal} == {
+        stopped.removeprefix("job-"), refused_job.removeprefix("job-"),
+    }  # fmt: skip
+
+
+def test_user_is_named_as_the_key(api: Api) -> None:
+    key = api.make_key(Role.USER, "default", name="ada")
+
+    made = said(api.post(JOBS, BODY, key=key), 201)
+
+    assert made["metadata"]["user_name"] == "ada"
+    assert said(api.call("GET", f"{JOBS}/{made['metadata']['id']}")) == made

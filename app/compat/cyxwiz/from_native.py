@@ -32,6 +32,8 @@ STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
     _S.CANCELLED: (_State.CANCELLED, pb.EXECUTE),
     _S.PREEMPTED: (_State.PENDING, pb.RECEIVED),
 }
+# Where a job was when it ended, if it did not reach its goal: what admission finds is found by validating.
+_ENDED_IN = {**{state: step for state, (_, step) in STATES.items()}, _S.PENDING: pb.VALIDATE}
 _COMPLETIONS = {"SUCCESS": pb.SUCCESS, "FAILED": pb.FAILED, "CANCELLED": pb.CANCELLED}
 _DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
 _LARGEST = 2**31 - 1
@@ -40,14 +42,17 @@ _BYTES = 1 << 20
 _MEMORY = ("gpu_memory_mb", "memory_mb")  # of the metrics of a job, whichever there is
 
 
-def status_of(details: JobDetails) -> pb.JobStatus:
+def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobStatus:
+    """``ended_in``: the state that a job which failed or was cancelled was in before."""
     job = details.job
     state, step = STATES[job.state]
+    if ended_in is not None:
+        step = _ENDED_IN[ended_in]
     return pb.JobStatus(
         job_id=id_of(details), status=state, progress=job.progress, current_node_id=next(iter(job.node_names), ""),
         start_time=moment(job.started_at), end_time=moment(job.finished_at), metrics=numbers(job.latest_metrics),
         error=pb.Error(code=_FAILED_ATTEMPT, message=job.error_message) if job.error_message else None,
-        current_epoch=int(job.current_epoch), step=step, trainyard_job_id=job.id,
+        current_epoch=_epoch(job.current_epoch), step=step, trainyard_job_id=job.id,
         pending_reason=details.pending_reason, config=config_of(details),
     )  # fmt: skip
 
@@ -81,12 +86,17 @@ def progress_of(details: JobDetails) -> pb.ProgressUpdate:
     job = details.job
     metrics = numbers(job.latest_metrics)
     return pb.ProgressUpdate(
-        job_id=id_of(details), progress=job.progress, current_epoch=int(job.current_epoch),
+        job_id=id_of(details), progress=job.progress, current_epoch=_epoch(job.current_epoch),
         total_epochs=math.ceil(job.total_epochs or 0), metrics=metrics,
         gpu_utilization=metrics.get("gpu_utilization", 0.0),
         memory_used_mb=round(next((metrics[name] for name in _MEMORY if name in metrics), 0.0)),
         elapsed_seconds=round(details.elapsed_seconds), eta_seconds=round(job.eta_seconds or 0),
     )  # fmt: skip
+
+
+def _epoch(passed: float) -> int:
+    """The number of the epoch that the newest step belongs to, the first being 1; 0 before the first step."""
+    return math.ceil(round(passed, 6))
 
 
 def report_of(job_id: str, report: CompletionReport) -> pb.CompletionReport:

@@ -22,7 +22,6 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, nodes
-from app.services.job_details import of_new
 from app.services.jobs import Origin, Submitted
 
 blueprint = Blueprint("jobs", __name__)
@@ -109,7 +108,7 @@ def delete_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
 def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         total, count, page = lookup.searched(session, body)
-        items = [lookup.shown(session, each) for each in page]
+        items = lookup.shown_together(session, page)
     told = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
     counts = {"total": total, "count": count, "limit": body["limit"], "offset": body["offset"]}
     return Reply({**counts, **told, "ai_project": "default-ai-project", "items": items})
@@ -146,4 +145,4 @@ def _not_served(body: Mapping[str, Any]) -> list[str]:
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:
-    return Reply(lookup.shown(session, of_new(submitted.job), attempts=()), 201, warnings=submitted.warnings)
+    return Reply(lookup.shown_new(session, submitted.job), 201, warnings=submitted.warnings)

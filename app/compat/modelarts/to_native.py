@@ -14,6 +14,7 @@ from app.domain.training_rules import is_reserved
 from app.schemas.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
+CUSTOM = "CUSTOM"  # the framework of jobs that bring their code
 REST = "algorithm"
 RETRY_NUM, UNCONDITIONAL, HANG = (
     f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")
@@ -83,10 +84,10 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
     annotations = metadata.get("annotations") or {}
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
-        training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == "CUSTOM"
+        training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
     devices = flavor(resource.get("flavor_id"), capacities)
-    if training["framework"]["type"] == "CUSTOM" and devices["gpu_count"] > 1:
+    if training["framework"]["type"] == CUSTOM and devices["gpu_count"] > 1:
         # A task runs its script once, however many devices it has.
         training["framework"]["distributed"] = {"config": {"num_proc_per_node": "1"}}
     scheduling = {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible"))}
@@ -170,7 +171,7 @@ def _custom(algorithm: Mapping[str, Any], channels: Channels) -> dict[str, Any]:
     if twice is not None:
         raise BadSpec(f"{twice} is named twice", field="algorithm.parameters")
     arguments = [f"--{name}={value}" for name, value in given] + channels.arguments
-    framework: dict[str, Any] = {"type": "CUSTOM"}
+    framework: dict[str, Any] = {"type": CUSTOM}
     if code := algorithm.get("code_dir"):
         framework["custom_code_dir"] = _place(code)
     if command := algorithm.get("command"):

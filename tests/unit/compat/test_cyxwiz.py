@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.cyxwiz import messages_pb2 as pb
+from app.compat.cyxwiz.fields import FIELDS
 from app.compat.cyxwiz.from_native import STATES, config_of, numbers
+from app.compat.cyxwiz.shapes import body_of
 from app.compat.cyxwiz.to_native import DIALECT, Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.job_state import JobState
 from app.http.request_body import validated
 from app.models import Job
+from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 from scripts.generated_messages import ROOT, write
@@ -180,6 +183,10 @@ def test_what_has_no_field_of_its_own_is_given_back_within_the_model():
     assert returned["training_config"]["hyperparameters"] == {"lora_r": "8"}
     assert returned["training_config"]["framework"]["type"] == "FSDP"
     assert "sources" not in returned["data_config"]
+
+
+def test_table_of_fields_has_those_of_the_request():
+    assert list(FIELDS) == list(field_paths(body_of(pb.JobConfig)()))
 
 
 def test_every_native_state_is_one_of_cyxwiz():

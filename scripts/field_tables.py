@@ -1,0 +1,51 @@
+"""docs/compatibility.md: what becomes of each field of each system's job, from the tables that decide it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from marshmallow import Schema
+
+from app.schemas.field_verdicts import Table, Verdict, field_paths
+from app.schemas.job_fields import FIELDS as NATIVE
+from app.schemas.jobs import SubmitJobSchema
+from scripts.document_fields import cell
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """``requests``: the bodies that make a job; what becomes of their fields is in ``table``."""
+
+    title: str
+    requests: tuple[type[Schema], ...]
+    table: Table
+
+    def paths(self) -> Iterator[str]:
+        """Of every field of its requests, once, in their order."""
+        return iter(dict.fromkeys(path for request in self.requests for path in field_paths(request())))
+
+
+VOCABULARIES: tuple[Vocabulary, ...] = (
+    Vocabulary("Trainyard's own API (ScaiMind's jobs)", (SubmitJobSchema,), NATIVE),
+)  # fmt: skip
+
+
+def counts() -> str:
+    """How many fields of each system have which verdict."""
+    lines = ["| system | fields | " + " | ".join(Verdict) + " |", "|---|" + "--:|" * (len(Verdict) + 1)]
+    for vocabulary in VOCABULARIES:
+        found = Counter(rule.verdict for rule in vocabulary.table.values())
+        numbers = [len(vocabulary.table), *(found[verdict] for verdict in Verdict)]
+        lines.append(f"| {vocabulary.title} | " + " | ".join(map(str, numbers)) + " |")
+    return "\n".join(lines)
+
+
+def sections() -> str:
+    """A section for each system: every field, its verdict and the note."""
+    return "\n\n".join(_section(vocabulary) for vocabulary in VOCABULARIES)
+
+
+def _section(vocabulary: Vocabulary) -> str:
+    rules = ((path, vocabulary.table[path]) for path in vocabulary.paths())
+    rows = [f"| `{path}` | {rule.verdict} | {cell(rule.note)} |" for path, rule in rules]
+    return "\n".join([f"## {vocabulary.title}", "", "| field | verdict | note |", "|---|---|---|", *rows])
