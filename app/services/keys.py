@@ -100,11 +100,6 @@ def _caller(row: ApiKey | StoredKey) -> Caller:
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
 
 
-def name_of(session: Session, key_id: str) -> str:
-    """What people call this key: its name, or its id where it has none or is gone."""
-    return session.scalar(select(ApiKey.name).where(ApiKey.id == key_id)) or key_id
-
-
 def ids_of(session: Session, name: str) -> list[str]:
     """Of the keys that people call so."""
     return [*session.scalars(select(ApiKey.id).where(ApiKey.name == name)), name]

@@ -144,7 +144,7 @@ def test_labels_of_stored_jobs_learn_what_lists_filter_by(engine: Engine, status
 
 
 def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engine: Engine) -> None:
-    runner.upgrade(engine, "0021")
+    runner.upgrade(engine, "0023")
     with engine.execution_options(writes=True).begin() as connection:
         for name, day in (("late", 3), ("default", 2), ("early", 1)):
             made = f"INSERT INTO project (name, created_at) VALUES ('{name}', '2026-01-0{day}')"
@@ -152,7 +152,7 @@ def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engi
 
     runner.upgrade(engine)
     numbered = {row.name: row.number for row in _rows(engine, "project")}
-    runner.downgrade(engine, "0021")
+    runner.downgrade(engine, "0023")
 
     assert numbered == {"default": 1, "early": 2, "late": 3}
     assert sorted(row.name for row in _rows(engine, "project")) == ["default", "early", "late"]
