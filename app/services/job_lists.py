@@ -49,6 +49,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
     "created_by": lambda author: Job.created_by == author,
+    "created_by_one_of": Job.created_by.in_,
     # One of the texts, perhaps in other cases: databases differ in whether they tell them apart.
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,

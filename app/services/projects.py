@@ -1,5 +1,6 @@
 """Projects: whom everything belongs to."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from app.services import audit
 from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {
     "created_at": (Project.created_at, Project.name),
@@ -123,6 +125,15 @@ def keep(session: Session, name: str) -> None:
     session.get(Project, name, with_for_update={"read": True, "key_share": True}, populate_existing=True)
 
 
+def referred(session: Session, caller: Caller, reference: str) -> Project:
+    """The project that has this number or, where the caller sees none that has, this name. Raises NotFound."""
+    if _NUMBER.fullmatch(reference):
+        found = session.scalar(select(Project).where(Project.number == int(reference)))
+        if found is not None and caller.sees(found.name):
+            return found
+    return visible(session, caller, reference)
+
+
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project]:
     query = select(Project)
     if caller.project is not None:
@@ -137,6 +148,8 @@ def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) 
 
 
 def _add(session: Session, name: str, description: str, actor: str) -> Project:
+    # One at a time, so that no two take the same number.
+    session.get(Project, DEFAULT_PROJECT, with_for_update={"key_share": True})
     project = Project(name=name, description=description)
     session.add(project)
     session.flush()
