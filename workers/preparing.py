@@ -25,6 +25,7 @@ from workers.fetching.uris import scheme_of, shown
 from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
+from workers.named_files import named_files
 from workers.publishing.checking import check_output
 from workers.resolving import DataWish, ModelWish, find, find_code, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
@@ -69,7 +70,7 @@ def prepare(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
-        readable=sources.readable + resume,
+        readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
         protected=(run.spec, run.supervisor),
         hidden=private_places(settings, storage),
         gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),

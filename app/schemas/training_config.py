@@ -26,7 +26,7 @@ TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MOST_WORDS, LONGEST_WORD = 256, 4096  # of a command line
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class BaseModelSchema(DocumentSchema):
@@ -85,7 +85,7 @@ class FrameworkSchema(DocumentSchema):
         **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for a script of one's own"),
     )
     config = ScriptOptions(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of an option",
         **says(
             "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; "
@@ -142,7 +142,7 @@ class TrainingConfigSchema(DocumentSchema):
     base_model = Section(BaseModelSchema, required=True, **says("What the training begins with"))
     framework = Section(FrameworkSchema, required=True, **says("What runs it"))
     hyperparameters = TextMap(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of a hyperparameter",
         load_default=dict,
         **says("Texts; GET /v1/training-types has the table of each training type, CUSTOM takes any"),
