@@ -114,7 +114,7 @@ class NodeSettings:
     address: str = setting(
         "", "where ranks on other nodes reach those on this one; empty: the address from which it reaches the broker"
     )
-    sandbox: str = setting("auto", "auto, bubblewrap or process", rules.sandbox)
+    sandbox: str = setting("auto", "auto: no job without bubblewrap; bubblewrap: no node; process: none", rules.sandbox)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 

@@ -159,12 +159,12 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | 
                 log.warning("the outcome could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
                 continue
-            if outcome.cause == "INTERNAL":
+            if outcome.cause == "OUTCOME_ERROR":
                 raise
             log.exception("the outcome %s can't be written", outcome.kind)
             message = f"the outcome {outcome.kind} could not be written: {type(error).__name__}"
             outcome = replace(
-                outcome, kind="failed", cause="INTERNAL", message=message, stack="", artifacts=(), report={}
+                outcome, kind="failed", cause="OUTCOME_ERROR", message=message, stack="", artifacts=(), report={}
             )
 
 

@@ -33,7 +33,8 @@ class CheckpointConfigSchema(DocumentSchema):
     )
     resume_from_best = Flag(
         **says(
-            "A retried or resumed attempt goes on from the best checkpoint instead of the newest",
+            "A retried or resumed attempt goes on from the best checkpoint instead of the newest, and "
+            "resume_from_checkpoint: job-… means its best",
             default=False,
         )
     )

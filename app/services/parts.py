@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
 from app.domain.job_state import HELD
-from app.domain.retry import RULES, Backoff
+from app.domain.retry import Backoff, takes_host_down
 from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
@@ -164,7 +164,6 @@ def _weightier(first: _End, later: _End) -> _End:
 
 def _weight(outcome: Outcome) -> int:
     """Ranks that lose another one know no cause; when a machine is gone, whatever the others say follows from that."""
-    rule = RULES.get(outcome.cause) if outcome.kind == "failed" else None
-    if rule is not None and rule.takes_host_down:
+    if outcome.kind == "failed" and takes_host_down(outcome.cause):
         return _HOST_DOWN
     return _UNKNOWN if outcome.is_consequence else _NAMED

@@ -125,6 +125,21 @@ def test_the_model_may_bring_parts_of_a_native_document():
     assert (document["resource_config"], document["labels"]) == ({"gpu_count": 2}, {"team": "support"})
 
 
+DEFINITION = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "tokenizer_id": "/srv/tokenizer"}
+
+
+def test_the_definition_of_a_model_is_trained_from_scratch():
+    native = to_native(config(model_config=json.dumps(DEFINITION)))
+
+    base = native.document["training_config"]["base_model"]
+    assert base == {
+        "model_id": "none",
+        "from_config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2},
+        "tokenizer_id": "/srv/tokenizer",
+    }
+    assert json.loads(given_back(native).model_config) == DEFINITION
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "why"),
     [
@@ -139,6 +154,7 @@ def test_the_model_may_bring_parts_of_a_native_document():
         ({"job_id": "job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"}, "job_id", "none of our own ids"),
         ({"model_config": "{"}, "model_config", "neither a model's id"),
         ({"model_config": '{"model": 1}'}, "model_config", "model is unknown; known: training_config"),
+        ({"model_config": '{"model_type": "llama"}'}, "model_config.tokenizer_id", "names the tokenizer"),
         (
             {"model_config": '{"data_config": {"batch_size": 4}}'},
             "model_config.data_config.batch_size",
