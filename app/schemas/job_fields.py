@@ -109,7 +109,7 @@ _PLACEMENT: Table = {
 }
 
 _RESULT: Table = {
-    f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report"),
+    f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between them"),
