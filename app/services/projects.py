@@ -14,7 +14,18 @@ from sqlalchemy.orm import Session
 from app.domain import shares
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.extensions import Database
-from app.models import ApiKey, Checkpoint, Inspection, Job, Project, ProjectUsage, QueueWait, TrainingRuntime, Webhook
+from app.models import (
+    ApiKey,
+    BaseModel,
+    Checkpoint,
+    Inspection,
+    Job,
+    Project,
+    ProjectUsage,
+    QueueWait,
+    TrainingRuntime,
+    Webhook,
+)
 from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services import audit
@@ -88,7 +99,7 @@ def delete(db: Database, caller: Caller, name: str) -> None:
                 session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
                 message="its project was deleted",
             )  # fmt: skip
-        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime):
+        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel):
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
             session, actor=caller.actor, action="project.delete", project=name, target=name,

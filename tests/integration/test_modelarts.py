@@ -186,6 +186,10 @@ def test_batches_are_deleted_whole_or_not_at_all(api: Api) -> None:
         ({"spec": {"resource": {"flavor_id": "x"}}}, 2763, "spec.resource.flavor_id"),
         ({"spec": {"resource": {"node_count": 5}}}, 2793, "spec.resource.node_count"),
         ({"spec": {"resource": {"pool_id": "x"}}}, 2788, "spec.resource.pool_id"),
+        ({"spec": {"resource": {"policy": "spot"}}}, 2788, "spec.resource.policy"),
+        ({"tasks": [{"role": "ps"}]}, 2788, "tasks"),
+        ({"algorithm": {**ALGORITHM, "item_version_id": "1"}}, 2755, "algorithm.item_version_id"),
+        ({"metadata": {"name": "a", "annotations": {"tensorboard/enable": "maybe"}}}, 2788, "tensorboard/enable"),
         ({"colour": "blue"}, 2788, "colour"),
     ],
 )
@@ -330,3 +334,43 @@ def test_user_is_named_as_the_key(api: Api) -> None:
 
     assert made["metadata"]["user_name"] == "ada"
     assert said(api.call("GET", f"{JOBS}/{made['metadata']['id']}")) == made
+
+
+def test_what_has_no_effect_is_named_in_the_answer_and_in_the_history(api: Api) -> None:
+    engine = {"algorithm": {**ALGORITHM, "engine": {"engine_name": "PyTorch"}}}
+
+    made = api.post(JOBS, {**BODY, **engine})
+    searched = api.post(f"{BASE}/training-job-searches", {"group_by": "name"})
+    job = said(made, 201)["metadata"]["id"]
+    changed = api.call(
+        "PUT", f"{JOBS}/{job}", json={"metadata": {"annotations": {"fault-tolerance/hang-retry": "true"}}}
+    )
+
+    events = api.get(f"/v1/jobs/job-{job}/events")["events"]
+    line = (
+        "algorithm.engine.engine_name: jobs run with the libraries of the node, which GET /training-job-engines lists"
+    )
+    assert made.headers.getlist("Warning") == [f'299 - "{line}"']
+    assert [event["data"]["warnings"] for event in events if event["reason"] == "NOT_ACTED_ON"] == [[line]]
+    assert searched.headers.getlist("Warning") == ['299 - "group_by: jobs are not grouped"']
+    assert [each[: each.index(": ")] for each in changed.headers.getlist("Warning")] == [
+        '299 - "metadata.annotations.fault-tolerance/hang-retry'
+    ]
+    refused(
+        api.call("PUT", f"{JOBS}/{job}", json={"metadata": {"annotations": {"tensorboard/enable": "7"}}}), 400, 2788
+    )
+
+
+def test_resource_can_be_sent_as_it_is_told(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, arch="aarch64")
+    first = said(api.post(JOBS, BODY), 201)["spec"]
+
+    second = api.post(JOBS, {**BODY, "metadata": {"name": "again"}, "spec": first})
+
+    assert first["resource"]["policy"] == "regular"
+    assert first["resource"]["flavor_detail"]["flavor_info"]["cpu"] == {"arch": "aarch64", "core_num": 1}
+    assert said(second, 201)["spec"] == first
+    assert [each.split(":")[0] for each in second.headers.getlist("Warning")] == [
+        f'299 - "spec.resource.flavor_{part}' for part in ("name", "detail")
+    ]

@@ -33,7 +33,8 @@ NAMES = {
     "training_config.framework.custom_code_dir": "spec.workingDir",
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit", "resource_config": "spec.compute",
-    "resource_config.node_affinity": "spec.nodePools", "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
+    "resource_config.required_node_labels": "spec.nodePools",
+    "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
     "resource_config.gpu_fraction": "spec.compute.gpuPortionRequest",
     "resource_config.gpu_memory_request_mb": "spec.compute.gpuMemoryRequest",
     "resource_config.mig_profile": "spec.compute.migProfile",
@@ -179,7 +180,7 @@ def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[st
     labels = [spec["nodeType"]] if spec.get("nodeType") else []
     if pools and ALL_NODES not in pools:
         labels.append(EITHER.join(pools))
-    return {"node_affinity": labels} if labels else {}
+    return {"required_node_labels": labels} if labels else {}
 
 
 def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:

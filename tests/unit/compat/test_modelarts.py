@@ -57,9 +57,17 @@ ALGORITHM = {
 CLUSTER = Cluster(NODES, {"key-1": "ada"}, NO_TROUBLE, datetime(2026, 1, 2, tzinfo=UTC))
 
 
+USUAL = "/home/ma-user/modelarts/user-job-dir"
+
+
 def translated(algorithm: dict[str, Any], *, metadata: dict[str, Any] | None = None, **more: Any) -> Native:
     body = {"kind": "job", "metadata": {"name": "minist", **(metadata or {})}, "algorithm": algorithm, **more}
     return to_native(validated(CreateSchema(), body), NODES)
+
+
+def named(native: Native) -> list[str]:
+    """The fields that it warns of."""
+    return [line.partition(": ")[0] for line in native.warnings]
 
 
 def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
@@ -93,7 +101,7 @@ def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():
     }  # fmt: skip
     assert native.document["data_config"] == {"sources": [{"path": "obs://test/data/py_minist/"}]}
     assert native.document["output_config"] == {"output_path": "obs://test/train_output"}
-    assert native.unheeded == ["algorithm.engine"]
+    assert named(native) == [f"algorithm.engine.engine_{part}" for part in ("id", "name", "version")]
 
 
 def test_command_is_a_shells_with_its_arguments_quoted():
@@ -115,7 +123,7 @@ def test_command_is_a_shells_with_its_arguments_quoted():
     assert training["environment"]["data"] == "$(TRAINYARD_DATA_0)"
     assert training["environment"]["MODE"] == "fast"
     assert "RANK" not in training["environment"]
-    assert native.unheeded == ["algorithm.engine", "algorithm.environments.RANK"]
+    assert named(native) == ["algorithm.engine.image_url", "algorithm.environments.RANK"]
 
 
 def test_id_is_a_built_in_method():
@@ -162,20 +170,21 @@ def test_policies_of_faults_times_and_priorities():
     assert (training["max_retries"], training["framework"]["custom_retry_on_error"]) == (5, True)
     assert training["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
     assert native.document["resource_config"] == {
-        "gpu_count": 8, "gpu_type": "NVIDIA A100", "node_count": 2, "node_affinity": ["pool-1"],
+        "gpu_count": 8, "gpu_type": "NVIDIA A100", "node_count": 2, "required_node_labels": ["pool-1"],
     }  # fmt: skip
     assert native.document["scheduling_config"] == {
         "priority": 8, "preemptible": True, "max_runtime_seconds": 7200,
     }  # fmt: skip
-    assert native.unheeded == [
-        "algorithm.engine", "metadata.annotations.jupyter-lab/enable", "spec.schedule_policy.required_affinity",
+    assert named(native)[3:] == [
+        "spec.schedule_policy.required_affinity.affinity_type", "metadata.annotations.jupyter-lab/enable",
     ]  # fmt: skip
 
 
 def test_nothing_is_tried_again_unless_somebody_says_so():
     assert translated(ALGORITHM).document["training_config"]["max_retries"] == 0
-    always = {"annotations": {"fault-tolerance/job-unconditional-retry": "true"}}
-    assert translated(ALGORITHM, metadata=always).document["training_config"]["max_retries"] == 3
+    for name in ("job-unconditional-retry", "hang-retry"):
+        always = {"annotations": {f"fault-tolerance/{name}": "true"}}
+        assert translated(ALGORITHM, metadata=always).document["training_config"]["max_retries"] == 3
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,20 @@ def test_nothing_is_tried_again_unless_somebody_says_so():
         ({"id": "sft"}, {}, "algorithm.parameters.base_model"),
         ({**ALGORITHM, "subscription_id": "x"}, {}, "algorithm.subscription_id"),
         ({**ALGORITHM, "policies": {"auto_search": {}}}, {}, "algorithm.policies"),
-        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]}, {}, "algorithm.inputs.0"),
+        ({**ALGORITHM, "item_version_id": "x"}, {}, "algorithm.item_version_id"),
+        ({**ALGORITHM, "autosearch_config_path": "obs://b/x.yaml"}, {}, "algorithm.autosearch_config_path"),
+        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]}, {},
+         "algorithm.inputs.0.remote.dataset"),
+        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.inputs.0"),
+        ({**ALGORITHM, "local_code_dir": "/not/home"}, {}, "algorithm.local_code_dir"),
+        ({**ALGORITHM, "local_code_dir": "/home/../etc"}, {}, "algorithm.local_code_dir"),
+        ({**ALGORITHM, "working_dir": "src"}, {}, "algorithm.working_dir"),
+        ({"code_dir": "obs://b/x", "boot_file": "obs://b/y.py", "working_dir": f"{USUAL}/x"}, {},
+         "algorithm.boot_file"),
+        (ALGORITHM, {"metadata": {"annotations": {"fault-tolerance/hang-retry": "maybe"}}},
+         "metadata.annotations.fault-tolerance/hang-retry"),
+        (ALGORITHM, {"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "cabinet",
+         "affinity_group_size": 2}}}}, "spec.schedule_policy.required_affinity.affinity_group_size"),
         ({**ALGORITHM, "outputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.outputs.0"),
         ({**ALGORITHM, "outputs": [{"name": n, "remote": {"obs": {"obs_url": f"obs://{n}/x"}}} for n in ("aa", "bb")]},
          {}, "algorithm.outputs"),

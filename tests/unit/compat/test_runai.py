@@ -85,7 +85,8 @@ def test_training_is_a_custom_job():
             "max_retries": 3,
         },
         "data_config": {"sources": []},
-        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954, "node_affinity": ["dgx", "pool-a"]},
+        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954,
+                            "required_node_labels": ["dgx", "pool-a"]},
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
     }  # fmt: skip
     assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
@@ -123,19 +124,19 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
         "spec.compute.migProfile", "spec.image", "spec.nodePools", "spec.tty",
     ]  # fmt: skip
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
-    assert native.document["resource_config"]["node_affinity"] == ["a|b"]
+    assert native.document["resource_config"]["required_node_labels"] == ["a|b"]
 
 
 @pytest.mark.parametrize(
     ("spec", "wanted"),
     [
-        ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"node_affinity": ["dgx", "a|b|c"]}),
+        ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"required_node_labels": ["dgx", "a|b|c"]}),
         ({"nodePools": ["default"]}, {}), ({"nodePools": ["a", "default"]}, {}), ({"nodePools": []}, {}),
     ],
 )  # fmt: skip
 def test_nodes_are_of_one_of_the_pools(spec, wanted):
     resources = translated(spec).document["resource_config"]
-    assert {name: value for name, value in resources.items() if name == "node_affinity"} == wanted
+    assert {name: value for name, value in resources.items() if name == "required_node_labels"} == wanted
 
 
 @pytest.mark.parametrize(
