@@ -8,6 +8,8 @@ from marshmallow import Schema
 
 from app.compat.modelarts.fields import FIELDS as MODELARTS
 from app.compat.modelarts.requests import CreateSchema
+from app.compat.runai.fields import FIELDS as RUNAI
+from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.schemas.field_verdicts import Table, Verdict, field_paths
 from app.schemas.job_fields import FIELDS as NATIVE
 from app.schemas.jobs import SubmitJobSchema
@@ -30,6 +32,7 @@ class Vocabulary:
 VOCABULARIES: tuple[Vocabulary, ...] = (
     Vocabulary("Trainyard's own API (ScaiMind's jobs)", (SubmitJobSchema,), NATIVE),
     Vocabulary("ModelArts", (CreateSchema,), MODELARTS),
+    Vocabulary("NVIDIA Run:ai", (TrainingSchema, DistributedSchema), RUNAI),
 )  # fmt: skip
 
 

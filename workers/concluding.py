@@ -31,7 +31,7 @@ from workers.publishing.publication import wishes_of
 from workers.ranks import Ranks
 from workers.renewal import Renewal
 from workers.reports import Note, Reporter
-from workers.results import StoredModel, find_output, store_model
+from workers.results import StoredModel, find_output, output_limits, store_model
 from workers.run_directory import RunDirectory
 from workers.storing import Patience
 
@@ -102,7 +102,8 @@ def conclude(attempt: Attempt) -> Ending | None:
 def _export(attempt: Attempt) -> StoredModel:
     """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
     seen = attempt.seen
-    output = find_output(attempt.run.output, custom=seen.custom)
+    limits = output_limits(attempt.work.spec, attempt.settings.storage)
+    output = find_output(attempt.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
     wished = bool(wishes_of(attempt.work))
     if wished and not output.files:

@@ -41,7 +41,7 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         return
     _refuse_unknown_type(request, nodes)
     _refuse_missing_capabilities(request, nodes)
-    _refuse_affinities(request, nodes)
+    _refuse_labels(request, nodes)
     for field, has, asking in _QUANTITIES:
         fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
         if fitting:
@@ -121,24 +121,25 @@ def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
     return "".join(f". {HOW_TO_OFFER[word]}" for word in missing if word in HOW_TO_OFFER)
 
 
-def _refuse_affinities(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """When the labels alone keep the job from every node that has what it asks for."""
     wished = frozenset[str]()
-    bare = replace(request, affinity=wished, anti_affinity=wished)
+    bare = replace(request, required_labels=wished, forbidden_labels=wished)
     holding = [node for node in nodes if not could_fit(bare, node)]
     if not holding:
         return
-    if all(could_fit(replace(bare, affinity=request.affinity), node) for node in holding):
-        wishes = ", ".join(sorted(request.affinity)).replace(EITHER, " or ")
+    if all(could_fit(replace(bare, required_labels=request.required_labels), node) for node in holding):
+        wishes = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
         raise CannotFit(
             f"no node with {describe(request)} is labelled {wishes}; "
-            f"those that could hold this job are {_labelled(holding)}",
-            field="resource_config.node_affinity",
+            f"those that could hold this job are {_labelled(holding)}; node_affinity says what is only preferred",
+            field="resource_config.required_node_labels",
         )
     called = [node for node in holding if not missing_of(request, node)]
     raise CannotFit(
-        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}",
-        field="resource_config.node_anti_affinity",
+        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}; "
+        "node_anti_affinity says what is only avoided",
+        field="resource_config.forbidden_node_labels",
     )
 
 

@@ -87,8 +87,10 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.storage_min_mb": acted_on("disk space that is set aside; not enforced"),
     f"{_RESOURCES}.device_type": acted_on("GPUs or CPU slots"),
     f"{_RESOURCES}.node_count": acted_on("nodes, all of them at once"),
-    f"{_RESOURCES}.node_affinity": acted_on("labels that a node must have"),
-    f"{_RESOURCES}.node_anti_affinity": acted_on("labels that a node must not have"),
+    f"{_RESOURCES}.required_node_labels": acted_on("labels that a node must have; some that no node has are 400"),
+    f"{_RESOURCES}.forbidden_node_labels": acted_on("labels that a node must not have"),
+    f"{_RESOURCES}.node_affinity": acted_on("prefers nodes with these labels, of those where the job can start now"),
+    f"{_RESOURCES}.node_anti_affinity": acted_on("avoids nodes with these labels where others are free"),
     f"{_SCHEDULING}.queue": acted_on("the queue; one that does not exist is 400"),
     f"{_SCHEDULING}.priority": acted_on("the place in the queue"),
     f"{_SCHEDULING}.preemptible": acted_on(
@@ -103,6 +105,7 @@ _PLACEMENT: Table = {
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
+    f"{_OUTPUT}.max_output_size_mb": acted_on("an output that is larger fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between them"),
     f"{_CHECKPOINT}.save_total_limit": acted_on("how many are kept; the newest and the best always are"),
@@ -111,7 +114,9 @@ _RESULT: Table = {
     f"{_CHECKPOINT}.save_on_each_node": warned(
         "checkpoints are saved once, to storage that every node reads; none has to have a copy of its own"
     ),
-    f"{_CHECKPOINT}.resume_from_best": acted_on("retries and resumed jobs start from the best checkpoint"),
+    f"{_CHECKPOINT}.resume_from_best": acted_on(
+        "retries, resumed jobs and resume_from_checkpoint: job-… start from the best checkpoint"
+    ),
     f"{_OUTPUT}.push_to_hub": acted_on("uploads the model"),
     f"{_OUTPUT}.hub_repo_id": acted_on("where to"),
     f"{_OUTPUT}.hub_token": acted_on("with which token; kept encrypted, shown as ***"),

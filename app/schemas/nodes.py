@@ -49,7 +49,12 @@ class NodeSchema(Schema):
     devices = fields.List(fields.Nested(DeviceSchema))
     active_jobs = fields.Integer()
     reputation = fields.Float(**says("how well attempts ended there, 0 to 1"))
-    sandbox = fields.String(attribute="node.sandbox")
+    sandbox = fields.String(
+        attribute="node.sandbox",
+        **says(
+            "how jobs are kept apart there: bubblewrap, or process: not at all; missing or forbidden: it takes none"
+        ),
+    )
     version = fields.String(attribute="node.version")
     created_at = Moment(attribute="node.registered_at")
     last_seen_at = Moment(attribute="node.last_seen_at")

@@ -100,6 +100,11 @@ def _caller(row: ApiKey | StoredKey) -> Caller:
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
 
 
+def ids_of(session: Session, name: str) -> list[str]:
+    """Of the keys that people call so."""
+    return [*session.scalars(select(ApiKey.id).where(ApiKey.name == name)), name]
+
+
 def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """For a statement that asks something anyway: whether the key is neither revoked nor has expired."""
     lives = ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now)

@@ -11,6 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.job_state import HELD
 from app.domain.node_limits import limits_of
 from app.domain.resources import NOTHING, UNKNOWN, WHOLE, Device, NodeCapacity, Quantities, request_of
+from app.domain.sandboxes import why_none
 from app.extensions import Database
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
@@ -263,14 +264,16 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
         )
         for d in node.devices
     )
-    limits = limits_of(node.limits)
+    limits, no_sandbox = limits_of(node.limits), why_none(node.sandbox)
+    if no_sandbox:
+        stuck = frozenset(d.index for d in devices)
     return NodeCapacity(
         name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken.keys() - stuck,
         parts={index: share for index, share in taken.items() if share < WHOLE and index not in stuck},
         cpu_cores=node.cpu_cores, ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=work.held,
         capabilities=frozenset(node.capabilities), labels=frozenset(node.all_labels), active_jobs=work.jobs,
         reputation=reputation, out_of_service=stuck, max_jobs=limits.max_concurrent,
-        accepts_training=limits.accept_training, arch=node.arch,
+        accepts_training=limits.accept_training, arch=node.arch, no_sandbox=no_sandbox,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
         return None
     job_id, _, which = wanted.partition(":")
     if JOB_ID.fullmatch(job_id):
-        checkpoint = _checkpoint_of_job(session, project, job_id, which or LATEST)
+        checkpoint = _checkpoint_of_job(session, project, job_id, which or _default(spec))
     else:
         named = checkpoints.lock(session, wanted)
         if named is None or named.project != project:
@@ -78,6 +78,12 @@ def next_start(session: Session, job: Job) -> Checkpoint | None:
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
 
 
+def _default(spec: JobSpec) -> str:
+    """Which of the checkpoints of a job that the document names without saying which."""
+    output: Mapping[str, Any] = spec.document.get("output_config") or {}
+    return BEST if (output.get("checkpoint") or {}).get("resume_from_best") else LATEST
+
+
 def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:
     """That job's newest or best checkpoint as it is at this moment, locked. Raises BadSpec."""
     for _ in range(PRUNED_MEANWHILE_TRIES):
@@ -99,6 +105,10 @@ def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
     return model["model_id"], model.get("revision") or ""
 
 
+def _definition(spec: Mapping[str, Any]) -> Any:
+    return spec["training_config"]["base_model"].get("from_config") or None
+
+
 def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
     training = spec["training_config"]
     return training["training_type"], training["framework"]["type"]
@@ -111,6 +121,7 @@ def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 _SAME_ON_RESUME = (
     ("model", _model),
+    ("from_config", _definition),
     ("training type", _type),
     ("data_config", comparable_data),
     ("optimizer or adapter", _fixed),

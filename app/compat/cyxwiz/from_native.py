@@ -9,7 +9,18 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from app.compat.cyxwiz.to_native import DEVICE, DIALECT, GPU_MEMORY, NUMBERS, RAM, SECTIONS, SOURCES
+from app.compat.cyxwiz.to_native import (
+    DEFINED,
+    DEVICE,
+    DIALECT,
+    GPU_MEMORY,
+    NUMBERS,
+    PLAIN,
+    RAM,
+    SECTIONS,
+    SOURCES,
+    TOKENIZER,
+)
 from app.domain.job_state import JobState
 from app.services.job_details import JobDetails
 from app.services.node_lists import NodeDetails
@@ -71,15 +82,26 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     sources = _taken(rest, SOURCES) or [{}]
     device = str(_taken(rest, DEVICE) or "auto")
     memory = _taken(rest, GPU_MEMORY) if device == "cuda" else _taken(rest, RAM)
-    model = details.spec["training_config"].get("base_model", {}).get("model_id", "")
     return pb.JobConfig(
         job_id=id_of(details), job_type=pb.TRAINING, dataset_uri=sources[0].get("path", ""),
-        model_config=model if foreign.get("plain_model") else json.dumps(rest, sort_keys=True),
+        model_config=_model_of(foreign, details.spec, rest),
         epochs=_whole(taken["epochs"]), batch_size=_whole(taken["batch_size"]),
         learning_rate=_number(taken["learning_rate"]), priority=_whole(taken["priority"]),
         timeout_seconds=_whole(taken["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
-        min_memory_mb=_whole(memory), max_output_size_mb=foreign.get("max_output_size_mb", 0),
+        min_memory_mb=_whole(memory),
+        # Of a job that an earlier release took, which kept it without acting on it.
+        max_output_size_mb=int(taken["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
     )  # fmt: skip
+
+
+def _model_of(foreign: Mapping[str, Any], spec: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
+    """In the form in which it was submitted; of other jobs all for which there is no other field."""
+    base = spec["training_config"].get("base_model", {})
+    if PLAIN.items() <= foreign.items():
+        return str(base.get("model_id", ""))
+    if DEFINED.items() <= foreign.items():
+        return json.dumps({**base["from_config"], TOKENIZER: base[TOKENIZER]}, sort_keys=True)
+    return json.dumps(rest, sort_keys=True)
 
 
 def progress_of(details: JobDetails) -> pb.ProgressUpdate:

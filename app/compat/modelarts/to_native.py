@@ -41,7 +41,8 @@ NAMES = {
     "training_config.environment": "algorithm.environments",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs", "output_config": "algorithm.outputs",
-    "resource_config.node_count": "spec.resource.node_count", "resource_config.node_affinity": "spec.resource.pool_id",
+    "resource_config.node_count": "spec.resource.node_count",
+    "resource_config.required_node_labels": "spec.resource.pool_id",
     "resource_config": "spec.resource.flavor_id", "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
 }  # fmt: skip
@@ -105,7 +106,7 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
         "resource_config": {
             **devices,
             "node_count": resource.get("node_count", 1),
-            **({"node_affinity": pool} if pool else {}),
+            **({"required_node_labels": pool} if pool else {}),
         },
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),

@@ -170,7 +170,7 @@ def test_policies_of_faults_times_and_priorities():
     assert (training["max_retries"], training["framework"]["custom_retry_on_error"]) == (5, True)
     assert training["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
     assert native.document["resource_config"] == {
-        "gpu_count": 8, "gpu_type": "NVIDIA A100", "node_count": 2, "node_affinity": ["pool-1"],
+        "gpu_count": 8, "gpu_type": "NVIDIA A100", "node_count": 2, "required_node_labels": ["pool-1"],
     }  # fmt: skip
     assert native.document["scheduling_config"] == {
         "priority": 8, "preemptible": True, "max_runtime_seconds": 7200,

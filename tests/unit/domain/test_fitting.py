@@ -20,7 +20,7 @@ def cuda(count: int = 1, **more: object) -> Request:
 
 
 def asking(count: int, *, calls_for: Iterable[str] = (), keeps_from: Iterable[str] = ()) -> Request:
-    return cuda(count, affinity=frozenset(calls_for), anti_affinity=frozenset(keeps_from))
+    return cuda(count, required_labels=frozenset(calls_for), forbidden_labels=frozenset(keeps_from))
 
 
 def test_without_nodes_nothing_is_refused() -> None:
@@ -59,14 +59,22 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "scheduling_config.required_capabilities",
             "DEEPSPEED needs it, and a node offers deepspeed when its worker finds the library: pip install",
         ),
-        (asking(3, calls_for={"rack-1"}), "resource_config.node_affinity", "that could hold this job are b (rack-2)"),
+        (
+            asking(3, calls_for={"rack-1"}),
+            "resource_config.required_node_labels",
+            "that could hold this job are b (rack-2)",
+        ),
         (
             asking(1, calls_for={"rack-1", "b"}),
-            "resource_config.node_affinity",
+            "resource_config.required_node_labels",
             "with 1 GPU is labelled b, rack-1; those",
         ),
-        (asking(3, keeps_from={"rack-2"}), "resource_config.node_anti_affinity", "keep away from: b (rack-2)"),
-        (asking(1, keeps_from={"a", "rack-2"}), "resource_config.node_anti_affinity", "from: a (rack-1), b (rack-2)"),
+        (asking(3, keeps_from={"rack-2"}), "resource_config.forbidden_node_labels", "keep away from: b (rack-2)"),
+        (
+            asking(1, keeps_from={"a", "rack-2"}),
+            "resource_config.forbidden_node_labels",
+            "from: a (rack-1), b (rack-2)",
+        ),
         (cuda(9, cpu_cores=64), "resource_config", "could ever give that"),
         (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
     ],
@@ -87,10 +95,10 @@ def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Reque
 def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> None:
     nodes = [node("a", 2, labels=frozenset({"gold"})), node("b", 2)]
 
-    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\)$") as raised:
+    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\);") as raised:
         refuse_unfitting(asking(1, calls_for={"gold"}, keeps_from={"a"}), nodes)
 
-    assert raised.value.field == "resource_config.node_anti_affinity"
+    assert raised.value.field == "resource_config.forbidden_node_labels"
 
 
 def test_without_gpus_the_way_out_is_the_cpu() -> None:
