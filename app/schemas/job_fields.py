@@ -10,7 +10,12 @@ _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
 _TRAINING: Table = {
     "training_config.training_type": acted_on("decides the trainer; a pair of framework and type without one is 400"),
     f"{_MODEL}.model_id": acted_on("the model that is loaded; what can't be read is refused or fails the job early"),
-    f"{_MODEL}.revision": acted_on("the branch, tag or commit of a hub model; other models have none: 400"),
+    "training_config.base_model.from_config": acted_on(
+        "the model is trained from scratch, its weights drawn by data_config.seed; HF_TRAINER alone, others are 400"
+    ),
+    "training_config.base_model.revision": acted_on(
+        "the branch, tag or commit of a hub model; other models have none: 400"
+    ),
     f"{_MODEL}.source": acted_on("decides between the hub and a local path; a contradiction to model_id is 400"),
     f"{_MODEL}.tokenizer_id": acted_on("the tokenizer that is loaded and exported"),
     f"{_MODEL}.dtype": acted_on("the precision of the weights; one that a framework can't compute in is 400"),

@@ -44,7 +44,6 @@ def translated(spec: dict[str, Any], **more: Any) -> Native:
 
 
 def unheeded(native: Native) -> list[str]:
-    """The fields that warnings name."""
     assert all(": " in line for line in native.warnings)
     return sorted(line.partition(": ")[0] for line in native.warnings)
 
