@@ -165,7 +165,7 @@ def waiting_of(count: int, seed: int = 2) -> list[QueuedJob]:
     for number in range(count):
         (request,) = draw.choices(templates, popularity)
         if draw.random() < 0.1:
-            request = replace(request, affinity=frozenset({f"rack-{draw.randrange(RACKS)}"}))
+            request = replace(request, required_labels=frozenset({f"rack-{draw.randrange(RACKS)}"}))
         jobs.append(
             QueuedJob(
                 job_id=f"job-{number:06}", priority=draw.randrange(11), since=NOW - draw.random() * 7200,

@@ -35,6 +35,12 @@ class ScoreSettings:
     linked: float = setting(
         100.0, "points of a node for giving a job of several devices such as NVLink connects", rules.finite
     )
+    affinity: float = setting(
+        1000.0,
+        "points of a node for having what a job's node_affinity prefers, by the part that it has, less for what its "
+        "node_anti_affinity avoids",
+        rules.rate,
+    )
     same_switch: float = setting(
         200.0,
         "points of the nodes of one job for sharing a label switch=…, by the part that does; half of it for rack=…",

@@ -20,12 +20,13 @@ class Submitted:
     status: str
     message: str = ""
     estimated_wait_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Submitted":
         return cls(
             data["job_id"], data["status"], data.get("message") or "",
-            estimated_wait_seconds=data.get("estimated_wait_seconds"),
+            estimated_wait_seconds=data.get("estimated_wait_seconds"), warnings=tuple(data.get("warnings") or ()),
         )  # fmt: skip
 
 

@@ -25,11 +25,12 @@ from workers.fetching.uris import scheme_of, shown
 from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
+from workers.named_files import named_files
 from workers.publishing.checking import check_output
 from workers.resolving import DataWish, ModelWish, find, find_code, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.run_directory import RunDirectory, write_atomically
-from workers.sandbox import View, choose_sandbox
+from workers.sandbox import NoSandbox, Sandbox, View, choose_sandbox
 from workers.script_checkpoints import FILES
 from workers.sealed import opened_secrets
 
@@ -69,7 +70,7 @@ def prepare(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
-        readable=sources.readable + resume,
+        readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
         protected=(run.spec, run.supervisor),
         hidden=private_places(settings, storage),
         gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
@@ -78,17 +79,25 @@ def prepare(
         spec=spec,
         spec_path=run.spec,
         view=view,
-        sandbox=choose_sandbox(settings.node.sandbox),
+        sandbox=sandbox_of(settings),
         job_environment=job_environment(work.spec, secrets),
     )
     return Prepared(plan=plan, start=start, redaction=redaction)
+
+
+def sandbox_of(settings: Settings) -> Sandbox:
+    """Raises AttemptFailed where it went away after the node had reported one."""
+    try:
+        return choose_sandbox(settings.node.sandbox)
+    except NoSandbox as error:
+        raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
 def give_back(checkpoint: Path, run: RunDirectory) -> None:
     """Put what was kept of a script's own files where the script had them. Raises OSError."""
     kept = checkpoint / FILES
     if kept.is_dir():  # else the script, or that of the job before, saved it by hooks
-        shutil.copytree(kept, run.path / "work", dirs_exist_ok=True)
+        shutil.copytree(kept, run.path / "work", symlinks=True, dirs_exist_ok=True)
 
 
 def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:

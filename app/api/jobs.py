@@ -11,6 +11,8 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
+from app.schemas.field_verdicts import refuse, warnings_of
+from app.schemas.job_fields import FIELDS
 from app.schemas.jobs import (
     ChangeJobSchema,
     DeleteQuerySchema,
@@ -24,7 +26,7 @@ from app.schemas.jobs import (
 from app.security.permissions import Permission
 from app.services import dry_runs, job_changes, job_deletion, job_lists, jobs
 from app.services.job_details import JobDetails, details
-from app.services.jobs import Submitted
+from app.services.jobs import Origin, Submitted
 
 blueprint = Blueprint("jobs", __name__)
 _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
@@ -37,12 +39,15 @@ _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
 )  # fmt: skip
 def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
+    refuse(body, FIELDS)
+    warnings = warnings_of(body, FIELDS)
     if query["dry_run"]:
         # Not remembered under an Idempotency-Key: nothing was done that must not be done twice.
         plan = dry_runs.plan(plane(), caller(), body, **wanted)
-        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": plan.warnings}))
+        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": [*warnings, *plan.warnings]}))
     answering = Answering(_submitted)
-    jobs.submit(plane(), caller(), body, **wanted, remember=answering)
+    origin = Origin(foreign={}, warnings=warnings)
+    jobs.submit(plane(), caller(), body, **wanted, origin=origin, remember=answering)
     return answering.reply
 
 

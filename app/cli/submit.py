@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool
             _show(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
             return
         submitted = client.submit(document, tokens=client_tokens())
+        _warn(submitted.warnings)
         if watches:
             if not as_json:
                 click.echo(f"Submitted {submitted.job_id}")
@@ -57,7 +59,11 @@ def _show(answer: DryRun, *, as_json: bool) -> None:
     print_fields({name: value for name, value in plan.items() if name != "candidate_nodes"})
     rows = [(node["name"], "yes" if node["fits_now"] else "no", node["reason"]) for node in candidates]
     print_table(("node", "fits now", "why not"), rows, empty="no node could hold it")
-    for warning in answer["warnings"]:
+    _warn(answer["warnings"])
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
 
 

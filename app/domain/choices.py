@@ -5,60 +5,23 @@ is scored, once for each kind. Among the nodes of a kind the one comes first tha
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 
 from app.domain.cached_sources import NOWHERE, Cached
 from app.domain.kept import KeptDevices
+from app.domain.kinds import Answer, Best, Fitting, Kind
 from app.domain.line import QueuedJob, asked_by
 from app.domain.node_classes import Given, NodeClasses, amount_free
 from app.domain.placement import NAMED, choose_devices, not_given, open_devices, why_waiting
 from app.domain.placements import Option, Placement
 from app.domain.preempting import Room
 from app.domain.resources import NOTHING, UNKNOWN, NodeCapacity, Quantities, Request
-from app.domain.scoring import CACHED, Weights, score_alone, score_devices
+from app.domain.scoring import AFFINITY, CACHED, Weights, score_alone, score_devices
 
 _Rank = tuple[float, str]  # of a node: minus its score, and its name
 _Asked = tuple[Request, Cached]  # only the holders of what is cached are meant, if anything is
-
-
-@dataclass
-class _Answer:
-    """What is known of the jobs that ask for the same, and avoid the same nodes."""
-
-    request: Request
-    is_nowhere: bool = False  # nothing is left for them
-    reason: str = ""
-
-
-@dataclass
-class _Best:
-    """Nodes of a kind that have the amounts and the names that some requests ask for, the best first."""
-
-    entries: list[tuple[float, str, int]] = field(default_factory=list)  # (minus its own score, name, its change)
-    seen: int = 0  # of the kind's arrivals
-
-
-@dataclass
-class _Kind:
-    number: int
-    sample: NodeCapacity
-    hardware: int
-    is_full: bool  # its nodes run as many jobs as they may
-    names: set[str] = field(default_factory=set)
-    arrivals: list[tuple[str, int]] = field(default_factory=list)  # every node that became one, and by which change
-    best: dict[int, _Best] = field(default_factory=dict)  # by what requests ask for beside devices
-
-
-@dataclass
-class _Fitting:
-    """What the kinds are to requests that ask for the same devices, as far as there were any."""
-
-    seen: int = 0
-    kinds: list[tuple[float, _Kind]] = field(default_factory=list)  # where it can start, with their score
-    scores: dict[int, float] = field(default_factory=dict)  # the same by the kind's number
-    open: dict[int, int] = field(default_factory=dict)  # how many of the devices are free, by the kind's number
 
 
 class Choices:
@@ -69,16 +32,16 @@ class Choices:
         self._weights = weights
         self._score_alone = score_alone(weights)
         self._classes = NodeClasses(self.nodes)
-        self._kinds: dict[object, _Kind] = {}
-        self._in_order: list[_Kind] = []
-        self._kind_of: dict[str, _Kind] = {}
+        self._kinds: dict[object, Kind] = {}
+        self._in_order: list[Kind] = []
+        self._kind_of: dict[str, Kind] = {}
         self._changes = dict.fromkeys(self.nodes, 0)
         self._alone: dict[str, float] = {}
-        self._fitting: dict[Request, _Fitting] = {}
+        self._fitting: dict[Request, Fitting] = {}
         self._wishes: dict[object, int] = {}
         self._frequent: dict[object, Cached] = {}  # by what many nodes hold
         self._wish_of: dict[object, int] = {}
-        self._answers: dict[object, _Answer] = {}
+        self._answers: dict[object, Answer] = {}
         self._asked_alike: dict[Request, list[object]] = {}  # their keys, by the devices that are asked for
         self._avoided: dict[tuple[Request, frozenset[str]], frozenset[str]] = {}
         self._left_of: dict[frozenset[str], Collection[str]] = {}
@@ -175,22 +138,22 @@ class Choices:
         answer = self._answer(job)
         return answer.reason or self._explained(job, answer)
 
-    def _answer(self, job: QueuedJob) -> "_Answer":
+    def _answer(self, job: QueuedJob) -> "Answer":
         key = asked_by(job)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = _Answer(job.request)
+            answer = self._answers[key] = Answer(job.request)
             self._asked_alike.setdefault(job.request.for_devices, []).append(key)
         return answer
 
-    def _free(self, job: QueuedJob, answer: "_Answer") -> Placement | None:
+    def _free(self, job: QueuedJob, answer: "Answer") -> Placement | None:
         if answer.is_nowhere:
             return None
         found = self._best(job)
         answer.is_nowhere = found is None  # for good: nodes only become fuller here
         return None if found is None else found.given_to(job)
 
-    def _explained(self, job: QueuedJob, answer: "_Answer") -> str:
+    def _explained(self, job: QueuedJob, answer: "Answer") -> str:
         avoided = self._not_given(job)
         emptiest = [self.nodes[name] for name in self._emptiest(job.request, avoided)]
         others = (node for name, node in self.nodes.items() if name not in avoided)
@@ -209,7 +172,7 @@ class Choices:
             sample = replace(
                 node, labels=frozenset(), held=NOTHING, active_jobs=0, max_jobs=None, reputation=UNKNOWN
             )  # as scores of the devices may know it
-            kind = self._kinds[key] = _Kind(len(self._in_order), sample, hardware, is_full)
+            kind = self._kinds[key] = Kind(len(self._in_order), sample, hardware, is_full)
             self._in_order.append(kind)
         self._kind_of[node.name] = kind
         kind.names.add(node.name)
@@ -231,11 +194,25 @@ class Choices:
         few = self._classes.few(request)
         if few is not None:
             best = self._best_of(request, self._with_room(few), but, cached)
-        elif not cached.sources or not self._weights[CACHED]:
-            best = self._best_of_kinds(request, but)
+        elif request.has_preferences:
+            best = self._best_preferred(request, but, cached)
         else:
-            best = self._best_of_holders(request, but, cached)
+            best = self._best_of_many(request, but, cached)
         return None if best is None else self._chosen(request, best[1])
+
+    def _best_preferred(self, request: Request, but: Collection[str], cached: Cached) -> _Rank | None:
+        """Where few nodes are preferred the best of these, or of all as if none was: no other can score higher."""
+        few = self._classes.few_preferred(request)
+        if few is None:
+            return self._best_of_many(request, but, cached)
+        preferred = self._best_of(request, self._with_room(few), but, cached)
+        of_all = self._best_of_many(request.without_preferences, but, cached)
+        return min((rank for rank in (preferred, of_all) if rank is not None), default=None)
+
+    def _best_of_many(self, request: Request, but: Collection[str], cached: Cached) -> _Rank | None:
+        if not cached.sources or not self._weights[CACHED]:
+            return self._best_of_kinds(request, but)
+        return self._best_of_holders(request, but, cached)
 
     def _best_of_holders(self, request: Request, but: Collection[str], cached: Cached) -> _Rank | None:
         """The best of all as if nothing was cached, and those of the holders of what many hold, and of the rest."""
@@ -262,11 +239,13 @@ class Choices:
     def _best_of(self, request: Request, names: Iterable[str], but: Collection[str], cached: Cached) -> _Rank | None:
         """Of these, which have room."""
         scores, weight, best = self._kinds_for(request).scores, self._weights[CACHED], None
+        preferred = self._preferred(request)
         for name in names:
             score = scores.get(self._kind_of[name].number)
             if score is None or name in but:
                 continue
-            rank = -self._alone[name] - weight * cached.on(name) - score, name
+            worth = -self._alone[name] - weight * cached.on(name) - score
+            rank = (worth if preferred is None else worth - preferred(name)), name
             if (best is None or rank < best) and self._has_amounts(name, request.quantities):
                 best = rank
         return best
@@ -285,11 +264,11 @@ class Choices:
         devices = choose_devices(request, self.nodes[name])
         return None if devices is None else Option(name, devices)
 
-    def _kinds_for(self, request: Request) -> _Fitting:
+    def _kinds_for(self, request: Request) -> Fitting:
         devices = request.for_devices
         fitting = self._fitting.get(devices)
         if fitting is None:
-            fitting = self._fitting[devices] = _Fitting()
+            fitting = self._fitting[devices] = Fitting()
         for kind in self._in_order[fitting.seen :]:
             if not self._classes.fits_hardware(devices, kind.hardware):
                 continue
@@ -305,15 +284,16 @@ class Choices:
         """What it asks for beside devices, as a number."""
         wish = self._wish_of.get((request, cached))
         if wish is None:
-            key = request.quantities, request.affinity, request.anti_affinity, cached
+            named = request.required_labels, request.forbidden_labels, request.preferred_labels, request.avoided_labels
+            key = request.quantities, named, cached
             wish = self._wish_of[request, cached] = self._wishes.setdefault(key, len(self._wishes))
         return wish
 
-    def _first(self, kind: _Kind, wish: int, asked: _Asked, but: Collection[str]) -> tuple[float, str, int] | None:
+    def _first(self, kind: Kind, wish: int, asked: _Asked, but: Collection[str]) -> tuple[float, str, int] | None:
         """The best node of the kind for the request, with minus its own score."""
         best = kind.best.get(wish)
         if best is None:
-            best = kind.best[wish] = _Best()
+            best = kind.best[wish] = Best()
         if best.seen < len(kind.arrivals):
             self._take_in(best, kind, *asked)
         entries = best.entries
@@ -329,9 +309,9 @@ class Choices:
             heapq.heappush(entries, entry)
         return first
 
-    def _take_in(self, best: _Best, kind: _Kind, request: Request, cached: Cached) -> None:
+    def _take_in(self, best: Best, kind: Kind, request: Request, cached: Cached) -> None:
         wanted, is_called_for = request.quantities, self._classes.is_called_for(request)
-        weight, holders = self._weights[CACHED], cached.by_node
+        weight, holders, preferred = self._weights[CACHED], cached.by_node, self._preferred(request)
         arrived: Iterable[tuple[str, int]] = kind.arrivals[best.seen :]
         if not best.seen:  # those that are still there: of few holders they are found sooner than by all arrivals
             now = kind.names if cached is NOWHERE else kind.names & holders.keys()
@@ -340,8 +320,17 @@ class Choices:
             if self._changes[name] != change or (cached is not NOWHERE and name not in holders):
                 continue
             if self._has_amounts(name, wanted) and is_called_for(name):
-                heapq.heappush(best.entries, (-self._alone[name] - weight * holders.get(name, 0.0), name, change))
+                worth = -self._alone[name] - weight * holders.get(name, 0.0)
+                worth = worth if preferred is None else worth - preferred(name)
+                heapq.heappush(best.entries, (worth, name, change))
         best.seen = len(kind.arrivals)
+
+    def _preferred(self, request: Request) -> Callable[[str], float] | None:
+        """Name → the points of the node for what the job prefers and avoids, if it does."""
+        if not request.has_preferences:
+            return None
+        weight, preference = self._weights[AFFINITY], self._classes.preference(request)
+        return lambda name: weight * preference(name)
 
     def _has_amounts(self, name: str, wanted: Quantities) -> bool:
         node = self.nodes[name]

@@ -1,13 +1,13 @@
 """Whether any node could ever hold a job, and when not, which of its wishes is too large and what would fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.domain import gangs
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
 from app.domain.placement import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
-from app.domain.resources import NodeCapacity, Request
+from app.domain.resources import WHOLE, NodeCapacity, Request
 from app.domain.software import HOW_TO_OFFER
 
 # (field, what the node has of it, the request asking for exactly that)
@@ -29,6 +29,14 @@ _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[
 )
 
 
+# What makes a job whose device_type is auto one for GPUs, beside a type or a slice of them.
+_OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
+    "gpu_memory_min_mb": lambda request: request.gpu_memory_min_mb > 0,
+    "gpu_memory_request_mb": lambda request: request.gpu_memory_request_mb > 0,
+    "gpu_fraction": lambda request: request.gpu_share < WHOLE,
+}
+
+
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """Raise CannotFit, naming the largest that would fit, when no registered node could hold the job even empty.
 
@@ -41,7 +49,7 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         return
     _refuse_unknown_type(request, nodes)
     _refuse_missing_capabilities(request, nodes)
-    _refuse_affinities(request, nodes)
+    _refuse_labels(request, nodes)
     for field, has, asking in _QUANTITIES:
         fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
         if fitting:
@@ -77,10 +85,16 @@ def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> Non
     _refuse_unknown_slice(request, nodes)
     _refuse_missing_size(request, nodes)
     if request.device_kind == "cuda" and not known:
-        raise CannotFit(
-            f"no GPU is registered; ask for device_type cpu or auto{_largest(nodes)}",
-            field="resource_config.device_type",
-        )
+        _refuse_without_gpus(request, nodes)
+
+
+def _refuse_without_gpus(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    asked = [name for name, value in _OF_A_GPU.items() if value(request)]
+    way_out = f"leave {' and '.join(asked)} out" if asked else "ask for device_type cpu or auto"
+    raise CannotFit(
+        f"no GPU is registered; {way_out} to train on CPU slots{_largest(nodes)}",
+        field=f"resource_config.{asked[0]}" if asked else "resource_config.device_type",
+    )
 
 
 def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> None:
@@ -121,24 +135,25 @@ def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
     return "".join(f". {HOW_TO_OFFER[word]}" for word in missing if word in HOW_TO_OFFER)
 
 
-def _refuse_affinities(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """When the labels alone keep the job from every node that has what it asks for."""
     wished = frozenset[str]()
-    bare = replace(request, affinity=wished, anti_affinity=wished)
+    bare = replace(request, required_labels=wished, forbidden_labels=wished)
     holding = [node for node in nodes if not could_fit(bare, node)]
     if not holding:
         return
-    if all(could_fit(replace(bare, affinity=request.affinity), node) for node in holding):
-        wishes = ", ".join(sorted(request.affinity)).replace(EITHER, " or ")
+    if all(could_fit(replace(bare, required_labels=request.required_labels), node) for node in holding):
+        wishes = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
         raise CannotFit(
             f"no node with {describe(request)} is labelled {wishes}; "
-            f"those that could hold this job are {_labelled(holding)}",
-            field="resource_config.node_affinity",
+            f"those that could hold this job are {_labelled(holding)}; node_affinity says what is only preferred",
+            field="resource_config.required_node_labels",
         )
     called = [node for node in holding if not missing_of(request, node)]
     raise CannotFit(
-        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}",
-        field="resource_config.node_anti_affinity",
+        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}; "
+        "node_anti_affinity says what is only avoided",
+        field="resource_config.forbidden_node_labels",
     )
 
 

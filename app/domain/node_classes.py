@@ -6,19 +6,20 @@ same labels. Amounts are compared with each node's own.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from app.domain.names import EITHER
 from app.domain.placement import LABEL_FILTERS, could_fit
 from app.domain.resources import NOTHING, Device, NodeCapacity, Request
+from app.domain.scoring import preference
 
 # Of all: so many nodes are looked at one by one.
 FEW = 0.05
 _NOBODY = ""  # a name that no job calls for: what is left are the labels
 
-_Wishes = tuple[frozenset[str], frozenset[str]]  # affinity and anti-affinity
+_Wishes = tuple[frozenset[str], frozenset[str]]  # labels it wants, and labels it does not
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class _Where:
     classes: frozenset[tuple[int, int]]  # the two together, of which there are nodes
     called: Mapping[str, bool]  # nodes that it calls by their names → whether it wants them
     few: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class _Preference:
+    """What nodes are worth to requests that prefer and avoid the same labels."""
+
+    of_labels: Sequence[float]  # by class of labels
+    of_named: Mapping[str, float]  # nodes that they call by their names
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class NodeClasses:
         self._hardware_of: dict[Request, frozenset[int]] = {}
         self._labels_of: dict[_Wishes, frozenset[int]] = {}
         self._few_of: dict[Request, frozenset[str]] = {}
+        self._preferences: dict[_Wishes, _Preference] = {}
+        self._few_preferred: dict[Request, frozenset[str] | None] = {}
 
     def hardware(self, name: str) -> int:
         """The class of nodes with the same devices and capabilities."""
@@ -118,6 +129,28 @@ class NodeClasses:
         """The nodes that it calls for, where these are few of all; None when they are many."""
         return self._where(request).few
 
+    def preference(self, request: Request) -> Callable[[str], float]:
+        """Name → what ``scoring.preference`` says of the node."""
+        found, class_of = self._preference(request), self._class_of
+        of_labels, named = found.of_labels, found.of_named
+        return lambda name: named[name] if name in named else of_labels[class_of[name][1]]
+
+    def few_preferred(self, request: Request) -> frozenset[str] | None:
+        """The nodes that have any of what it prefers, where these are few of all, and all others are equal to it.
+
+        None when they are many, or when it avoids any.
+        """
+        if request.avoided_labels:
+            return None
+        if request not in self._few_preferred:
+            where, found = self._where(request), self._preference(request)
+            classes = [key for key in where.classes if found.of_labels[key[1]] > 0]
+            is_wanted, prefers = self.is_called_for(request), self.preference(request)
+            named = where.called.keys() | found.of_named.keys()
+            called = {name: is_wanted(name) and prefers(name) > 0 for name in named}
+            self._few_preferred[request] = self._few(classes, called)
+        return self._few_preferred[request]
+
     def is_uniform(self, hardware: int) -> bool:
         """Whether all devices of such a node are of one type, size and link group."""
         return self._uniform[hardware]
@@ -140,7 +173,7 @@ class NodeClasses:
     def _where(self, request: Request) -> _Where:
         where = self._known.get(request)
         if where is None:
-            key = self._hardware_for(request.for_devices), (request.affinity, request.anti_affinity)
+            key = self._hardware_for(request.for_devices), (request.required_labels, request.forbidden_labels)
             if key not in self._where_of:
                 self._where_of[key] = self._found(*key)
             where = self._known[request] = self._where_of[key]
@@ -153,7 +186,7 @@ class NodeClasses:
         return self._hardware_of[devices]
 
     def _found(self, hardware: frozenset[int], wishes: _Wishes) -> _Where:
-        wished = Request(affinity=wishes[0], anti_affinity=wishes[1])
+        wished = Request(required_labels=wishes[0], forbidden_labels=wishes[1])
         if wishes not in self._labels_of:
             fitting = (number for number, node in enumerate(self._labelled) if _is_called_for(wished, node))
             self._labels_of[wishes] = frozenset(fitting)
@@ -162,6 +195,16 @@ class NodeClasses:
         called = {name: _is_called_for(wished, self._nodes[name]) for name in named}
         classes = frozenset(key for key in self._names if key[0] in hardware and key[1] in labels)
         return _Where(hardware, labels, classes, called, self._few(classes, called))
+
+    def _preference(self, request: Request) -> _Preference:
+        wishes = request.preferred_labels, request.avoided_labels
+        if wishes not in self._preferences:
+            wished = Request(preferred_labels=wishes[0], avoided_labels=wishes[1])
+            words = {word for wish in wishes[0] for word in wish.split(EITHER)} | wishes[1]
+            of_labels = [preference(wished, node) for node in self._labelled]
+            of_named = {name: preference(wished, self._nodes[name]) for name in words & self._nodes.keys()}
+            self._preferences[wishes] = _Preference(of_labels, of_named)
+        return self._preferences[wishes]
 
     def _few(self, classes: Collection[tuple[int, int]], called: Mapping[str, bool]) -> frozenset[str] | None:
         at_most = len(self._nodes) * FEW

@@ -107,18 +107,23 @@ def _has_capabilities(request: Request, node: NodeCapacity) -> str:
 
 def _is_called_for(request: Request, node: NodeCapacity) -> str:
     missing = missing_of(request, node)
-    return f"is not labelled {', '.join(missing)} (node_affinity)" if missing else ""
+    return f"is not labelled {', '.join(missing)} (required_node_labels)" if missing else ""
 
 
 def missing_of(request: Request, node: NodeCapacity) -> list[str]:
     """What the job calls for and the node is not."""
-    absent = sorted(request.affinity - node.known_as)
-    return [wish.replace(EITHER, " or ") for wish in absent if node.known_as.isdisjoint(wish.split(EITHER))]
+    absent = sorted(request.required_labels - node.known_as)
+    return [wish.replace(EITHER, " or ") for wish in absent if not grants(node.known_as, wish)]
+
+
+def grants(known_as: frozenset[str], wish: str) -> bool:
+    """Whether it has the label, or one of several."""
+    return not known_as.isdisjoint(wish.split(EITHER))
 
 
 def _is_not_kept_away_from(request: Request, node: NodeCapacity) -> str:
-    unwanted = sorted(request.anti_affinity & node.known_as)
-    return f"is {', '.join(unwanted)} (node_anti_affinity)" if unwanted else ""
+    unwanted = sorted(request.forbidden_labels & node.known_as)
+    return f"is {', '.join(unwanted)} (forbidden_node_labels)" if unwanted else ""
 
 
 def _accepts_training(_: Request, node: NodeCapacity) -> str:
@@ -150,7 +155,7 @@ Filter = Callable[[Request, NodeCapacity], str]
 # Those of a node's labels and its name, and those of its amounts: no other filter asks for any of these, so that what
 # they say holds of all nodes with the same devices and capabilities.
 LABEL_FILTERS: Mapping[str, Filter] = MappingProxyType(
-    {"node_affinity": _is_called_for, "node_anti_affinity": _is_not_kept_away_from}
+    {"required_node_labels": _is_called_for, "forbidden_node_labels": _is_not_kept_away_from}
 )
 _AMOUNT_FILTERS: Mapping[str, Filter] = MappingProxyType(
     {"cpu_cores": _enough_cpu, "ram": _enough_ram, "storage": _enough_storage}
@@ -278,6 +283,8 @@ def _most_left(request: Request, node: NodeCapacity) -> str:
 
 
 def _not_to_be_had(node: NodeCapacity) -> str:
+    if node.no_sandbox:
+        return f" ({node.no_sandbox})"
     said = [f"{len(node.out_of_service)} out of service"] if node.out_of_service else []
     said += [f"{len(node.kept)} kept for jobs that come first"] if node.kept else []
     return f" ({', '.join(said)})" if said else ""

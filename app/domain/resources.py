@@ -105,9 +105,11 @@ class Request:
     ram_min_mb: int = 0
     storage_min_mb: int = 0
     required_capabilities: frozenset[str] = frozenset()
-    # Labels, or names, of nodes: it needs all of the first, and none of the second.
-    affinity: frozenset[str] = frozenset()
-    anti_affinity: frozenset[str] = frozenset()
+    # Labels, or names, of nodes: it needs all of the first and none of the second; the others weigh in a node's score.
+    required_labels: frozenset[str] = frozenset()
+    forbidden_labels: frozenset[str] = frozenset()
+    preferred_labels: frozenset[str] = frozenset()
+    avoided_labels: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return self._hash
@@ -146,7 +148,21 @@ class Request:
     def for_devices(self) -> "Request":
         """What it asks of devices and capabilities: whatever amounts the node has, and whatever it is called."""
         none = frozenset[str]()
-        return replace(self, cpu_cores=0, ram_min_mb=0, storage_min_mb=0, affinity=none, anti_affinity=none)
+        bare = self.without_preferences
+        return replace(
+            bare, cpu_cores=0, ram_min_mb=0, storage_min_mb=0, required_labels=none, forbidden_labels=none
+        )  # fmt: skip
+
+    @property
+    def has_preferences(self) -> bool:
+        return bool(self.preferred_labels or self.avoided_labels)
+
+    @cached_property
+    def without_preferences(self) -> "Request":
+        """What it must have."""
+        if not self.has_preferences:
+            return self
+        return replace(self, preferred_labels=frozenset(), avoided_labels=frozenset())
 
     @cached_property
     def quantities(self) -> Quantities:
@@ -174,7 +190,9 @@ class NodeCapacity:
     active_jobs: int = 0
     max_jobs: int | None = None  # at a time; None: any number
     accepts_training: bool = True
+    no_sandbox: str = ""  # why it can start no job; none of its devices is free then
     reputation: float = UNKNOWN
+    arch: str = ""  # of its processor, as `uname -m` says it; empty: it has not said so
     parts: Mapping[int, int] = field(default_factory=dict)  # device → how much of it is given out, less than all
 
     @property
@@ -210,7 +228,7 @@ class NodeCapacity:
 
     @property
     def known_as(self) -> frozenset[str]:
-        """What jobs may call for, or keep away from."""
+        """What jobs may call for or prefer, and keep away from or avoid."""
         return self.labels | {self.name}
 
     def without(self, devices: frozenset[int], share: int, amounts: Quantities) -> "NodeCapacity":
@@ -262,16 +280,17 @@ def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
     gpu_types = gpu_types_of(resources.get("gpu_type") or ())
     fraction, memory_mb = resources.get("gpu_fraction"), resources.get("gpu_memory_request_mb") or 0
     mig_profile = resources.get("mig_profile") or ""
-    is_part = fraction or memory_mb or mig_profile
+    least_mb = resources.get("gpu_memory_min_mb") or 0
+    is_of_gpu = fraction or memory_mb or mig_profile or least_mb
     kind = resources.get("device_type") or "auto"
     if kind == "auto":
-        kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_part else "cpu"
+        kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_of_gpu else "cpu"
     return Request(
         node_count=resources.get("node_count") or 1,
         device_count=resources["gpu_count"],
         device_kind=kind,
         gpu_types=gpu_types,
-        gpu_memory_min_mb=resources.get("gpu_memory_min_mb") or 0,
+        gpu_memory_min_mb=least_mb,
         gpu_share=round(WHOLE * fraction) if fraction else WHOLE,
         gpu_memory_request_mb=memory_mb,
         mig_profile=mig_profile,
@@ -279,6 +298,8 @@ def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
         ram_min_mb=resources.get("ram_min_mb") or 0,
         storage_min_mb=resources.get("storage_min_mb") or 0,
         required_capabilities=frozenset(scheduling.get("required_capabilities") or ()) | needed(spec),
-        affinity=frozenset(resources.get("node_affinity") or ()),
-        anti_affinity=frozenset(resources.get("node_anti_affinity") or ()),
+        required_labels=frozenset(resources.get("required_node_labels") or ()),
+        forbidden_labels=frozenset(resources.get("forbidden_node_labels") or ()),
+        preferred_labels=frozenset(resources.get("node_affinity") or ()),
+        avoided_labels=frozenset(resources.get("node_anti_affinity") or ()),
     )

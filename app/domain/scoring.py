@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 from app.domain.cached_sources import NOWHERE, Cached
 from app.domain.links import are_linked
-from app.domain.placement import choose_devices, left_after, open_devices, share_on, usable_devices
+from app.domain.placement import choose_devices, grants, left_after, open_devices, share_on, usable_devices
 from app.domain.resources import WHOLE, GpuType, NodeCapacity, Request
 
+AFFINITY = "affinity"
 SAME_SWITCH = "same_switch"
 CACHED = "cached"
 
@@ -62,6 +63,15 @@ def _reputation(_: Request, node: NodeCapacity) -> float:
 
 def _active_jobs(_: Request, node: NodeCapacity) -> float:
     return float(node.active_jobs)
+
+
+def preference(request: Request, node: NodeCapacity) -> float:
+    """The part of what the job prefers that the node is, less the part of what it avoids: -1 to 1."""
+    if not request.has_preferences:
+        return 0.0
+    known_as, preferred, avoided = node.known_as, request.preferred_labels, request.avoided_labels
+    has = sum(grants(known_as, wish) for wish in preferred) / len(preferred) if preferred else 0.0
+    return has - (len(avoided & known_as) / len(avoided) if avoided else 0.0)
 
 
 def _pack(request: Request, node: NodeCapacity) -> float:
@@ -122,6 +132,11 @@ SCORES: Mapping[str, Score] = MappingProxyType(
         "linked": Score(
             weight=100.0, meaning="would give a job of several devices such as NVLink connects", of=_linked
         ),
+        AFFINITY: Score(
+            weight=1000.0,
+            meaning="the part of node_affinity that the node has, less the part of node_anti_affinity, -1 to 1",
+            of=preference,
+        ),
         SAME_SWITCH: Score(
             weight=200.0,
             meaning="the part of a job's several nodes that share a label switch=…, or half of it rack=…, 0 to 1",
@@ -156,7 +171,10 @@ def score_node(request: Request, node: NodeCapacity, weights: Weights = DEFAULT_
 
 
 def score_devices(request: Request, node: NodeCapacity, weights: Weights) -> float:
-    """The part that is the same on all nodes with such devices, as many of them free."""
+    """The part that is the same on all nodes with such devices, as many of them free.
+
+    Of a request without preferences; for one with them the node's labels count, too.
+    """
     scores = [(name, score) for name, score in SCORES.items() if weights[name] and not score.of_node_alone]
     return sum(score.of(request, node) * weights[name] for name, score in scores)
 

@@ -28,10 +28,13 @@ class CheckpointConfigSchema(DocumentSchema):
         ),
     )
     greater_is_better = Flag(**says("Default: false for a metric that ends in loss or perplexity, else true"))
-    save_on_each_node = Flag(**says("Not supported yet", default=False))
+    save_on_each_node = Flag(
+        **says("Without effect: checkpoints are saved once, to storage that every node reads", default=False)
+    )
     resume_from_best = Flag(
         **says(
-            "A retried or resumed attempt goes on from the best checkpoint instead of the newest",
+            "A retried or resumed attempt goes on from the best checkpoint instead of the newest, and "
+            "resume_from_checkpoint: job-… means its best",
             default=False,
         )
     )
@@ -49,6 +52,10 @@ class OutputConfigSchema(DocumentSchema):
     output_path = Text(
         longest=4096,
         **says("Directory that receives the finished model besides the artifacts; never overwritten"),
+    )
+    max_output_size_mb = Whole(
+        1,
+        **says("Most that the finished model may come to; a larger one is refused as it is exported (EXPORT_FAILED)"),
     )
     checkpoint = Section(
         CheckpointConfigSchema, load_default=_default_checkpoint, **says("When checkpoints are saved, which are kept")

@@ -12,7 +12,7 @@ _MOST_MB = 2**40  # an exabyte; what comes after it is a typing error
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
 _GPU_COUNT = says("Devices of one node, at least 1: GPUs or CPU slots")
-_DEVICE_TYPE = says("auto: CUDA if any node has it, else CPU slots")
+_DEVICE_TYPE = says("auto: CUDA if any node has it or anything of a GPU is asked for, else CPU slots")
 _GPU_FRACTION = says("The part of one GPU, in steps of 0.01; others may have the rest. 1, the default: all of it")
 _GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: as much of one GPU as has this memory")
 _MIG_PROFILE = says("Instead of a GPU, a MIG slice of one, as nvidia-smi names it: 1g.10gb")
@@ -44,11 +44,16 @@ class ResourceConfigSchema(DocumentSchema):
     storage_min_mb = Whole(0, _MOST_MB, **says("Disk space of the node that is set aside"))
     device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
+    required_node_labels = Texts(
+        form=WISH, rule=WISH_RULE,
+        **says("Labels that the node must have, all of them, or of `a|b` one of the two; its name counts as one"),
+    )  # fmt: skip
+    forbidden_node_labels = Texts(**says("Labels, or names, of nodes that must not run the job"))
     node_affinity = Texts(
         form=WISH, rule=WISH_RULE,
-        **says("Labels that the node has, all of them, or of `a|b` one of the two; its name counts as one"),
+        **says("Labels, or names, that are preferred, the more of them the better; of `a|b` one is enough"),
     )  # fmt: skip
-    node_anti_affinity = Texts(**says("Labels, or names, of nodes that are not to run the job"))
+    node_anti_affinity = Texts(**says("Labels, or names, of nodes that are avoided while others are free"))
 
 
 class NewResourceConfigSchema(ResourceConfigSchema):

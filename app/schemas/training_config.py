@@ -27,7 +27,7 @@ TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MOST_WORDS, LONGEST_WORD = 256, 4096  # of a command line
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class BaseModelSchema(DocumentSchema):
@@ -65,8 +65,17 @@ class DistributedSchema(DocumentSchema):
         65536,
         **says("Must equal gpu_count × node_count, which is the default: one rank per device (see config)"),
     )
-    backend = Text(longest=32, load_default="nccl", **says("nccl on GPUs; CPU slots use gloo whatever is said here"))
-    strategy = Text(longest=64, **says("ddp; custom scripts may read any", default="ddp"))
+    backend = Text(
+        longest=32,
+        **says("nccl on GPUs, gloo on CPU slots, where nccl has no effect; custom scripts choose", default="nccl"),
+    )
+    strategy = Text(
+        longest=64,
+        **says(
+            "The framework decides it: ddp with HF_TRAINER, fsdp with FSDP, deepspeed or zero with DEEPSPEED, megatron "
+            "with MEGATRON; custom scripts may read any"
+        ),
+    )
     config = FreeObject(
         **says(
             "num_proc_per_node: auto, gpu (one rank for each device), and for CUSTOM cpu (one for each of cpu_cores) "
@@ -86,7 +95,7 @@ class FrameworkSchema(DocumentSchema):
         **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for a script of one's own"),
     )
     config = ScriptOptions(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of an option",
         **says(
             f"HF_TRAINER: hyperparameters, and {', '.join(ARGUMENTS)}; "
@@ -144,7 +153,7 @@ class TrainingConfigSchema(DocumentSchema):
     base_model = Section(BaseModelSchema, required=True, **says("What the training begins with"))
     framework = Section(FrameworkSchema, required=True, **says("What runs it"))
     hyperparameters = TextMap(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of a hyperparameter",
         load_default=dict,
         **says("Texts; GET /v1/training-types has the table of each training type, CUSTOM takes any"),
@@ -157,7 +166,10 @@ class TrainingConfigSchema(DocumentSchema):
     )
     resume_from_checkpoint = Text(
         longest=128,
-        **says("ckpt-… | job-… (its newest checkpoint) | job-…:latest | job-…:best, of the same model, type and data"),
+        **says(
+            "ckpt-… | job-… (its newest, with resume_from_best its best one) | job-…:latest | job-…:best, of the same "
+            "model, type and data"
+        ),
     )
     max_retries = Whole(0, 100, **says("Further attempts after a failure that may pass", default=3))
     priority = Whole(0, 10, **says("As scheduling_config.priority, which wins", default=5))

@@ -223,10 +223,13 @@ def _judge_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
     verdict = verdict_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
     if verdict is not None:
         for name in attempt.node_names if outcome.kind == "completed" else _blamed(attempt, outcome):
-            node_records.count(session, name, verdict)
+            if verdict.is_certain:
+                node_records.count(session, name, verdict)
             if verdict.deed != "completions":
-                cause = stuck_devices.REASON if outcome.left_behind else outcome.cause
-                quarantine.note(session, name, job_id=attempt.job_id, attempt=attempt.number, cause=cause)
+                quarantine.note(
+                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=verdict.is_certain,
+                    cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
+                )  # fmt: skip
 
 
 def _blamed(attempt: Attempt, outcome: Outcome) -> list[str]:

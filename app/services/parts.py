@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
 from app.domain.job_state import HELD
-from app.domain.retry import RULES, Backoff
+from app.domain.retry import Backoff, takes_host_down
 from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
-from app.services import endings, lifecycle, project_quotas
-from app.services.attempts import Work, record_artifacts
+from app.services import artifact_rows, endings, lifecycle, project_quotas
+from app.services.attempts import Work
 from app.services.endings import Ending, Outcome, end_attempt
 
 # What of an outcome is kept until the last part is gone; what it has made only the first part knows.
@@ -49,6 +49,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
     The first part has what the attempt has made: it ``waits``, with its devices, until the others have gone, and asks
     again. Raises LeaseLost when the attempt is no longer the job's.
     """
+    artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
     with db.write() as session:
         job = lifecycle.load_for_change(session, work.job_id)
         lease = session.get(Lease, work.lease_id, with_for_update=True, populate_existing=True)
@@ -57,7 +58,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
             raise LeaseLost(f"the part of attempt {work.attempt} of job {work.job_id} on {work.node} was ended already")
         ending = end_part(session, job, lease, outcome, backoff, actor=work.actor, stays=waits and work.part == 0)
         if ending is not None:
-            record_artifacts(session, job.id, outcome.artifacts)
+            artifact_rows.reveal(session, job.id, outcome.artifacts)
         return ending
 
 
@@ -65,8 +66,13 @@ def end_others(db: Database, work: Work, outcome: Outcome) -> None:
     """Tell the other parts to end: this one, the first, has ended with ``outcome`` and waited long enough for them."""
     with db.write() as session:
         attempt = session.get_one(Attempt, (work.job_id, work.attempt), with_for_update=True, populate_existing=True)
-        if attempt.ending is None:
-            attempt.ending = _end(session, replace(outcome, node=work.node)).kept()
+        tell_to_end(session, attempt, outcome, node=work.node)
+
+
+def tell_to_end(session: Session, attempt: Attempt, outcome: Outcome, *, node: str) -> None:
+    """Tell the parts of the locked attempt to end, because that of the node has; the first one told is the cause."""
+    if attempt.ending is None:
+        attempt.ending = _end(session, replace(outcome, node=node)).kept()
 
 
 def end_part(
@@ -82,7 +88,7 @@ def end_part(
         return end_attempt(session, job, attempt.number, outcome, backoff, actor=actor)
     outcome = replace(outcome, node=lease.node)
     known, this = _known(attempt), _end(session, outcome)
-    if not _others_run(session, lease):
+    if not others_run(session, lease):
         _take_out(session, attempt, outcome, actor)
         is_done = lease.part == 0 and outcome.kind == "completed" and _says_nothing(known)
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
@@ -95,7 +101,8 @@ def end_part(
     return None
 
 
-def _others_run(session: Session, lease: Lease) -> bool:
+def others_run(session: Session, lease: Lease) -> bool:
+    """Whether the lease's attempt still has parts on other nodes."""
     others = select(func.count()).where(
         Lease.job_id == lease.job_id, Lease.attempt == lease.attempt, Lease.id != lease.id, Lease.released_at.is_(None)
     )
@@ -163,7 +170,6 @@ def _weightier(first: _End, later: _End) -> _End:
 
 def _weight(outcome: Outcome) -> int:
     """Ranks that lose another one know no cause; when a machine is gone, whatever the others say follows from that."""
-    rule = RULES.get(outcome.cause) if outcome.kind == "failed" else None
-    if rule is not None and rule.takes_host_down:
+    if outcome.kind == "failed" and takes_host_down(outcome.cause):
         return _HOST_DOWN
     return _UNKNOWN if outcome.is_consequence else _NAMED

@@ -27,7 +27,7 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
         return None
     job_id, _, which = wanted.partition(":")
     if JOB_ID.fullmatch(job_id):
-        checkpoint = _checkpoint_of_job(session, project, job_id, which or LATEST)
+        checkpoint = _checkpoint_of_job(session, project, job_id, which or _default(spec))
     else:
         named = checkpoints.lock(session, wanted)
         if named is None or named.project != project:
@@ -76,6 +76,12 @@ def next_start(session: Session, job: Job) -> Checkpoint | None:
     """What the job's next attempt will start from, unless it turns out to be damaged; None: from the beginning."""
     first = next(iter(checkpoints.resume_candidates(session, job)), None)
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
+
+
+def _default(spec: JobSpec) -> str:
+    """Which of the checkpoints of a job that the document names without saying which."""
+    output: Mapping[str, Any] = spec.document.get("output_config") or {}
+    return BEST if (output.get("checkpoint") or {}).get("resume_from_best") else LATEST
 
 
 def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:

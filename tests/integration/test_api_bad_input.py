@@ -48,6 +48,7 @@ RAW_BODIES: dict[bytes, int] = {
     b" " * 1_048_577: 413,
 }
 # What replaces a value of a good document, by dotted path → the status it must get.
+_LABELS = ("required_node_labels", "node_affinity")
 CHANGES: list[tuple[str, Any, int]] = [
     *(("name", name, 422) for name in ("", " ", "x" * 129, "../x", "a/b", "a\nb", "ü", "<script>", 5, None, ["x"])),
     ("name", "Good name_1.2-3", 201),
@@ -187,9 +188,9 @@ CHANGES: list[tuple[str, Any, int]] = [
         "", "10gb", "8g.10gb", "1g.10gb+m", "1c.3g.20gb", 1)),
     ("resource_config.mig_profile", "1g.10gb+me", 400),
     ("resource_config.node_count", 2, 201),
-    ("resource_config.node_affinity", ["zone-a"], 201),
-    ("resource_config.node_affinity", [], 201),
-    *(("resource_config.node_affinity", [wish], 422) for wish in ("", "|", "a|", "|a", "a||b", "|".join("a" * 17))),
+    *((f"resource_config.{field}", good, 201) for field in _LABELS for good in (["zone-a"], ["a|b", "c"], [])),
+    *((f"resource_config.{field}", [wish], 422) for field in _LABELS
+      for wish in ("", "|", "a|", "|a", "a||b", "|".join("a" * 17))),
     ("resource_config.device_type", "tpu", 422),
     ("output_config", {"push_to_hub": True}, 400),
     ("output_config", {"push_to_hub": True, "hub_repo_id": "org/model"}, 201),

@@ -50,13 +50,14 @@ def test_nodes_are_chosen_by_their_labels_and_names(api: Api):
     def candidates(**affinities: list[str]) -> list[str]:
         return [node["name"] for node in api.data(tried(**affinities))["plan"]["candidate_nodes"]]
 
-    assert candidates(node_affinity=["nvlink"]) == ["far", "near"]
-    assert candidates(node_affinity=["nvlink"], node_anti_affinity=["far"]) == ["near"]
-    assert candidates(node_affinity=["rack-9|rack-2"]) == ["near"]
-    either = api.problem(tried(node_affinity=["rack-8|rack-9"]), 400)
+    assert candidates(required_node_labels=["nvlink"]) == ["far", "near"]
+    assert candidates(required_node_labels=["nvlink"], forbidden_node_labels=["far"]) == ["near"]
+    assert candidates(required_node_labels=["rack-9|rack-2"]) == ["near"]
+    assert candidates(node_affinity=["rack-9"], node_anti_affinity=["nvlink"]) == ["far", "near"]
+    either = api.problem(tried(required_node_labels=["rack-8|rack-9"]), 400)
     assert "is labelled rack-8 or rack-9;" in either["message"]
-    refused = api.problem(tried(node_affinity=["rack-9"]), 400)
-    assert refused["details"][0]["field"] == "resource_config.node_affinity"
+    refused = api.problem(tried(required_node_labels=["rack-9"]), 400)
+    assert refused["details"][0]["field"] == "resource_config.required_node_labels"
     assert "far (nvlink, rack-1), near (nvlink, rack-2)" in refused["message"]
 
 

@@ -154,7 +154,9 @@ def labelled(api: Api, *labels: str) -> Any:
 def test_labels_of_an_administrator_count_like_those_of_the_file_and_outlive_a_restart(api: Api) -> None:
     nodes.register(api.db, report(labels=("rack-7",)))
     with api.db.write() as session:
-        job_id = make_job(session, document=make_document(resource_config={"node_affinity": ["rack-7", "fast"]})).id
+        job_id = make_job(
+            session, document=make_document(resource_config={"required_node_labels": ["rack-7", "fast"]})
+        ).id
     assert scheduling.plan_once(api.db) == []
 
     shown = api.data(labelled(api, "rack-7", "fast"))

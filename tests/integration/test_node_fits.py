@@ -31,14 +31,14 @@ def waiting(api: Api, *, labels: tuple[str, ...] = (), **resources: Any) -> str:
 
 
 def test_job_that_nothing_stands_in_the_way_of_starts_there(api: Api) -> None:
-    job_id = waiting(api, labels=("rack-1",), node_affinity=["rack-1"])
+    job_id = waiting(api, labels=("rack-1",), required_node_labels=["rack-1"])
 
     fit = why(api, "gpu-1", job_id)
 
     assert (fit["node"], fit["job_id"], fit["could_hold"], fit["starts_now"]) == ("gpu-1", job_id, True, True)
     assert [each["filter"] for each in fit["filters"]] == [
         "node_state", "accepts_training", "devices", "cpu_cores", "ram", "storage", "required_capabilities",
-        "node_affinity", "node_anti_affinity", "free_jobs", "free_devices", "free_amounts",
+        "required_node_labels", "forbidden_node_labels", "free_jobs", "free_devices", "free_amounts",
         "not_failed_here", "job_waits",
     ]  # fmt: skip
     assert reasons(fit) == {}
@@ -51,8 +51,8 @@ def test_job_that_nothing_stands_in_the_way_of_starts_there(api: Api) -> None:
     [
         ({"gpu_count": 3}, "devices", "has 2 of 3 such devices"),
         ({"ram_min_mb": 10**9}, "ram", "of 1000000000 MB memory"),
-        ({"node_affinity": ["rack-2"]}, "node_affinity", "is not labelled rack-2 (node_affinity)"),
-        ({"node_anti_affinity": ["gpu-1"]}, "node_anti_affinity", "is gpu-1 (node_anti_affinity)"),
+        ({"required_node_labels": ["rack-2"]}, "required_node_labels", "is not labelled rack-2 (required_node_labels)"),
+        ({"forbidden_node_labels": ["gpu-1"]}, "forbidden_node_labels", "is gpu-1 (forbidden_node_labels)"),
     ],
 )
 def test_node_that_could_never_hold_it(sqlite_api: Api, resources: dict[str, Any], filter_: str, reason: str) -> None:
@@ -135,7 +135,8 @@ def test_scores_say_which_of_the_nodes_it_is_given(api: Api) -> None:
     assert given == {
         "device": (1.0, 100.0, 100.0), "memory": (1.0, 50.0, 50.0), "reputation": (1.0, 30.0, 30.0),
         "active_jobs": (1.0, -10.0, -10.0), "shares": (0.0, 500.0, 0.0), "pack": (1.0, 0.0, 0.0),
-        "same_switch": (0.0, 200.0, 0.0), "linked": (0.0, 100.0, 0.0), "cached": (0.0, 50.0, 0.0),
+        "same_switch": (0.0, 200.0, 0.0), "affinity": (0.0, 1000.0, 0.0), "linked": (0.0, 100.0, 0.0),
+        "cached": (0.0, 50.0, 0.0),
     }  # fmt: skip
     assert (first["score"], second["score"]) == (170.0, 180.0)
     assert (api.get("/v1/nodes/gpu-1")["active_jobs"], api.get("/v1/nodes/gpu-2")["active_jobs"]) == (1, 0)
@@ -152,3 +153,18 @@ def test_a_gang_is_told_whether_enough_nodes_are_free(api: Api) -> None:
 
     assert (alone["passed"], both["passed"]) == (False, True)
     assert alone["reason"] == "needs 1 CPU slot on each of 2 nodes; only 1 ready node could hold that"
+
+
+def test_preferred_node_gets_the_job_and_explains_it(api: Api) -> None:
+    job_id = waiting(api, labels=("slow",), node_affinity=["nvlink", "rack-1|rack-2"], node_anti_affinity=["slow"])
+    with api.db.write() as session:
+        make_node(session, "gpu-2", labels=["rack-2"])
+        make_attempt(session, make_job(session, state=JobState.TRAINING), session.get_one(Node, "gpu-2"))
+
+    points = {name: why(api, name, job_id)["scores"] for name in ("gpu-1", "gpu-2")}
+
+    affinity = {
+        name: each["points"] for name, scores in points.items() for each in scores if each["name"] == "affinity"
+    }
+    assert affinity == {"gpu-1": -1000.0, "gpu-2": 500.0}
+    assert [placed.node for placed in scheduling.plan_once(api.db)] == ["gpu-2"]

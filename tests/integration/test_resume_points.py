@@ -67,6 +67,25 @@ def test_a_job_is_resumed_from_what_is_its_newest_or_best_now(api: Api, which: s
     assert job_of(api.db, child).spec["training_config"]["resume_from_checkpoint"] == parent + which
 
 
+@pytest.mark.parametrize(("which", "step"), [("", 10), (":latest", 20)])
+def test_a_new_job_that_resumes_from_the_best_means_the_best_of_the_job_that_it_names(api: Api, which: str, step: int):
+    parent, made = parent_with_checkpoints(api)
+    best = from_best(metric_for_best_model="loss")["output_config"]
+
+    child = api.submit(training_config={"resume_from_checkpoint": parent + which}, output_config=best)
+    named = api.submit(training_config={"resume_from_checkpoint": made[20]}, output_config=best)
+
+    assert job_of(api.db, child).resume_checkpoint_id == made[step]
+    assert job_of(api.db, named).resume_checkpoint_id == made[20]
+
+
+def test_a_best_checkpoint_that_the_named_job_has_not_is_refused(api: Api):
+    parent, _ = parent_with_checkpoints(api, best=None)
+    best = from_best(metric_for_best_model="loss")["output_config"]
+
+    assert f"say {parent}:latest" in refusal(api, parent, output_config=best)
+
+
 def test_what_a_job_does_not_have_is_refused_with_the_way_out(api: Api):
     parent, _ = parent_with_checkpoints(api, best=None)
     empty = api.submit()

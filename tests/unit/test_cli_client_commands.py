@@ -19,7 +19,9 @@ from tests.scripted_server import ScriptedServer, drop, failure, running, stream
 from tests.servers import free_port
 
 JOB = {"job_id": "job-1", "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
-SUBMITTED = {"job_id": "job-1", "status": "PENDING", "message": "", "estimated_wait_seconds": None}
+SUBMITTED = {
+    "job_id": "job-1", "status": "PENDING", "message": "", "estimated_wait_seconds": None, "warnings": ["x: no effect"],
+}  # fmt: skip
 DOCUMENT = {"name": "n", "labels": {"a": "b"}}
 
 
@@ -84,6 +86,7 @@ def test_submit_sends_json_and_yaml(server: ScriptedServer, tmp_path: Path, name
     answer = run("submit", str(tmp_path / name))
 
     assert (answer.exit_code, answer.stdout) == (0, "job-1\n")
+    assert answer.stderr.startswith("Warning: x: no effect\n")
     assert json.loads(server.seen[0][3]) == DOCUMENT
 
 

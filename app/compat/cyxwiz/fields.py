@@ -17,5 +17,5 @@ FIELDS: Table = {
     "min_memory_mb": acted_on("Memory of the GPU with CUDA, else of the node"),
     "priority": acted_on("1 to 10; left out: 5"),
     "timeout_seconds": acted_on("The job fails when it has run for so long"),
-    "max_output_size_mb": acted_on("The job fails when its output is larger"),
+    "max_output_size_mb": acted_on("The job fails when its output is larger, with EXPORT_FAILED"),
 }

@@ -88,7 +88,9 @@ def config_of(details: JobDetails) -> pb.JobConfig:
         epochs=_whole(taken["epochs"]), batch_size=_whole(taken["batch_size"]),
         learning_rate=_number(taken["learning_rate"]), priority=_whole(taken["priority"]),
         timeout_seconds=_whole(taken["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
-        min_memory_mb=_whole(memory), max_output_size_mb=foreign.get("max_output_size_mb", 0),
+        min_memory_mb=_whole(memory),
+        # Of a job that an earlier release took, which kept it without acting on it.
+        max_output_size_mb=int(taken["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ RATE = Held("learning_rate", "training_config.hyperparameters.learning_rate", as
 BATCH = Held("batch_size", "data_config.batch_size")
 PRIORITY = Held("priority", "scheduling_config.priority")
 TIMEOUT = Held("timeout_seconds", "scheduling_config.max_runtime_seconds")
-NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT)
+OUTPUT_SIZE = Held("max_output_size_mb", "output_config.max_output_size_mb")
+NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT, OUTPUT_SIZE)
 SOURCES, DEVICE = "data_config.sources", "resource_config.device_type"
 GPU_MEMORY, RAM = "resource_config.gpu_memory_min_mb", "resource_config.ram_min_mb"
 NAMES = {
@@ -69,7 +70,7 @@ def to_native(config: JobConfig) -> Native:
         _say(document, DEVICE, _DEVICES[config.required_device], "required_device")
     if config.min_memory_mb:
         _say(document, GPU_MEMORY if config.required_device == CUDA else RAM, config.min_memory_mb, "min_memory_mb")
-    foreign = {"job_id": config.job_id, "max_output_size_mb": config.max_output_size_mb, **form}
+    foreign = {"job_id": config.job_id, **form}
     return Native(document, {DIALECT: {name: value for name, value in foreign.items() if value}})
 
 

@@ -97,9 +97,10 @@ def test_every_field_arrives_where_the_native_document_has_it():
         },
         "data_config": {"batch_size": 8, "sources": [{"path": "/srv/data/train.jsonl"}]},
         "resource_config": {"gpu_count": 1, "device_type": "cuda", "gpu_memory_min_mb": 16_000},
+        "output_config": {"max_output_size_mb": 500},
         "scheduling_config": {"priority": 8, "max_runtime_seconds": 3600},
     }
-    assert native.foreign == {DIALECT: {"job_id": "night-7", "max_output_size_mb": 500, "plain_model": True}}
+    assert native.foreign == {DIALECT: {"job_id": "night-7", "plain_model": True}}
 
 
 def test_memory_is_that_of_the_node_where_no_gpu_is_asked_for():
@@ -177,7 +178,7 @@ def test_what_no_node_would_accept_is_refused_with_its_field(changes, field, why
         epochs=st.integers(1, 2**31 - 1), batch_size=st.integers(1, 4096),
         learning_rate=st.floats(0, 1, allow_nan=False), required_device=st.sampled_from((0, pb.CPU, pb.CUDA)),
         min_memory_mb=st.integers(0, 2**31 - 1), priority=st.integers(0, 10),
-        timeout_seconds=st.integers(0, 316_224_000), max_output_size_mb=st.integers(0, 2**53),
+        timeout_seconds=st.integers(0, 316_224_000), max_output_size_mb=st.integers(0, 2**53 - 1),
     )
 )  # fmt: skip
 def test_what_was_submitted_is_given_back(submitted):

@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import shlex
-import subprocess
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from app.compat.ids import job_id_of, uuid_of
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
+from app.compat.runai.owners import Owner
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
 from app.domain.errors import BadSpec
@@ -26,11 +24,11 @@ from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 
+OWNER = Owner(7, "Ada")
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
 
 
 def divided(spec: dict[str, Any], **more: Any) -> Native:
-    """Of a distributed workload."""
     body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
     training = validated(DistributedSchema(), {**body, **more})
     return to_native(training, training["name"], may_read=lambda _: True, distributed=True)
@@ -40,6 +38,11 @@ def translated(spec: dict[str, Any], **more: Any) -> Native:
     body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
     training = validated(TrainingSchema(), {**body, **more})
     return to_native(training, training["name"], may_read=lambda path: path.startswith("/srv"))
+
+
+def unheeded(native: Native) -> list[str]:
+    assert all(": " in line for line in native.warnings)
+    return sorted(line.partition(": ")[0] for line in native.warnings)
 
 
 def details_of(native: Native, **columns: Any) -> JobDetails:
@@ -81,25 +84,11 @@ def test_training_is_a_custom_job():
             "max_retries": 3,
         },
         "data_config": {"sources": []},
-        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954, "node_affinity": ["dgx", "pool-a"]},
+        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954,
+                            "required_node_labels": ["dgx", "pool-a"]},
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
     }  # fmt: skip
-    assert native.unheeded == []
-
-
-def test_command_runs_until_it_has_succeeded_so_often(tmp_path: Path):
-    script = tmp_path / "my run.sh"
-    script.write_text('echo "$JOB_COMPLETION_INDEX $1"; [ "$JOB_COMPLETION_INDEX" != "$2" ] || exit 7')
-    command, args = shlex.join(["sh", str(script)]), "'a b'"
-
-    def ended(last: str) -> tuple[int, list[str]]:
-        native = translated({"command": command, "args": f"{args} {last}", "completions": 3, "parallelism": 2})
-        words = native.document["training_config"]["framework"]["custom_command"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout.splitlines()
-
-    assert ended("9") == (0, ["0 a b", "1 a b", "2 a b"])
-    assert ended("1") == (7, ["0 a b", "1 a b"])
+    assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
 
 
 @pytest.mark.parametrize(
@@ -129,24 +118,24 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
 
     native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
 
-    assert native.unheeded == [
-        "compute.cpuCoreLimit", "compute.gpuMemoryRequest", "compute.gpuPortionLimit", "compute.migProfile", "image",
-        "nodePools (their order)", "tty",
+    assert unheeded(native) == [
+        "spec.compute.cpuCoreLimit", "spec.compute.gpuMemoryRequest", "spec.compute.gpuPortionLimit",
+        "spec.compute.migProfile", "spec.image", "spec.nodePools", "spec.tty",
     ]  # fmt: skip
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
-    assert native.document["resource_config"]["node_affinity"] == ["a|b"]
+    assert native.document["resource_config"]["required_node_labels"] == ["a|b"]
 
 
 @pytest.mark.parametrize(
     ("spec", "wanted"),
     [
-        ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"node_affinity": ["dgx", "a|b|c"]}),
+        ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"required_node_labels": ["dgx", "a|b|c"]}),
         ({"nodePools": ["default"]}, {}), ({"nodePools": ["a", "default"]}, {}), ({"nodePools": []}, {}),
     ],
 )  # fmt: skip
 def test_nodes_are_of_one_of_the_pools(spec, wanted):
     resources = translated(spec).document["resource_config"]
-    assert {name: value for name, value in resources.items() if name == "node_affinity"} == wanted
+    assert {name: value for name, value in resources.items() if name == "required_node_labels"} == wanted
 
 
 @pytest.mark.parametrize(
@@ -187,12 +176,19 @@ def test_training_is_told_as_it_was_sent():
     native = translated({"args": "-x", "image": "python:3.8"}, useGivenNameAsPrefix=True)
     details = details_of(native)
 
-    told = training_of(details)
+    told = training_of(details, OWNER)
 
     assert told["spec"] == {"command": "true", "args": "-x", "image": "python:3.8"}
-    assert (told["requestedName"], told["clusterId"], told["projectId"]) == ("my-training", CLUSTER, "default")
+    assert (told["requestedName"], told["clusterId"], told["createdBy"]) == ("my-training", CLUSTER, "Ada")
+    assert (told["projectId"], told["departmentId"]) == ("7", "1")
     assert job_id_of(told["workloadId"]) == details.job.id
     assert (told["desiredPhase"], told["actualPhase"]) == ("Running", "Pending")
+
+
+def test_number_of_a_project_is_told_as_a_number_to_who_sent_one():
+    told = training_of(details_of(translated({}, projectId=7)), OWNER)
+
+    assert (told["projectId"], told["departmentId"]) == (7, 1)
 
 
 @given(
@@ -271,8 +267,9 @@ def test_volumes_are_data_that_the_words_refer_to():
         "$(TRAINYARD_DATA_0)/a.jsonl", "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
     ]  # fmt: skip
     assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
-    assert native.unheeded == [
-        "storage.hostPath.etc", "storage.pvc.0.readOnly", "storage.pvc.new", "storage.secretVolume", "workingDir",
+    assert unheeded(native) == [
+        "spec.storage.hostPath.etc", "spec.storage.pvc.0.readOnly", "spec.storage.pvc.new", "spec.storage.secretVolume",
+        "spec.workingDir",
     ]  # fmt: skip
 
 
@@ -295,7 +292,7 @@ def test_each_kind_of_volume_has_a_place_below_the_storage_roots(storage, locati
     assert native.document["data_config"]["sources"] == [{"path": location}]
     assert native.document["training_config"]["framework"]["custom_code_dir"] == f"{location}/sub"
     assert native.document["training_config"]["framework"]["custom_command"] == ["true", "$(TRAINYARD_DATA_0)"]
-    assert native.unheeded == []
+    assert native.warnings == []
 
 
 def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
@@ -305,8 +302,8 @@ def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
 
     assert native.document["resource_config"] == {"gpu_count": 8, "node_count": 4}
     assert native.document["training_config"]["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
-    assert native.unheeded == ["slotsPerWorker"]
-    told = training_of(details_of(native))
+    assert unheeded(native) == ["spec.slotsPerWorker"]
+    told = training_of(details_of(native), OWNER)
     assert (told["spec"]["numWorkers"], told["masterSpecSameAsWorker"]) == (3, True)
 
 
@@ -322,8 +319,8 @@ def test_masters_own_command_is_the_first_ranks():
     script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
     assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
     assert native.document["training_config"]["environment"] == {"A": "1", "B": "2"}
-    assert native.unheeded == ["masterSpec.image"]
-    assert training_of(details_of(native))["masterSpec"]["args"] == "'lead it.py'"
+    assert unheeded(native) == ["masterSpec.image"]
+    assert training_of(details_of(native), OWNER)["masterSpec"]["args"] == "'lead it.py'"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def requests(draw: st.DrawFn) -> Request:
     either = st.frozensets(st.lists(words, min_size=1, max_size=2).map("|".join), max_size=2)
     request = Request(
         device_kind=kind, device_count=draw(st.integers(1, 2)), ram_min_mb=draw(st.sampled_from((0, 500, 1500))),
-        affinity=draw(either), anti_affinity=draw(wishes),
+        required_labels=draw(either), forbidden_labels=draw(wishes),
+        preferred_labels=draw(either), avoided_labels=draw(wishes),
     )  # fmt: skip
     if kind == "cpu":
         return request
@@ -114,8 +115,8 @@ def taken(node: NodeCapacity, job: QueuedJob, placement: Placement) -> NodeCapac
     return replace(given_away, held=node.held + job.request.quantities, active_jobs=node.active_jobs + 1)
 
 
-@given(clusters(), lines(), st.sampled_from((node_classes.FEW, 1.0)), st.sampled_from((0, 1, 8)))
-@settings(max_examples=200)
+@given(clusters(), lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6, 1.0)), st.sampled_from((0, 1, 8)))
+@settings(max_examples=400)
 def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
 ) -> None:

@@ -1,12 +1,13 @@
 """What is said to a job that no node could ever hold."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from app.domain.errors import CannotFit
 from app.domain.fitting import refuse_unfitting
-from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of
+from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of, request_of
 
 
 def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:
@@ -20,7 +21,7 @@ def cuda(count: int = 1, **more: object) -> Request:
 
 
 def asking(count: int, *, calls_for: Iterable[str] = (), keeps_from: Iterable[str] = ()) -> Request:
-    return cuda(count, affinity=frozenset(calls_for), anti_affinity=frozenset(keeps_from))
+    return cuda(count, required_labels=frozenset(calls_for), forbidden_labels=frozenset(keeps_from))
 
 
 def test_without_nodes_nothing_is_refused() -> None:
@@ -59,14 +60,22 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "scheduling_config.required_capabilities",
             "DEEPSPEED needs it, and a node offers deepspeed when its worker finds the library: pip install",
         ),
-        (asking(3, calls_for={"rack-1"}), "resource_config.node_affinity", "that could hold this job are b (rack-2)"),
+        (
+            asking(3, calls_for={"rack-1"}),
+            "resource_config.required_node_labels",
+            "that could hold this job are b (rack-2)",
+        ),
         (
             asking(1, calls_for={"rack-1", "b"}),
-            "resource_config.node_affinity",
+            "resource_config.required_node_labels",
             "with 1 GPU is labelled b, rack-1; those",
         ),
-        (asking(3, keeps_from={"rack-2"}), "resource_config.node_anti_affinity", "keep away from: b (rack-2)"),
-        (asking(1, keeps_from={"a", "rack-2"}), "resource_config.node_anti_affinity", "from: a (rack-1), b (rack-2)"),
+        (asking(3, keeps_from={"rack-2"}), "resource_config.forbidden_node_labels", "keep away from: b (rack-2)"),
+        (
+            asking(1, keeps_from={"a", "rack-2"}),
+            "resource_config.forbidden_node_labels",
+            "from: a (rack-1), b (rack-2)",
+        ),
         (cuda(9, cpu_cores=64), "resource_config", "could ever give that"),
         (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
     ],
@@ -87,14 +96,32 @@ def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Reque
 def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> None:
     nodes = [node("a", 2, labels=frozenset({"gold"})), node("b", 2)]
 
-    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\)$") as raised:
+    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\);") as raised:
         refuse_unfitting(asking(1, calls_for={"gold"}, keeps_from={"a"}), nodes)
 
-    assert raised.value.field == "resource_config.node_anti_affinity"
+    assert raised.value.field == "resource_config.forbidden_node_labels"
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({"gpu_memory_min_mb": 30_000}, "gpu_memory_min_mb"),
+        ({"gpu_memory_min_mb": 30_000, "gpu_fraction": 0.5}, "gpu_memory_min_mb"),
+        ({"gpu_memory_request_mb": 1000}, "gpu_memory_request_mb"),
+        ({"gpu_fraction": 0.5}, "gpu_fraction"),
+    ],
+)
+def test_what_only_a_gpu_has_is_refused_where_there_is_none(resources: dict[str, Any], field: str) -> None:
+    request = request_of({"resource_config": {"gpu_count": 1, "device_type": "auto", **resources}}, has_gpus=False)
+
+    with pytest.raises(CannotFit, match=rf"no GPU is registered; leave {' and '.join(resources)} out") as raised:
+        refuse_unfitting(request, [node("a", 2, kind="cpu", memory_mb=0)])
+
+    assert raised.value.field == f"resource_config.{field}"
 
 
 def test_without_gpus_the_way_out_is_the_cpu() -> None:
     with pytest.raises(CannotFit, match=r"device_type cpu.*2 CPU slots on node a"):
         refuse_unfitting(cuda(1), [node("a", 2, kind="cpu", memory_mb=0)])
-    with pytest.raises(CannotFit, match="no GPU is registered"):
+    with pytest.raises(CannotFit, match="no GPU is registered: ask for device_type cpu"):
         refuse_unfitting(cuda(1, gpu_types=gpu_types_of("a100")), [node("a", 2, kind="cpu")])

@@ -22,9 +22,11 @@ SHAPES = (
     Request(device_kind="cuda"), Request(device_kind="cuda", device_count=2),
     Request(device_kind="cuda", device_count=3), Request(device_kind="cuda", gpu_share=50),
     Request(device_kind="cuda", gpu_share=25), Request(device_kind="cuda", gpu_types=(GpuType("h100"),)),
-    Request(device_kind="cuda", affinity=frozenset({"ssd"})), Request(device_kind="cuda", ram_min_mb=700),
+    Request(device_kind="cuda", required_labels=frozenset({"ssd"})), Request(preferred_labels=frozenset({"ssd"})),
+    Request(device_kind="cuda", preferred_labels=frozenset({"n1"}), avoided_labels=frozenset({"ssd"})),
+    Request(device_kind="cuda", ram_min_mb=700),
     Request(device_kind="cuda", node_count=2), Request(device_kind="cpu"),
-    Request(device_kind="cpu", device_count=2, anti_affinity=frozenset({"n0"})),
+    Request(device_kind="cpu", device_count=2, forbidden_labels=frozenset({"n0"})),
 )  # fmt: skip
 
 

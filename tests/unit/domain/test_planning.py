@@ -114,9 +114,11 @@ def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
     assert "n has 8 of 64 CPU cores" in reason(cpu_cores=64)
     assert "n has 16000 of 99999 MB memory" in reason(ram_min_mb=99_999)
     assert "n has 100000 of 200000 MB storage" in reason(storage_min_mb=200_000)
-    assert "n is not labelled rack-7 (node_affinity)" in reason(affinity=frozenset({"n", "rack-7"}))
-    assert "n is not labelled rack-7 or rack-8 (node_affinity)" in reason(affinity=frozenset({"rack-7|rack-8"}))
-    assert "n is n (node_anti_affinity)" in reason(anti_affinity=frozenset({"n"}))
+    assert "n is not labelled rack-7 (required_node_labels)" in reason(required_labels=frozenset({"n", "rack-7"}))
+    assert "n is not labelled rack-7 or rack-8 (required_node_labels)" in reason(
+        required_labels=frozenset({"rack-7|rack-8"})
+    )
+    assert "n is n (forbidden_node_labels)" in reason(forbidden_labels=frozenset({"n"}))
     assert "n lacks the capabilities infiniband" in reason(required_capabilities=frozenset({"infiniband"}))
 
 
@@ -132,14 +134,51 @@ def test_labels_and_names_call_for_nodes_and_keep_away_from_them() -> None:
         jobs = [job(str(n), since=n, device_count=4, **request) for n in range(3)]
         return [placement.node for placement in plan(jobs, nodes).placements]
 
-    assert taken(affinity={"nvlink"}) == ["a", "b"]
-    assert taken(affinity={"nvlink", "rack-2"}) == ["b"]
-    assert taken(affinity={"c"}) == ["c"]
-    assert taken(affinity={"rack-9|c|rack-2"}) == ["b", "c"]
-    assert taken(affinity={"rack-9|c", "rack-2"}) == []
-    assert taken(anti_affinity={"rack-1"}) == ["b", "c"]
-    assert taken(anti_affinity={"nvlink", "c"}) == []
-    assert taken(affinity={"nvlink"}, anti_affinity={"rack-1"}) == ["b"]
+    assert taken(required_labels={"nvlink"}) == ["a", "b"]
+    assert taken(required_labels={"nvlink", "rack-2"}) == ["b"]
+    assert taken(required_labels={"c"}) == ["c"]
+    assert taken(required_labels={"rack-9|c|rack-2"}) == ["b", "c"]
+    assert taken(required_labels={"rack-9|c", "rack-2"}) == []
+    assert taken(forbidden_labels={"rack-1"}) == ["b", "c"]
+    assert taken(forbidden_labels={"nvlink", "c"}) == []
+    assert taken(required_labels={"nvlink"}, forbidden_labels={"rack-1"}) == ["b"]
+
+
+def test_preferred_nodes_are_taken_first_and_avoided_ones_last() -> None:
+    nodes = [
+        node("a", cpu=4, labels=frozenset({"rack-1"})),
+        node("b", cpu=4, labels=frozenset({"rack-2"})),
+        replace(node("c", cpu=4, labels=frozenset({"rack-2", "nvlink"})), active_jobs=9, reputation=0.1),
+    ]
+
+    def order(**labels: set[str]) -> str:
+        request: dict[str, Any] = {name: frozenset(each) for name, each in labels.items()}
+        jobs = [job(str(n), since=n, device_count=4, **request) for n in range(3)]
+        return "".join(placement.node for placement in plan(jobs, nodes).placements)
+
+    assert order() == "abc"
+    assert order(preferred_labels={"nvlink"}) == "cab"
+    assert order(preferred_labels={"nvlink", "rack-2"}) == "cba"
+    assert order(preferred_labels={"nowhere"}) == "abc"
+    assert order(preferred_labels={"rack-9|b"}) == "bac"
+    assert order(avoided_labels={"rack-1"}) == "bca"
+    assert order(avoided_labels={"a", "b"}) == "cab"
+    assert order(preferred_labels={"rack-2"}, avoided_labels={"b"}) == "cab"
+    assert order(preferred_labels={"c"}, required_labels={"rack-2"}) == "cb"
+    assert order(preferred_labels={"c"}, forbidden_labels={"c"}) == "ab"
+
+
+def test_several_nodes_of_a_job_are_those_that_it_prefers() -> None:
+    rack = frozenset({"switch=1"})
+    nodes = [node("a", cpu=2, labels=rack), node("b", cpu=2, labels=rack), node("c", cpu=2), node("d", cpu=2)]
+
+    def taken(**labels: Any) -> list[str]:
+        (placement,) = plan([job("gang", node_count=2, device_count=2, **labels)], nodes).placements
+        return [placement.node, *(part.node for part in placement.others)]
+
+    assert taken() == ["a", "b"]
+    assert taken(preferred_labels=frozenset({"c|d"})) == ["c", "d"]
+    assert taken(avoided_labels=frozenset({"a"})) == ["b", "c"]
 
 
 def test_without_nodes_the_reason_says_so() -> None:
