@@ -124,14 +124,3 @@ def test_what_is_not_set_up_names_its_setting(shares, location, setting):
 
     assert refused.error_type == "INVALID_CONFIG"
     assert setting in refused.message
-
-
-def test_content_of_ipfs_never_changes_and_is_asked_for_once(web, shares):
-    web.answers[f"/ipfs/{CID}/train.jsonl"] = file(LINES)
-    wish = DataWish(location=f"ipfs://{CID}/train.jsonl")
-
-    first, again = find(shares(), [], [wish, wish])[1]
-
-    assert first.files[0].name == "train.jsonl"
-    assert first.path.samefile(again.path)
-    assert len(web.seen) == 1

@@ -6,11 +6,15 @@ from urllib.parse import quote, unquote, urlsplit
 
 from workers.fetching import tokens
 from workers.fetching.cache import STEP_BYTES, Entry
+from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
 from workers.fetching.context import Context, fetched, target_of
-from workers.fetching.failures import Refused
+from workers.fetching.failures import Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
+from workers.fetching.unixfs import write_file
 from workers.fetching.uris import SHARES, base_name, content, place, scheme_of, shown
 from workers.fetching.web import Download, NotModified, Wish
+
+_MOST_OVERHEAD = 1 << 20
 
 
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
@@ -39,11 +43,36 @@ def _download(context: Context, item: Item, wish: Wish, key: str, target: Path) 
         part = directory / "data"
         download = Download(context.settings, wish, before_bytes=steps.announced, on_bytes=steps.arrived)
         version = download.to(part)
+        part = _checked(context, item, part)
         size = part.stat().st_size
         target.unlink(missing_ok=True)
         sha256 = cache.adopt(part, target)
     cache.remember(key, Entry(location=shown(item.location), version=version, sha256=sha256, size=size))
     return sha256
+
+
+def _checked(context: Context, item: Item, part: Path) -> Path:
+    """What has arrived, or of IPFS the file that it holds, compared with its content id. Raises FetchFailed."""
+    if scheme_of(item.location) != "ipfs":
+        return part
+    where = content(item.location)
+    root = content_id(where.container)
+    if _is_one_block(root, where.path):
+        try:
+            root.check(part.read_bytes())
+        except Malformed as error:
+            raise Trouble(f"the IPFS gateway answers with {error}") from error
+        return part
+    context.cache.make_room(part.stat().st_size)
+    whole = part.with_name("file")
+    write_file(part, root, unquote(where.path), whole, max_bytes=item.max_bytes)
+    if whole.stat().st_size == 0:
+        raise Unusable("it is empty")
+    return whole
+
+
+def _is_one_block(root: ContentId, path: str) -> bool:
+    return root.codec == RAW and not path.strip("/")
 
 
 class _Steps:
@@ -74,7 +103,12 @@ def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
             raise Refused("this node knows no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
         where = content(item.location)
         url = f"{settings.ipfs_gateway.rstrip('/')}/ipfs/{where.container}/{quote(where.path, safe='/%')}".rstrip("/")
-        return Wish(url=url, headers={}, trusted=_authority(settings.ipfs_gateway), **limits), True
+        # Blocks instead of the file: only they can be compared with the content id (specs.ipfs.tech/http-gateways).
+        raw = _is_one_block(content_id(where.container), where.path)
+        url += "?format=raw" if raw else "?format=car&dag-scope=entity"
+        headers = {"Accept": f"application/vnd.ipld.{'raw' if raw else 'car'}"}
+        limits["max_bytes"] = item.max_bytes + item.max_bytes // 20 + _MOST_OVERHEAD  # links and ids beside the file
+        return Wish(url=url, headers=headers, trusted=_authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
         return _share(context, item, scheme, limits), False
     return Wish(url=item.location, headers={}, **limits), False

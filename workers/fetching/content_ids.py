@@ -1,0 +1,184 @@
+"""Content ids of IPFS and the blocks they name: nothing is taken for content whose digest is not the id's.
+
+Forms: CID and multihash (github.com/multiformats/cid), CAR version 1, DAG-PB and UnixFS (ipld.io/specs,
+specs.ipfs.tech/unixfs).
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.fetching.failures import Refused, Trouble
+
+RAW, DAG_PB = 0x55, 0x70
+_DIGESTS = {0x12: "sha256", 0x13: "sha512"}
+_BASE36, _BASE58 = (
+    "0123456789abcdefghijklmnopqrstuvwxyz",
+    "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz",
+)
+_MOST_BLOCK_BYTES = 8 << 20  # gateways and nodes exchange blocks of up to 2 MiB
+
+
+class Malformed(ValueError):
+    """Bytes that are not what they should be."""
+
+
+@dataclass(frozen=True)
+class ContentId:
+    """``codec`` says how the block is read; ``hashed`` is the multihash that it must have."""
+
+    codec: int
+    hashed: bytes
+
+    def check(self, block: bytes) -> bytes:
+        """The block, if it is the one. Raises Malformed."""
+        kind, at = varint(self.hashed, 0)
+        length, at = varint(self.hashed, at)
+        digest = self.hashed[at:]
+        if len(digest) != length:
+            raise Malformed("a multihash of another length than it says")
+        if kind == 0:
+            found = block
+        elif kind in _DIGESTS:
+            found = hashlib.new(_DIGESTS[kind], block, usedforsecurity=True).digest()[:length]
+        else:
+            raise Malformed(f"a multihash of kind 0x{kind:x}, which is not known here")
+        if found != digest or length < (20 if kind else 0):
+            raise Malformed("other bytes than its content id names")
+        return block
+
+
+def content_id(text: str) -> ContentId:
+    """Of its written form. Raises Refused."""
+    try:
+        if text.startswith("Qm") and len(text) == 46:
+            return _binary(_number(text, _BASE58), 0)[0]
+        decoded = {
+            "b": lambda rest: base64.b32decode(rest.upper() + "=" * (-len(rest) % 8)),
+            "k": lambda rest: _number(rest, _BASE36),
+            "z": lambda rest: _number(rest, _BASE58),
+        }[text[:1]](text[1:])
+        found, end = _binary(decoded, 0)
+        if end != len(decoded):
+            raise Malformed("more than a content id")
+    except (Malformed, ValueError, KeyError, binascii.Error) as error:
+        raise Refused(f"{text[:80]} is no content id of IPFS") from error
+    return found
+
+
+def of_link(data: bytes) -> ContentId:
+    """As a block links to another one. Raises Malformed."""
+    return _binary(data, 0)[0]
+
+
+def _number(text: str, alphabet: str) -> bytes:
+    value = 0
+    for sign in text:
+        value = value * len(alphabet) + alphabet.index(sign)
+    zeros = len(text) - len(text.lstrip(alphabet[0]))
+    return b"\0" * zeros + value.to_bytes((value.bit_length() + 7) // 8)
+
+
+def _binary(data: bytes, at: int) -> tuple[ContentId, int]:
+    """(content id, where it ends)."""
+    if data[at : at + 2] == b"\x12\x20":  # version 0: a multihash alone
+        codec, start = DAG_PB, at
+    else:
+        version, after = varint(data, at)
+        if version != 1:
+            raise Malformed("a content id of an unknown version")
+        codec, start = varint(data, after)
+    _, after = varint(data, start)
+    length, after = varint(data, after)
+    end = after + length
+    if end > len(data) or length > 128:
+        raise Malformed("a content id that is cut off")
+    return ContentId(codec, data[start:end]), end
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """(number, where it ends). Raises Malformed."""
+    value = 0
+    for count, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, at + count + 1
+    raise Malformed("a number that is cut off")
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(number, value) of each field of a protobuf message. Raises Malformed."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        value, at = varint(data, at)
+        if key & 7 == 2:
+            if at + value > len(data):
+                raise Malformed("a field that is cut off")
+            yield key >> 3, data[at : at + value]
+            at += value
+        elif key & 7 == 0:
+            yield key >> 3, value
+        else:
+            raise Malformed("a field of an unknown kind")
+
+
+class Blocks:
+    """Those of a CAR file, by their multihashes; each is checked when it is read."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises Trouble for what is no CAR file."""
+        self._stream = file.open("rb")
+        self._places: dict[bytes, tuple[int, int]] = {}
+        try:
+            self._find(file.stat().st_size)
+        except Malformed as error:
+            self.close()
+            raise Trouble(
+                f"the IPFS gateway does not answer with blocks (application/vnd.ipld.car), or not with all: {error}; "
+                "have the administrator name a trustless gateway in TRAINYARD_FETCH_IPFS_GATEWAY"
+            ) from error
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def has(self, wanted: ContentId) -> bool:
+        return wanted.hashed in self._places
+
+    def read(self, wanted: ContentId) -> bytes:
+        """Raises Trouble for a block that is missing, or is another."""
+        if wanted.hashed[:1] == b"\0":
+            return wanted.hashed[2:]  # the block itself, so short that it needs no digest
+        if wanted.hashed not in self._places:
+            raise Trouble("the IPFS gateway left a block out")
+        start, size = self._places[wanted.hashed]
+        self._stream.seek(start)
+        try:
+            return wanted.check(self._stream.read(size))
+        except Malformed as error:
+            raise Trouble(f"the IPFS gateway answers with {error}") from error
+
+    def _find(self, total: int) -> None:
+        start, at = self._section(0)
+        self._stream.seek(start)
+        if b"version" not in self._stream.read(at - start):  # of the header, whose roots nobody needs
+            raise Malformed("it is no CAR file")
+        while at < total:
+            start, end = self._section(at)
+            if end > total:
+                raise Malformed("it is cut off")
+            self._stream.seek(start)
+            head = self._stream.read(min(160, end - start))
+            found, length = _binary(head, 0)
+            self._places[found.hashed] = (start + length, end - start - length)
+            at = end
+
+    def _section(self, at: int) -> tuple[int, int]:
+        self._stream.seek(at)
+        size, length = varint(self._stream.read(10), 0)
+        if not 0 < size <= _MOST_BLOCK_BYTES:
+            raise Malformed("it begins otherwise")
+        return at + length, at + length + size
