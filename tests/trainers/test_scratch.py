@@ -17,7 +17,7 @@ DEFINITION = {
 STEPS, STOP = 12, 5
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["1-rank", "2-ranks"])
 def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
     """A whole run, and the same in two parts."""
     directory = tmp_path_factory.mktemp("scratch")
