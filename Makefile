@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt scripts/install
 	@touch $@
 
 demo: $(STAMP)  ## start everything on this machine, train a small model, show what it learnt
-	@$(RUN)/trainyard demo
+	@$(RUN)/trainyard demo $(ARGS)
 
 test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processes; make test WORKERS=0 ARGS="-k leases"
 	@scripts/install-system-packages
@@ -67,4 +67,4 @@ bench: $(STAMP)  ## measure what docs/benchmarks promises; make bench ONLY=plann
 	@$(RUN)/python -m benchmarks $(ONLY)
 
 up: $(STAMP)  ## everything on this machine, in the foreground
-	@$(RUN)/trainyard up
+	@$(RUN)/trainyard up $(ARGS)

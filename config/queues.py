@@ -11,9 +11,9 @@ UNROUTED_QUEUE = "unrouted"
 ADMISSION_PREFIX = "jobs."
 DEFAULT_ADMISSION_QUEUE = "jobs.default"
 
-# All producers, workers and Flower must agree on these two, or they do not see each other's messages.
+# All producers, workers and Flower must agree on these, or they do not see each other's messages. The separator of
+# queue and priority is kombu's own, which `celery -b URL inspect` expects in the bindings of its replies.
 PRIORITY_STEPS = list(range(10))
-QUEUE_SEPARATOR = ":"
 
 # A wake-up that nobody took in this time has been overtaken by the polls of those it was meant for.
 MESSAGE_EXPIRES_SECONDS = 300
@@ -93,7 +93,6 @@ def _transport_options(timeout: float, connect_timeout: float) -> dict[str, Any]
         "unacked_restore_interval": 10,
         "unacked_restore_throttle": 1,
         "priority_steps": PRIORITY_STEPS,
-        "sep": QUEUE_SEPARATOR,
         "queue_order_strategy": "round_robin",
         # Without them a connection whose other end vanished blocks for ever, and the whole worker with it.
         "socket_timeout": timeout,

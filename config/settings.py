@@ -18,6 +18,7 @@ from config.publishing import PublishSettings
 from config.redaction import masked_forms
 from config.retention import RetentionSettings
 from config.scheduling import QuarantineSettings, SchedulerSettings, ScoreSettings
+from config.storage import StorageSettings
 from config.watching import WatchSettings
 from config.webhooks import WebhookSettings
 
@@ -50,12 +51,6 @@ class BrokerSettings:
     socket_timeout_seconds: float = setting(10.0, "after this long without an answer a broker connection is given up")
     publish_timeout_seconds: float = setting(2.0, "the same for publishing wake-ups from the API")
     result_expires_seconds: int = setting(90 * 86400, "how long mirrored job states stay in the result backend")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StorageSettings:
-    url: str = setting("", "where checkpoints, artefacts and logs are kept; empty: `files` in the data directory")
-    roots: tuple[Path, ...] = setting((), "colon-separated directories from which jobs may read models and data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +114,7 @@ class NodeSettings:
     address: str = setting(
         "", "where ranks on other nodes reach those on this one; empty: the address from which it reaches the broker"
     )
-    sandbox: str = setting("auto", "auto, bubblewrap or process", rules.sandbox)
+    sandbox: str = setting("auto", "auto: no job without bubblewrap; bubblewrap: no node; process: none", rules.sandbox)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 

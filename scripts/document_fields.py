@@ -9,7 +9,17 @@ from app.schemas.data_config import DataConfigSchema, FilterSchema, PreprocessSc
 from app.schemas.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.resource_config import ResourceConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, OneOrSeveral, Text, TextMap, Whole
+from app.schemas.strict_fields import (
+    Choice,
+    Flag,
+    FreeObject,
+    ModelDefinition,
+    Number,
+    OneOrSeveral,
+    Text,
+    TextMap,
+    Whole,
+)
 from app.schemas.training_config import (
     BaseModelSchema,
     DistributedSchema,
@@ -27,6 +37,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (Number, "number"),
     (TextMap, "object of texts"),
     (FreeObject, "object"),
+    (ModelDefinition, "true, or object"),
     (fields.Nested, "object"),
     (OneOrSeveral, "text, or list of texts"),
     (Text, "text"),

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 from marshmallow import Schema
 
+from app.compat.cyxwiz import messages_pb2 as pb
+from app.compat.cyxwiz.fields import FIELDS as CYXWIZ
+from app.compat.cyxwiz.shapes import body_of
+from app.compat.modelarts.fields import FIELDS as MODELARTS
+from app.compat.modelarts.requests import CreateSchema
+from app.compat.ome.fields import FIELDS as OME
+from app.compat.ome.manifests import TrainingJobSchema
+from app.compat.runai.fields import FIELDS as RUNAI
+from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.schemas.field_verdicts import Table, Verdict, field_paths
 from app.schemas.job_fields import FIELDS as NATIVE
 from app.schemas.jobs import SubmitJobSchema
@@ -27,6 +36,10 @@ class Vocabulary:
 
 VOCABULARIES: tuple[Vocabulary, ...] = (
     Vocabulary("Trainyard's own API (ScaiMind's jobs)", (SubmitJobSchema,), NATIVE),
+    Vocabulary("CyxWiz", (body_of(pb.JobConfig),), CYXWIZ),
+    Vocabulary("Huawei ModelArts", (CreateSchema,), MODELARTS),
+    Vocabulary("NVIDIA Run:ai", (TrainingSchema, DistributedSchema), RUNAI),
+    Vocabulary("OME", (TrainingJobSchema,), OME),
 )  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from app.domain.events import EventType
 from app.domain.hyperparameters import Hyperparameter
 from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.node_limits import KEYS
-from app.domain.retry import RULES
 from app.domain.retry import describe as describe_recovery
+from app.domain.retry import may_retry
 from config.settings import CLIENT_VARIABLES, settings_table
 from scripts import field_tables
 from scripts.document_fields import SECTIONS, cell, fields_of
@@ -80,7 +80,7 @@ def error_types() -> str:
 
 def recovery_table() -> str:
     """What is done about every cause, without a person."""
-    rows = [f"| `{name}` | {describe_recovery(name)} |" for name in sorted(ERROR_TYPES, key=lambda n: n not in RULES)]
+    rows = [f"| `{name}` | {describe_recovery(name)} |" for name in sorted(ERROR_TYPES, key=lambda n: not may_retry(n))]
     return "\n".join(["| cause | what is done |", "|---|---|", *rows])
 
 

@@ -11,7 +11,7 @@ from flower.views.monitor import Metrics
 from tornado.template import Loader, Template
 from tornado.web import authenticated
 
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "PREEMPTED", "SUCCESS", "FAILURE", "REVOKED")
+ENDED = ("CANCELLED", "PREEMPTED", "SUCCESS", "FAILURE", "REVOKED")
 AT_WORK = ("STARTED", "PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
 _BUTTON = '\n      <button class="btn btn-danger" id="task-terminate">'
 _TERMINATE = f'if task.state == "STARTED" %}}{_BUTTON}Terminate</button>'
@@ -22,12 +22,10 @@ _FILTER = '<button class="task-state-filter" type="button" data-task-state="{0}"
 CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
     "task.html": (
         ("{% " + _TERMINATE, "{% " + _CANCEL + "\n      {% el" + _TERMINATE),
-        ('{% if task.state == "SUCCESS" %}', '{% if task.state in ("SUCCESS", "COMPLETED") %}'),
         ('{% elif task.state == "STARTED" ' + _BADGE, f"{{% elif task.state in {AT_WORK} " + _BADGE),
     ),
     "tasks.html": (
         (_FILTER.format("STARTED", "Started"), _FILTER.format("TRAINING", "Training")),
-        (_FILTER.format("SUCCESS", "Succeeded"), _FILTER.format("COMPLETED", "Completed")),
         (_FILTER.format("RETRY", "Retried"), _FILTER.format("QUEUED", "Queued")),
     ),
 }

@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from celery import states
+
 from app.services import mirrors
 from app.services.mirrors import JobImage
 from config.queues import COORDINATOR, NODE, worker_hostname
@@ -20,6 +22,12 @@ EVENTS_TOGETHER = 50
 # Its absence tells that the backend has lost everything: a restart without data, or FLUSHALL.
 MARKER = "trainyard:mirror"
 
+# State of a job that has ended → Celery's. `AsyncResult` knows no other ends: without them `get()` would wait for ever.
+CELERY_STATES = {
+    "COMPLETED": states.SUCCESS, "FAILED": states.FAILURE, "CANCELLED": states.REVOKED, "PREEMPTED": states.REVOKED,
+}  # fmt: skip
+# Flower's events. A state of ours outranks Celery's REVOKED there, so those who were cancelled keep their own.
+EVENTS = {"COMPLETED": "task-succeeded"}
 STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING"})
 
 logger = logging.getLogger(__name__)
@@ -71,7 +79,7 @@ class Mirror:
                 del memory[job_id]
 
     def _store(self, images: Sequence[JobImage]) -> None:
-        """What `Backend.store_result` does for one, in two round trips; none of our states is the one that it keeps."""
+        """What `Backend.store_result` does for one, in two round trips; a job that has ended changes no more."""
         backend = self._celery.backend
         with backend.client.pipeline(transaction=False) as pipe:
             for image in images:
@@ -105,9 +113,9 @@ class Mirror:
         if image.state in STARTED_STATES and self._started.get(image.job_id) != image.attempt:
             self._started[image.job_id] = image.attempt
             yield "task-started"
-        # Celery reads FAILED as its own FAILURE, which is meant. The other states it does not know; they outrank all
-        # it knows but SUCCESS and FAILURE, so a job's end is shown whatever came before.
-        yield f"task-{image.state.lower()}"
+        # Celery reads task-failed as its own FAILURE. States that it does not know outrank all it knows but SUCCESS and
+        # FAILURE, so a job's end is shown whatever came before.
+        yield EVENTS.get(image.state, f"task-{image.state.lower()}")
 
     def _notice_loss(self, now_seconds: float) -> None:
         if self._loss_checked_at is not None and now_seconds - self._loss_checked_at < CHECK_LOSS_SECONDS:
@@ -129,11 +137,28 @@ class Mirror:
 
 
 def result_of(image: JobImage) -> dict[str, Any]:
-    """As Celery's result backends keep it, and `AsyncResult` reads it."""
+    """As Celery's result backends keep it, and `AsyncResult` reads it.
+
+    Of a job that has ended `result` is its report, or the error that `get()` raises; else how far it is.
+    """
     return {
-        "task_id": image.job_id, "status": image.state, "result": image.details, "traceback": None, "children": None,
-        "date_done": None,
+        "task_id": image.job_id, "status": CELERY_STATES.get(image.state, image.state), "result": _outcome(image),
+        "traceback": image.error_stack if image.state == "FAILED" else None, "children": None,
+        "date_done": image.finished_at.isoformat() if image.finished_at is not None else None,
     }  # fmt: skip
+
+
+def _outcome(image: JobImage) -> dict[str, Any]:
+    match CELERY_STATES.get(image.state):
+        case states.SUCCESS:
+            return dict(image.report or {})
+        case states.FAILURE:
+            kind, message = image.details["error_type"] or "FAILED", image.details["error_message"] or ""
+            return {"exc_type": kind, "exc_message": [message], "exc_module": None}
+        case states.REVOKED:
+            message = f"job {image.job_id} was {image.state}"
+            return {"exc_type": "TaskRevokedError", "exc_message": [message], "exc_module": "celery.exceptions"}
+    return image.details
 
 
 def event_fields(image: JobImage) -> dict[str, Any]:
@@ -142,6 +167,8 @@ def event_fields(image: JobImage) -> dict[str, Any]:
     shown = {name: details[name] for name in ("progress", "step", "total_steps", "attempt", "node_names", "queue")}
     fields: dict[str, Any] = {"uuid": image.job_id, "name": image.label, "args": f"({image.job_id!r},)", "retries": 0}
     fields["kwargs"] = repr(shown)
+    if image.state == "COMPLETED":
+        fields |= {"result": repr(image.report), "runtime": image.elapsed_seconds}
     if details["error_message"]:
         fields["exception"] = f"{details['error_type']}: {details['error_message']}"
     return fields

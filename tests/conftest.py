@@ -14,6 +14,7 @@ import pytest_randomly
 from app.extensions import Database, make_engine
 from app.migrations.runner import upgrade
 from tests import guards
+from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
@@ -73,6 +74,20 @@ def no_memory_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with (tmp_path_factory.getbasetemp().parent / "memory_kills").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture
+def no_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory of programs, which has none."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+@pytest.fixture
+def forbidden_bubblewrap(no_bubblewrap: Path) -> None:
+    put_forbidden_bubblewrap(no_bubblewrap)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,13 @@ from sqlalchemy import select
 
 from app.domain.job_state import JobState
 from app.extensions import Database
-from app.models import Attempt, JobEvent
+from app.models import Attempt, Job, JobEvent, Node
+from app.models.base import utc_now
 from app.services import attempts
 from app.services.attempts import Ending, Outcome, Work
+from app.services.endings import end_attempt
+from app.services.leases import NO_RETRY
+from tests.factories import make_attempt
 from tests.walks import NO_WAIT, make_job, make_node, start_attempt
 
 
@@ -23,10 +27,12 @@ def trained(db: Database, work: Work, start_step: int = 0) -> Work:
     return work
 
 
-def failed(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Ending:
-    """The attempt ends, under a supervisor that could run the next one."""
+def failed(
+    db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5, may_restart: bool = True
+) -> Ending:
+    """The attempt ends, under a supervisor that could run the next one, unless it may not."""
     outcome = Outcome(kind="failed", cause=cause, message="it broke", end_step=end_step, ran_seconds=1.0)
-    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=True)
+    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=may_restart)
 
 
 def restarted(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Work:
@@ -45,3 +51,17 @@ def events_of(db: Database, job_id: str, kind: str) -> list[JobEvent]:
     with db.read() as session:
         query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.type == kind)
         return list(session.scalars(query.order_by(JobEvent.seq)))
+
+
+COMPLETED = Outcome(kind="completed")
+
+
+def tried_on(db: Database, job_id: str, node: str, outcome: Outcome = COMPLETED, *, trained: bool = True) -> None:
+    """The job's next attempt, on that node, from its claim to its end."""
+    with db.write() as session:
+        job = session.get_one(Job, job_id)
+        make_attempt(session, job, session.get_one(Node, node), device_indices=())
+        job.status = JobState.TRAINING
+        if trained:
+            session.get_one(Attempt, (job.id, job.attempt)).trained_at = utc_now()
+        end_attempt(session, job, job.attempt, outcome, NO_RETRY, actor="test")

@@ -162,7 +162,7 @@ class World:
         return [event.to_status for event in self.events(job_id) if event.to_status]
 
     def log(self, job_id: str) -> list[str]:
-        return [line.line for line in LogReader(self.storage, job_id).read(live=False, limit=100_000)]
+        return [line.line for line in LogReader(self.storage, job_id).read(live=False, limit=1_000_000)]
 
     def wait_for_end(self, job_id: str, seconds: float = 20.0) -> Job:
         """The job once its attempt has ended and its supervisor has exited."""

@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "app/cli/demo_processes.py": "hands it on to the processes it starts",
     "app/cli/everything.py": "hands it on to the processes it starts",
     "app/cli/processes.py": "becomes one of them",
+    "app/cli/sandbox.py": "hands the harmless part of it on to apt-get",
+    "app/services/bubblewrap.py": "hands PATH on to bubblewrap",
     "app/tensorboard/boards.py": "hands the harmless part of it on to TensorBoard",
     "app/cli/up.py": "its options override the environment for all of them",
     "workers/launcher.py": "hands a part of it on to the sandbox",

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import stat
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.events import EventType
 from app.services import checkpoints
 from app.services.checkpoints import NewCheckpoint
+from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
 from trainyard import _manifest
 from trainyard._channel import Message
@@ -25,6 +25,7 @@ from workers.log_store import LogStore
 from workers.messages import CheckpointReady, clean_text
 from workers.reports import Note, Reporter
 from workers.storing import RETRY_SECONDS, Patience, move_to_storage
+from workers.taking_over import Refused, take_over
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +40,6 @@ MAX_REASON = 2000
 SETTLE_SECONDS = 0.5
 SETTLE_TRIES = 20
 WHAT = "a checkpoint"
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class Refused(Exception):
-    """A checkpoint that is not what its rank says it is."""
 
 
 class CheckpointStore:
@@ -147,19 +143,23 @@ class CheckpointStore:
         return {"type": "checkpoint_failed", "path": ready.path, "message": reason}
 
     def _store(self, ready: CheckpointReady) -> str:
-        directory = self._out_of_reach(ready.path)
+        self._taken += 1
+        directory = self._run.taken_over / str(self._taken)
         try:
+            self._take_out_of_reach(ready.path, directory.name)
             return self._store_taken(directory, ready)
         finally:
             _manifest.discard(directory)  # what was not stored is of no use, and takes the next one's room
 
     def _store_taken(self, directory: Path, ready: CheckpointReady) -> str:
-        _check_manifest(directory, ready.path)
+        known = {_manifest.NAME: _own_manifest(directory, ready.path)}
         manifest = _manifest.verify(directory)
+        known |= {file.path: Content(file.size, file.sha256) for file in manifest.files}
         self._check(manifest, ready)
         checkpoint_id = checkpoints.new_checkpoint_id()
         key = checkpoint_key(self._work.job_id, checkpoint_id)
-        move_to_storage(self._storage, directory, key, Patience(rest=self._rest, waits=partial(self._room.full, WHAT)))
+        patience = Patience(rest=self._rest, waits=partial(self._room.full, WHAT))
+        move_to_storage(self._storage, directory, key, patience, known=known)
         self._room.stored(WHAT)
         new = NewCheckpoint(
             checkpoint_id=checkpoint_id,
@@ -192,23 +192,12 @@ class CheckpointStore:
                 return False
         return True
 
-    def _out_of_reach(self, named: str) -> Path:
+    def _take_out_of_reach(self, named: str, target: str) -> None:
         """Move the directory to where its rank can't change it any more; it must be one of the rank's own."""
         path = Path(named)
         if path.parent != self._run.checkpoints or path.name in ("", ".", ".."):
             raise Refused(f"{named} is not directly in {self._run.checkpoints}")
-        self._taken += 1
-        target = self._run.taken_over / str(self._taken)
-        try:
-            # By what was opened before any rank ran: the name `checkpoints` may mean another job's by now.
-            os.rename(path.name, target.name, src_dir_fd=self._offers_fd, dst_dir_fd=self._taken_fd)
-        except FileNotFoundError:
-            raise Refused(f"{named} is not in the directory that this attempt was given") from None
-        # Looked at only where nobody can replace it any more.
-        if not stat.S_ISDIR(target.lstat().st_mode):
-            target.unlink()
-            raise Refused(f"{named} is not a directory")
-        return target
+        take_over(path.name, self._offers_fd, self._taken_fd, target)
 
     def _check(self, manifest: _manifest.Manifest, ready: CheckpointReady) -> None:
         said = (manifest.job_id, manifest.attempt, manifest.step)
@@ -259,9 +248,17 @@ class CheckpointStore:
             log.warning("%s could not be deleted; housekeeping will", key, exc_info=True)
 
 
-def _check_manifest(directory: Path, named: str) -> None:
-    manifest = directory / _manifest.NAME
-    if manifest.is_symlink() or not manifest.is_file():
-        raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}")
-    if manifest.stat().st_size > MAX_MANIFEST_BYTES:
-        raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
+def _own_manifest(directory: Path, named: str) -> Content:
+    """Put a copy of our own in the manifest's place, for the rank may have kept that open; what it holds."""
+    blocks: list[bytes] = []
+    try:
+        with directory_opened(directory) as root, file_opened(root, _manifest.NAME) as file:
+            if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
+                raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
+            content = copied(file, _manifest.NAME, blocks.append)
+    except FileNotFoundError:
+        raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}") from None
+    path = directory / _manifest.NAME
+    path.unlink()
+    path.write_bytes(b"".join(blocks))
+    return content

@@ -31,7 +31,7 @@ from workers.publishing.publication import wishes_of
 from workers.ranks import Ranks
 from workers.renewal import Renewal
 from workers.reports import Note, Reporter
-from workers.results import StoredModel, find_output, store_model
+from workers.results import StoredModel, find_output, output_limits, store_model
 from workers.run_directory import RunDirectory
 from workers.storing import Patience
 
@@ -90,7 +90,10 @@ def conclude(attempt: Attempt) -> Ending | None:
         verdict, model = deliver(attempt, verdict, model)
     _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    attempt.logs.close(LOG_SECONDS)
+    if lost := attempt.logs.close(LOG_SECONDS):
+        what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
+        attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
+        attempt.reporter.flush()
     attempt.events.close(LOG_SECONDS)
     attempt.renewal.unfence()
     return _finish(attempt, verdict, model)
@@ -99,7 +102,8 @@ def conclude(attempt: Attempt) -> Ending | None:
 def _export(attempt: Attempt) -> StoredModel:
     """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
     seen = attempt.seen
-    output = find_output(attempt.run.output, custom=seen.custom)
+    limits = output_limits(attempt.work.spec, attempt.settings.storage)
+    output = find_output(attempt.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
     wished = bool(wishes_of(attempt.work))
     if wished and not output.files:
@@ -155,12 +159,12 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | 
                 log.warning("the outcome could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
                 continue
-            if outcome.cause == "INTERNAL":
+            if outcome.cause == "OUTCOME_ERROR":
                 raise
             log.exception("the outcome %s can't be written", outcome.kind)
             message = f"the outcome {outcome.kind} could not be written: {type(error).__name__}"
             outcome = replace(
-                outcome, kind="failed", cause="INTERNAL", message=message, stack="", artifacts=(), report={}
+                outcome, kind="failed", cause="OUTCOME_ERROR", message=message, stack="", artifacts=(), report={}
             )
 
 

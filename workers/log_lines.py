@@ -19,12 +19,16 @@ LAST_LINES_KEPT = 100
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line of one rank; ``number`` counts within the attempt over all its ranks."""
+    """One line of one rank; ``number`` counts within the attempt over all its ranks.
+
+    ``stands_for``: lines of the rank that are not there without it; of a notice those that were dropped.
+    """
 
     number: int
     rank: int
     at: datetime
     text: str
+    stands_for: int = 1
 
 
 class LineSplitter:
@@ -125,34 +129,34 @@ class LogNumbering:
     def flush(self, rank: int) -> list[LogLine]:
         """What is left of a rank whose output ended: the notice of what was dropped, and the last of the dropped."""
         lines = self._number(rank, self._splitters[rank].flush())
-        last = list(self._held_back[rank])
-        return lines + self._notice(rank, kept=len(last)) + [self._line(rank, text) for text in last]
-
-    def say(self, text: str, rank: int = 0) -> LogLine:
-        """A line of ours among the rank's own."""
-        return self._line(rank, f"[trainyard] {text}")
+        last, at = list(self._held_back[rank]), datetime.now(UTC)
+        return lines + self._notice(rank, at, kept=len(last)) + [self._line(rank, text, at) for text in last]
 
     def _number(self, rank: int, texts: list[str]) -> list[LogLine]:
         lines: list[LogLine] = []
+        at = datetime.now(UTC)
         for text in texts:
             if not self._gates[rank].admit(len(text) + 1):
                 self._held_back[rank].append(text)
                 continue
-            lines += self._notice(rank)
-            self._held_back[rank].clear()
-            lines.append(self._line(rank, text))
+            if self._held_back[rank]:
+                lines += self._notice(rank, at)
+                self._held_back[rank].clear()
+            lines.append(self._line(rank, text, at))
         return lines
 
-    def _line(self, rank: int, text: str) -> LogLine:
+    def _line(self, rank: int, text: str, at: datetime) -> LogLine:
         self._last += self._nodes
-        return LogLine(number=self._last, rank=self._first_rank + rank, at=datetime.now(UTC), text=self._shown(text))
+        return LogLine(number=self._last, rank=self._first_rank + rank, at=at, text=self._shown(text))
 
     def _shown(self, text: str) -> str:
         if not text.endswith(CUT_MARK):
             return self._redaction(text)
         return self._redaction.of_cut(text.removesuffix(CUT_MARK)) + CUT_MARK
 
-    def _notice(self, rank: int, *, kept: int = 0) -> list[LogLine]:
+    def _notice(self, rank: int, at: datetime, *, kept: int = 0) -> list[LogLine]:
         dropped = self._gates[rank].take_dropped() - kept
-        rate = BYTES_PER_SECOND >> 20
-        return [self.say(f"{dropped} lines dropped: more than {rate} MiB per second", rank)] if dropped > 0 else []
+        if dropped <= 0:
+            return []
+        text = f"[trainyard] {dropped} lines dropped: more than {BYTES_PER_SECOND >> 20} MiB per second"
+        return [self._line(rank, text, at)]

@@ -5,8 +5,11 @@ Its threads need no broker: they start before Celery's consumer, which waits for
 
 import fcntl
 import logging
+import platform
 import re
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from typing import IO, Any
 
@@ -15,6 +18,7 @@ from celery import bootsteps
 from app.domain.cached_sources import Holding
 from app.domain.errors import NotFound
 from app.domain.routing import dispatch_queue
+from app.domain.sandboxes import BUBBLEWRAP, why_none
 from app.extensions import Database
 from app.services import cached_sources, nodes
 from app.services.nodes import NodeReport
@@ -27,12 +31,15 @@ from workers.inventory import found_capabilities, take_inventory
 from workers.library import FETCHED
 from workers.node_config import NodeConfig, read_node_config
 from workers.processes import place
-from workers.sandbox import PROCESS, choose_sandbox
+from workers.sandbox import NoSandbox, choose_sandbox
 
 log = logging.getLogger(__name__)
 
 # It becomes part of queue names, where ':' separates, and of paths in the API.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+# A node without a sandbox sees within this time that bubblewrap was installed.
+LOOK_AGAIN_SECONDS = 10.0
 
 
 class BadNodeName(SettingsError):
@@ -73,7 +80,9 @@ class Node:
         config = read_node_config(settings.node.config)
         heartbeat_seconds = config.limits.heartbeat_seconds or settings.node.heartbeat_seconds
         self._report = make_report(settings, config)
+        self._wanted_sandbox = settings.node.sandbox
         self._registered = False
+        self._looked_for_sandbox = time.monotonic()
         self._holdings = Holdings(settings.data.dir.resolve() / "cache" / FETCHED)
         self._told: Mapping[str, Holding] | None = None  # of what the cache holds
         self._keeper = AttemptKeeper(settings, db, self._report.name)
@@ -100,6 +109,7 @@ class Node:
         self._care.wake()
 
     def _beat(self) -> None:
+        self._look_for_sandbox()
         if not self._registered:
             self._keeper.clean()  # before anything is offered that a dead attempt's processes may still use
             state = nodes.register(self._db, self._report)
@@ -117,26 +127,45 @@ class Node:
             cached_sources.tell(self._db, self._report.name, held)
             self._told = held
 
+    def _look_for_sandbox(self) -> None:
+        now = time.monotonic()
+        if not why_none(self._report.sandbox) or now < self._looked_for_sandbox + LOOK_AGAIN_SECONDS:
+            return
+        self._looked_for_sandbox = now
+        found = _sandbox(self._wanted_sandbox, was=self._report.sandbox)
+        if found != self._report.sandbox:
+            self._report, self._registered = replace(self._report, sandbox=found), False
+
 
 def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
-    """What this machine has. Raises BadNodeName, and RuntimeError for a sandbox that is demanded but impossible."""
+    """What this machine has. Raises BadNodeName, and NoSandbox for a sandbox that is demanded but impossible."""
     inventory = take_inventory(config, settings.data.dir)
-    sandbox = choose_sandbox(settings.node.sandbox).kind
-    if sandbox == PROCESS and settings.node.sandbox != PROCESS:
-        log.warning("bubblewrap does not work here: jobs run as plain processes, without confinement")
     return NodeReport(
         name=_checked(node_name(settings)),
         devices=inventory.devices,
         cpu_cores=inventory.cpu_cores,
         ram_mb=inventory.ram_mb,
         storage_mb=inventory.storage_mb,
-        sandbox=sandbox,
+        sandbox=_sandbox(settings.node.sandbox),
         version=_version(),
         boot_id=place(),
         labels=config.labels,
         capabilities=tuple(sorted({*config.capabilities, *found_capabilities()})),
         limits=config.jobs,
+        arch=platform.machine()[:32],
     )
+
+
+def _sandbox(wanted: str, *, was: str = "") -> str:
+    """How jobs are kept apart here, or why they can't be. ``was``: what is known already, and need not be logged."""
+    try:
+        return choose_sandbox(wanted).kind
+    except NoSandbox as error:
+        if wanted == BUBBLEWRAP:
+            raise
+        if error.kind != was:
+            log.warning("this node takes no jobs until it has a sandbox: %s", error)
+        return error.kind
 
 
 def _checked(name: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.domain import hyperparameters
-from app.domain.locations import NO_MODEL
 from app.domain.masking import source_path
+from app.domain.model_rules import is_drawn, is_without_model
 from app.domain.resources import WHOLE, Device, gpu_of
 from app.domain.rlhf import reward_file, reward_model
 from app.domain.script_options import below, checkpoint_glob, launcher
@@ -25,11 +25,12 @@ from workers.fetching.uris import scheme_of, shown
 from workers.gpu_files import own_gpus
 from workers.launcher import LaunchPlan
 from workers.library import Data, Library, Sources
+from workers.named_files import named_files
 from workers.publishing.checking import check_output
 from workers.resolving import DataWish, ModelWish, find, find_code, find_script
 from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.run_directory import RunDirectory, write_atomically
-from workers.sandbox import View, choose_sandbox
+from workers.sandbox import NoSandbox, Sandbox, View, choose_sandbox
 from workers.script_checkpoints import FILES
 from workers.sealed import opened_secrets
 
@@ -69,7 +70,7 @@ def prepare(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
-        readable=sources.readable + resume,
+        readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
         protected=(run.spec, run.supervisor),
         hidden=private_places(settings, storage),
         gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
@@ -78,10 +79,18 @@ def prepare(
         spec=spec,
         spec_path=run.spec,
         view=view,
-        sandbox=choose_sandbox(settings.node.sandbox),
+        sandbox=sandbox_of(settings),
         job_environment=job_environment(work.spec, secrets),
     )
     return Prepared(plan=plan, start=start, redaction=redaction)
+
+
+def sandbox_of(settings: Settings) -> Sandbox:
+    """Raises AttemptFailed where it went away after the node had reported one."""
+    try:
+        return choose_sandbox(settings.node.sandbox)
+    except NoSandbox as error:
+        raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
 def give_back(checkpoint: Path, run: RunDirectory) -> None:
@@ -130,9 +139,8 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     wanted = model_wishes(base, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
     models, data = find(library, wanted, data_wishes(spec["data_config"], library.secrets, custom=custom))
     found_model = models.pop() if judging else None
-    without_model = custom and base["model_id"] == NO_MODEL
     return Sources(
-        model=None if without_model else models[0],
+        model=None if is_without_model(base, custom=custom) else models[0],
         tokenizer=models[-1] if base.get("tokenizer_id") else None,
         data=tuple(data),
         script=script,
@@ -158,11 +166,14 @@ def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path |
 
 
 def model_wishes(base: Mapping[str, Any], *, custom: bool) -> list[ModelWish]:
-    """The model, unless a script brings its own, and its tokenizer, if another one is named."""
-    without_model = custom and base["model_id"] == NO_MODEL
-    model = ModelWish(model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"))
-    tokenizer = [ModelWish(model_id=base["tokenizer_id"])] if base.get("tokenizer_id") else []
-    return tokenizer if without_model else [model, *tokenizer]
+    """The model, unless a script or the document brings its own, and its tokenizer, if another one is named."""
+    drawn = is_drawn(base)
+    model = ModelWish(
+        model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn
+    )
+    named = base.get("tokenizer_id")
+    tokenizer = [ModelWish(model_id=named, without_weights=drawn)] if named else []
+    return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
 
 
 def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataWish]:

@@ -268,9 +268,8 @@ def _as_rank(parent: int) -> None:
 
 
 def _leave_no_core_dumps() -> None:
-    """The memory of a rank that crashes holds the job's secrets; a script that wants its core raises the limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    """The memory of a rank that crashes holds the job's secrets, and what writes it for the kernel may run as root."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @contextlib.contextmanager

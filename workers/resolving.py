@@ -51,6 +51,7 @@ class ModelWish:
     model_id: str
     revision: str | None = None
     source: str | None = None
+    without_weights: bool = False  # of what is fetched
 
 
 def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
@@ -151,7 +152,7 @@ def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
         path, base = claimed(location, library.fetch.directory_of(scheme_of(location)))
         return [(path, functools.partial(within, directory=base))]
     places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
-    return [(real, functools.partial(_allowed, library)) for real in places]
+    return [(real, functools.partial(may_read, library)) for real in places]
 
 
 def _data_at(library: Library, wish: DataWish, path: str, allowed: Allowed) -> Data:
@@ -203,7 +204,8 @@ def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, .
 def _model_item(library: Library, wish: ModelWish) -> Item:
     return Item(
         kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
-        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights, **_limit(library),
+        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights or wish.without_weights,
+        **_limit(library),
     )  # fmt: skip
 
 
@@ -256,7 +258,7 @@ def _names_folder(item: Item, only: str) -> bool:
 def _visible_model(library: Library, model: Path) -> Path:
     """In a hub's cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
     repository = model.parents[1] if model.parent.name == "snapshots" else model
-    return repository if repository.name.startswith("models--") and _allowed(library, str(repository)) else model
+    return repository if repository.name.startswith("models--") and may_read(library, str(repository)) else model
 
 
 def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:
@@ -273,14 +275,15 @@ def _readable_places(library: Library, location: str, error_type: str, noun: str
         path = local_path(location, field="") or ""
     except BadSpec as error:
         raise AttemptFailed(error_type, f"{noun} {location}: {error.message}") from error
-    places = [real for real in candidates(path, library.rules) if _allowed(library, real)]
+    places = [real for real in candidates(path, library.rules) if may_read(library, real)]
     if not places and Path(path).is_absolute():
         # Said whether it exists or not: the answer must not tell what lies where nobody may look.
         raise AttemptFailed(error_type, f"{noun} {location} can't be used: {UNREADABLE}")
     return places
 
 
-def _allowed(library: Library, real_path: str) -> bool:
+def may_read(library: Library, real_path: str) -> bool:
+    """Whether jobs of the library's project may read this absolute path, links already followed."""
     if not readable(real_path, library.rules):
         return False
     job_id = job_of_path(real_path, library.rules)

@@ -2,22 +2,23 @@
 
 import hashlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
 from app.services.attempts import NewArtifact
+from app.storage.beneath import Content, copied, directory_opened, file_opened
 from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage
-from app.storage.trees import tree_files
+from app.storage.trees import TreeFile, walked
+from config.storage import StorageSettings
 from trainyard import _outputs
 from workers.failures import AttemptFailed
 from workers.messages import Result
 from workers.storing import Patience, move_to_storage
 
-BLOCK_BYTES = 1 << 20
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
 
 
@@ -41,15 +42,37 @@ class StoredModel:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputLimits:
+    """What an output may come to at most; ``size_rule`` names the field or setting that says so."""
+
+    files: int
+    size_mb: int
+    size_rule: str
+
+
+def output_limits(spec: Mapping[str, Any], settings: StorageSettings) -> OutputLimits:
+    """The job's own limit where it is lower than the operator's, which holds for every job."""
+    asked = (spec.get("output_config") or {}).get("max_output_size_mb")
+    most = settings.max_output_size_mb
+    if asked is not None and asked <= most:
+        return OutputLimits(
+            files=settings.max_output_files, size_mb=asked, size_rule="output_config.max_output_size_mb"
+        )
+    return OutputLimits(
+        files=settings.max_output_files, size_mb=most, size_rule="the operator's TRAINYARD_STORAGE_MAX_OUTPUT_SIZE_MB"
+    )
+
+
 @dataclass(frozen=True)
 class Output:
     """The output directory as the ranks, which are dead, left it: path in it → file."""
 
     directory: Path
-    files: Mapping[str, Path]
+    files: Mapping[str, str]  # relative path → where its bytes lie, for links inside stand for files
 
 
-def find_output(directory: Path, *, custom: bool) -> Output:
+def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Output:
     """What there is to keep. Raises AttemptFailed unless it is a directory of our own with files that may be kept.
 
     A rank could have put a link in its place: nothing behind that is this job's. A script of the user's may remove
@@ -64,7 +87,7 @@ def find_output(directory: Path, *, custom: bool) -> Output:
     if not stat.S_ISDIR(mode):
         raise AttemptFailed("EXPORT_FAILED", "the output directory was replaced by something else, such as a link")
     try:
-        files = {file.path: file.source for file in tree_files(directory)}
+        files = {file.path: file.source for file in _bounded(walked(directory), limits)}
     except (TrainyardError, OSError) as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
     for path in files:
@@ -72,7 +95,27 @@ def find_output(directory: Path, *, custom: bool) -> Output:
             raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {MAX_PATH}: {path}")
         if is_run_file(path):
             raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
-    return Output(directory, files)
+    return Output(directory, dict(sorted(files.items())))
+
+
+def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:
+    """The files, until they are too many or too large: that is known before any of them is read."""
+    count = size = 0
+    for file in files:
+        count, size = count + 1, size + file.size_bytes
+        if count > limits.files:
+            raise AttemptFailed(
+                "EXPORT_FAILED",
+                f"the output has more than {limits.files} files, the most that TRAINYARD_STORAGE_MAX_OUTPUT_FILES "
+                "allows; pack them into fewer, such as an archive, or ask the operator to raise it",
+            )
+        if size > limits.size_mb << 20:
+            raise AttemptFailed(
+                "EXPORT_FAILED",
+                f"the output is larger than the {limits.size_mb} MB that {limits.size_rule} allows (sparse files "
+                "count with their full size); keep less of it, or raise the limit",
+            )
+        yield file
 
 
 def store_model(
@@ -86,13 +129,14 @@ def store_model(
     if not output.files:
         return StoredModel()
     try:
-        artifacts, model_hash = _describe(output.files, weights)
-    except OSError as error:
+        artifacts, model_hash = _describe(output, weights)
+    except (TrainyardError, OSError) as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
     key = artifacts_key(job_id)
     in_place = storage.local_path(key)
+    known = {each.path: Content(each.size_bytes, each.sha256) for each in artifacts}
     try:
-        move_to_storage(storage, output.directory, key, patience, move=in_place is not None or not keep)
+        move_to_storage(storage, output.directory, key, patience, known=known, move=in_place is not None or not keep)
     except TransientStorageError as error:
         raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
     except TrainyardError as error:
@@ -117,22 +161,19 @@ def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
     return result.weight_files
 
 
-def _describe(files: Mapping[str, Path], weights: tuple[str, ...]) -> tuple[tuple[NewArtifact, ...], str]:
+def _describe(output: Output, weights: tuple[str, ...]) -> tuple[tuple[NewArtifact, ...], str]:
     """Every file with its hash, and SHA-256 over the bytes of the weights in their order, each byte read once.
 
     Anyone can compute the latter again from the artefacts; without weights it is empty.
     """
-    model = hashlib.sha256()
-    described = {name: _hashed(name, files[name], model) for name in weights}
-    described |= {name: _hashed(name, files[name]) for name in files if name not in described}
+    model, files = hashlib.sha256(), output.files
+    with directory_opened(output.directory) as root:
+        described = {name: _hashed(root, name, files[name], model.update) for name in weights}
+        described |= {name: _hashed(root, name, files[name]) for name in files if name not in described}
     return tuple(described[name] for name in files), model.hexdigest() if weights else ""
 
 
-def _hashed(name: str, source: Path, *more: "hashlib._Hash") -> NewArtifact:
-    own, size = hashlib.sha256(), 0
-    with source.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            size += len(block)
-            for digest in (own, *more):
-                digest.update(block)
-    return NewArtifact(path=name, size_bytes=size, sha256=own.hexdigest())
+def _hashed(root: int, name: str, source: str, more: Callable[[bytes], object] = len) -> NewArtifact:
+    with file_opened(root, source) as file:
+        content = copied(file, name, more)
+    return NewArtifact(path=name, size_bytes=content.size_bytes, sha256=content.sha256)

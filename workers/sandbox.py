@@ -1,31 +1,26 @@
-"""What the ranks of one attempt may see and use: bubblewrap where it works, else only a process group.
+"""What the ranks of one attempt may see and use: what bubblewrap shows them, or all where an operator wants no sandbox.
 
 One sandbox holds all ranks of an attempt on this node, so that they share /dev/shm and IPC.
 """
 
-import functools
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.domain.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
+from app.services.bubblewrap import Lack, lack_of_sandbox
+from workers.kernel_files import kernel_arguments
 from workers.mounts import View, mount_arguments
 
 __all__ = [
     "BUBBLEWRAP",
     "PROCESS",
     "Bubblewrap",
+    "NoSandbox",
     "ProcessGroup",
     "Sandbox",
     "View",
-    "bubblewrap_works",
     "choose_sandbox",
 ]
-
-BUBBLEWRAP = "bubblewrap"
-PROCESS = "process"
-
-PROBE_SECONDS = 10
 
 # The network stays the machine's: ranks of several nodes must find each other.
 CONFINEMENT = (
@@ -33,6 +28,14 @@ CONFINEMENT = (
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
 )
+
+
+class NoSandbox(RuntimeError):
+    """Bubblewrap can't confine jobs on this machine, and no operator said that they may run without."""
+
+    def __init__(self, lack: Lack) -> None:
+        super().__init__(f"{lack}; {WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+        self.kind = lack.kind
 
 
 class Sandbox(Protocol):
@@ -46,7 +49,7 @@ class Sandbox(Protocol):
 
 
 class ProcessGroup:
-    """No confinement: for machines where bubblewrap is missing or not allowed to make namespaces."""
+    """No confinement: for machines whose operator trusts all users with everything that the node worker may do."""
 
     kind = PROCESS
 
@@ -67,6 +70,7 @@ class Bubblewrap:
         return [
             "bwrap",
             *CONFINEMENT,
+            *kernel_arguments(),
             *mount_arguments(view),
             *("--chdir", str(view.run_dir), "--"),
             *command,
@@ -74,26 +78,11 @@ class Bubblewrap:
 
 
 def choose_sandbox(wish: str = "auto") -> Sandbox:
-    """The sandbox of this machine for the setting `node.sandbox`; bubblewrap is probed once per process.
-
-    Raises RuntimeError when bubblewrap is demanded but does not work here.
-    """
+    """The sandbox of this machine for the setting `node.sandbox`, tried out. Raises NoSandbox."""
     if wish == PROCESS:
         return ProcessGroup()
-    if bubblewrap_works():
-        return Bubblewrap()
-    if wish == BUBBLEWRAP:
-        raise RuntimeError("TRAINYARD_NODE_SANDBOX=bubblewrap, but bwrap can't make a sandbox on this machine")
-    return ProcessGroup()
-
-
-@functools.cache
-def bubblewrap_works() -> bool:
-    """Whether bwrap is installed and may make the namespaces we use (many containers forbid it)."""
-    if shutil.which("bwrap") is None:
-        return False
-    probe = ["bwrap", *CONFINEMENT, "--tmpfs", "/tmp", "--remount-ro", "/tmp", "--", "true"]  # noqa: S108 – a mount point
-    try:
-        return subprocess.run(probe, capture_output=True, timeout=PROBE_SECONDS, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    masks = (*kernel_arguments(), "--tmpfs", "/tmp", "--remount-ro", "/tmp")  # noqa: S108 – a mount point
+    lack = lack_of_sandbox((*CONFINEMENT, *masks))
+    if lack is not None:
+        raise NoSandbox(lack)
+    return Bubblewrap()

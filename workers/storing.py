@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.domain.errors import TransientStorageError
 from app.storage.storage import Storage
+from app.storage.trees import Known
 from workers.disk_full import is_full
 
 STORE_TRIES = 3
@@ -20,12 +21,14 @@ class Patience:
     waits: Callable[[BaseException], bool]
 
 
-def move_to_storage(storage: Storage, directory: Path, key: str, patience: Patience, *, move: bool = True) -> None:
+def move_to_storage(
+    storage: Storage, directory: Path, key: str, patience: Patience, *, known: Known, move: bool = True
+) -> None:
     """As ``Storage.put_tree``, several times; on a full disk for as long as the patience lasts."""
     left = STORE_TRIES
     while True:
         try:
-            storage.put_tree(directory, key, move=move)
+            storage.put_tree(directory, key, move=move, known=known)
             return
         except TransientStorageError as error:
             waits = is_full(error) and patience.waits(error)

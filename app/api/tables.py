@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.retry import RULES, describe
+from app.domain.retry import describe, may_retry
 from app.domain.training_types import training_types
 from app.http.operation import operation
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
@@ -27,7 +27,7 @@ def list_training_types() -> Any:
 def list_error_types() -> Any:
     types = [
         {
-            "name": name, "meaning": kind.meaning, "what_to_do": kind.what_to_do, "retried": name in RULES,
+            "name": name, "meaning": kind.meaning, "what_to_do": kind.what_to_do, "retried": may_retry(name),
             "recovery": describe(name).replace("`", ""),
         }
         for name, kind in ERROR_TYPES.items()

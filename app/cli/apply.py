@@ -13,7 +13,7 @@ from trainyard._http import quote
 _BASE = "/apis/ome.io/v1beta1"
 _KINDS = {
     "TrainingJob": "namespaces/{namespace}/trainingjobs", "TrainingRuntime": "namespaces/{namespace}/trainingruntimes",
-    "ClusterTrainingRuntime": "clustertrainingruntimes",
+    "ClusterTrainingRuntime": "clustertrainingruntimes", "BaseModel": "namespaces/{namespace}/basemodels",
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ _KINDS = {
 @click.option("-n", "--namespace", default="default", help="The project of what names none.", show_default=True)
 @json_option
 def apply(file: Path, namespace: str, as_json: bool) -> None:  # noqa: FBT001
-    """Create or change the TrainingJobs and runtimes of OME that FILE describes."""
+    """Create or change the TrainingJobs, runtimes and base models of OME that FILE describes."""
     manifests = read_manifests(file)
     paths = [_path(each, namespace) for each in manifests]  # all of them before the first is sent
     applied = []

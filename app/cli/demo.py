@@ -18,8 +18,11 @@ from app.cli.curve import Point, draw
 from app.cli.demo_processes import CHECKOUT, platform, run_module
 from app.cli.job_views import BarView, LineView
 from app.cli.output import duration
+from app.cli.sandbox import OPTION as NO_SANDBOX
+from app.cli.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
 from app.cli.watch import EXIT_NOT_COMPLETED, follow
-from config.settings import client_environment
+from app.domain.sandboxes import PROCESS
+from config.settings import SettingsError, client_environment, load_settings
 from trainyard.client import Client, ClientError, Job
 
 DEFAULT_DIRECTORY = CHECKOUT / ".trainyard" / "demo"
@@ -47,17 +50,20 @@ class Assets:
     help="Where everything is kept; a second run finds model and text here.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps; a few show the way, but teach nothing.")
-def demo(data_dir: Path, steps: int | None) -> None:
+@no_sandbox_option
+def demo(data_dir: Path, steps: int | None, no_sandbox: bool) -> None:  # noqa: FBT001
     """Train a small model on this machine and show what it learnt.
 
     Starts everything of its own and stops it again; with TRAINYARD_URL set it uses that server, which must be able to
     read the directory.
     """
     _require_examples()
+    if not no_sandbox:
+        _require_sandbox()
     data_dir = data_dir.absolute()
     assets = _build_assets(data_dir / "assets")
     _show_text("Before training", assets.model, assets.prompt)
-    with _server(data_dir, assets) as client:
+    with _server(data_dir, assets, [NO_SANDBOX] if no_sandbox else []) as client:
         job = _train(client, assets, steps)
         _show_curve(client, job)
         with _model_of(client, job, data_dir) as model:
@@ -71,6 +77,18 @@ def _require_examples() -> None:
             "the demo needs the folder examples/ of the source checkout, which an installed package does not bring: "
             "clone the repository and run `make demo` there"
         )
+
+
+def _require_sandbox() -> None:
+    """Else the job would wait for one."""
+    if client_environment()[0]:
+        return
+    try:
+        wanted = load_settings().node.sandbox
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    if wanted != PROCESS and (lack := bring_sandbox(click.echo)) is not None:
+        raise click.ClickException(without_sandbox(lack))
 
 
 def _build_assets(directory: Path) -> Assets:
@@ -87,13 +105,13 @@ def _show_text(title: str, model: str, prompt: str) -> None:
 
 
 @contextmanager
-def _server(data_dir: Path, assets: Assets) -> Iterator[Client]:
+def _server(data_dir: Path, assets: Assets, options: Sequence[str]) -> Iterator[Client]:
     if client_environment()[0]:
         with server() as client:
             yield client
         return
     _heading("Starting everything on this machine")
-    with platform(data_dir / "data", roots=assets.directory) as client:
+    with platform(data_dir / "data", roots=assets.directory, options=options) as client:
         try:
             yield client
         except ClientError as error:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +23,12 @@ _libc = ctypes.CDLL(None)
 
 
 @contextmanager
-def platform(data_dir: Path, *, roots: Path) -> Iterator[Client]:
-    """A client of a platform that runs while the block does; jobs may read from ``roots``."""
+def platform(data_dir: Path, *, roots: Path, options: Sequence[str] = ()) -> Iterator[Client]:
+    """A client of a platform that runs while the block does; jobs may read from ``roots``. ``options``: of `up`."""
     data_dir.mkdir(parents=True, exist_ok=True)
     log_path = data_dir / "up.out"
     with log_path.open("wb") as log:
-        process = _start(data_dir, roots, log.fileno())
+        process = _start(data_dir, roots, options, log.fileno())
     try:
         yield _client(process, data_dir, log_path)
     finally:
@@ -40,9 +40,9 @@ def platform(data_dir: Path, *, roots: Path) -> Iterator[Client]:
             process.wait()
 
 
-def _start(data_dir: Path, roots: Path, output: int) -> "subprocess.Popen[bytes]":
+def _start(data_dir: Path, roots: Path, options: Sequence[str], output: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "app.cli.main", "up", "--data-dir", str(data_dir), "--port", "0"]
-    command += ["--no-flower", "--no-tensorboard"]
+    command += ["--no-flower", "--no-tensorboard", *options]
     return subprocess.Popen(
         command,
         env={**os.environ, "PYTHONSAFEPATH": "1", "TRAINYARD_STORAGE_ROOTS": str(roots)},

@@ -8,6 +8,7 @@ from app.cli.administrator import ADMINISTRATOR, picked
 from app.cli.database import admin_database, cli_settings
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.names import WORD, WORD_RULE
+from app.domain.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
 from app.schemas.nodes import NodeFitSchema, NodeSchema
 from app.services import node_fits, node_labels, node_lists, scheduling, stuck_devices
 from app.services import node_verbs as services
@@ -45,6 +46,7 @@ def list_nodes(as_json: bool) -> None:  # noqa: FBT001
     for item in items:
         if item["quarantine_reason"]:
             click.echo(f"{item['name']} was quarantined: {item['quarantine_reason']}")
+        _tell_of_no_sandbox(item)
 
 
 @nodes.command()
@@ -62,6 +64,7 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     names = ("index", "type", "memory_mb", "simulated", "link_group", "share_in_use", "out_of_service_reason")
     heads = ("device", "type", "memory in MB", "simulated", "link group", "in use", "out of service")
     print_table(heads, picked(item["devices"], names), empty="no devices")
+    _tell_of_no_sandbox(item)
 
 
 @nodes.command()
@@ -154,6 +157,11 @@ def _tell(name: str, status: str, *, as_json: bool, **more: Any) -> None:
         return
     said = "".join(f", {key.replace('_', ' ')}: {value}" for key, value in more.items() if value)
     click.echo(f"{name} {status}{said}")
+
+
+def _tell_of_no_sandbox(item: dict[str, Any]) -> None:
+    if why := why_none(item["sandbox"]):
+        click.echo(f"{item['name']} takes no jobs: it {why}; {WAYS_OUT[item['sandbox']]}, or, {AT_OWN_RISK}")
 
 
 def _devices(item: dict[str, Any]) -> str:

@@ -15,8 +15,10 @@ import click
 from app.cli import signals
 from app.cli.embedded_redis import NoRedisProgram, is_free
 from app.cli.everything import Everything, NotPrepared
+from app.cli.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
 from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
-from app.services.data_dir import prepare_directory
+from app.domain.sandboxes import PROCESS
+from app.services.data_dir import prepare_directory, write_sandbox
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 
 # After kill -9 of the last `up` the kernel ends its children at once, but not before we are started.
@@ -30,10 +32,11 @@ PORT_PATIENCE_SECONDS = 3.0
 @click.option("--no-flower", is_flag=True, help="Without Flower.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Port of Flower.  [5555]")
 @click.option("--no-tensorboard", is_flag=True, help="Without TensorBoard.")
+@no_sandbox_option
 @simulate_option
-def up(
+def up(  # noqa: PLR0913, PLR0917  one for each option
     host: str | None, port: int | None, data_dir: Path | None, no_flower: bool, flower_port: int | None,  # noqa: FBT001
-    no_tensorboard: bool,  # noqa: FBT001
+    no_tensorboard: bool, no_sandbox: bool,  # noqa: FBT001
     simulated: Sequence[SimulatedNode],
 ) -> None:  # fmt: skip
     """Start everything on this machine; Ctrl-C stops it.
@@ -47,6 +50,7 @@ def up(
         "TRAINYARD_API_PORT": port,
         "TRAINYARD_DATA_DIR": data_dir and data_dir.absolute(),
         "TRAINYARD_FLOWER_PORT": flower_port,
+        "TRAINYARD_NODE_SANDBOX": PROCESS if no_sandbox else None,
     }
     settings = _settings({name: str(value) for name, value in environment.items() if value is not None})
     try:
@@ -56,6 +60,7 @@ def up(
                 raise click.ClickException(
                     f"port {settings.flower.port} for Flower is in use: name another with --flower-port, or --no-flower"
                 )
+            _settle_sandbox(settings, without=no_sandbox)
             nodes = written_down(simulated, settings.data.dir / "run") or [settings.node]
             with _boards_listening(settings.tensorboard, is_wanted=not no_tensorboard) as boards:
                 everything = Everything(
@@ -83,6 +88,14 @@ def _settings(options: dict[str, str]) -> Settings:
     if "TRAINYARD_STORAGE_ROOTS" not in os.environ:
         settings = replace(settings, storage=replace(settings.storage, roots=(Path.cwd(),)))
     return replace(settings, node=replace(settings.node, name="local"))
+
+
+def _settle_sandbox(settings: Settings, *, without: bool) -> None:
+    write_sandbox(settings, without=without)
+    if settings.node.sandbox == PROCESS:
+        click.echo("Jobs run without a sandbox: they can do all that this user can.")
+    elif (lack := bring_sandbox(click.echo)) is not None:
+        click.echo(without_sandbox(lack))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ TrainyardError
 A message names the thing, the rule and the way out.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 
 class TrainyardError(Exception):
@@ -143,7 +143,15 @@ class ErrorType(NamedTuple):
     is_said: bool = True
 
 
-ERROR_TYPES: dict[str, ErrorType] = {
+# Every cause, so that the type checker finds code that leaves one out.
+Cause = Literal[
+    "INVALID_CONFIG", "MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "SCRIPT_ERROR", "TRAINER_ERROR",
+    "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "NON_FINITE_LOSS", "DIVERGED", "HANG", "DEVICE_FAULT", "RANK_KILLED",
+    "SUPERVISOR_LOST", "NODE_LOST", "POISON", "STORAGE_ERROR", "NETWORK_ERROR", "DISK_FULL", "EXPORT_FAILED",
+    "NO_RESULT", "MAX_RUNTIME_EXCEEDED", "INTERNAL", "OUTCOME_ERROR",
+]  # fmt: skip
+
+ERROR_TYPES: dict[Cause, ErrorType] = {
     "INVALID_CONFIG": ErrorType(
         "the job document asks for something the trainer cannot do",
         "Change what the message names, and submit again.", is_said=False,
@@ -236,12 +244,22 @@ ERROR_TYPES: dict[str, ErrorType] = {
         "Retry it with a higher max_runtime_seconds: it goes on from its last checkpoint.",
     ),
     "INTERNAL": ErrorType(
-        "a fault of the platform itself", "Tell whoever operates this installation; the platform's log has more.",
+        "the platform itself could not prepare or start the job on that node",
+        "Tell the operator of this installation; the platform's log has more.",
+    ),
+    "OUTCOME_ERROR": ErrorType(
+        "the platform itself failed while it wrote how an attempt had ended; no node is blamed for it",
+        "Tell the operator of this installation: the traceback is in the platform's log, and it is a bug to report.",
     ),
 }  # fmt: skip
 
 
+def is_cause(text: str) -> TypeGuard[Cause]:
+    """Whether it is one of ``ERROR_TYPES``; the database may hold causes that a newer version wrote."""
+    return text in ERROR_TYPES
+
+
 def what_to_do(error_type: str) -> str:
     """The advice for an ``error_message``; "" where every message of the type has its own."""
-    known = ERROR_TYPES.get(error_type)
+    known = ERROR_TYPES[error_type] if is_cause(error_type) else None
     return known.what_to_do if known is not None and known.is_said else ""

@@ -4,15 +4,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.domain.errors import BadSpec
-from app.domain.job_document import Document, asks_for_gpus, is_custom
-from app.domain.locations import FILE, is_hub_id, kind_of
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.job_document import Document, asks_for_gpus, is_custom, trainer
+from app.domain.locations import FILE, NO_MODEL, is_hub_id, kind_of
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 HUB, LOCAL, HF = "hub", "local", "hf"
 
+# Which trainers can begin with weights that are drawn.
+FROM_SCRATCH = tuple(("HF_TRAINER", kind) for kind in ("SFT", "FULL_FINETUNE", "CONTINUED_PRETRAIN"))
+
 _MODEL = "training_config.base_model"
+_FROM_CONFIG = f"{_MODEL}.from_config"
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
 
 
@@ -56,6 +60,56 @@ def revision_belongs_to_a_hub_model(document: Document) -> None:
         raise BadSpec("model_id names a revision already, after @; leave one of them out", field=field)
     if _REVISION.fullmatch(revision) is None or ".." in revision:
         raise BadSpec("a revision is a branch, a tag or a commit of the model's repository", field=field)
+
+
+def is_drawn(base_model: Mapping[str, Any]) -> bool:
+    """Whether the training begins with weights that are drawn, so that no model's own are needed."""
+    return bool(base_model.get("from_config"))
+
+
+def is_without_model(base_model: Mapping[str, Any], *, custom: bool) -> bool:
+    """Whether no model's directory is needed: a script makes its own, or the document defines one."""
+    return bool(base_model["model_id"] == NO_MODEL and (custom or isinstance(base_model.get("from_config"), Mapping)))
+
+
+def weights_are_drawn_where_they_can_be(document: Document) -> None:
+    model = document["training_config"]["base_model"]
+    if not is_drawn(model):
+        return
+    if is_custom(document):
+        raise BadSpec("a custom script makes its model itself; leave from_config out", field=_FROM_CONFIG)
+    if trainer(document) not in FROM_SCRATCH:
+        known = ", ".join(kind for _, kind in FROM_SCRATCH)
+        raise NotSupportedYet(
+            f"{' with '.join(trainer(document))} trains a model that has weights; from scratch train HF_TRAINER with "
+            f"{known}: say one of these, or leave from_config out",
+            field=_FROM_CONFIG,
+        )
+    _check_definition(model)
+
+
+def _check_definition(model: Mapping[str, Any]) -> None:
+    definition, none = model["from_config"], model["model_id"] == NO_MODEL
+    if definition is True:
+        if none:
+            raise BadSpec(
+                "model_id is none, and has no config.json; name a model's directory, or say the configuration as an "
+                "object",
+                field=_FROM_CONFIG,
+            )
+        return
+    for name in ("auto_map", "quantization_config"):
+        if name in definition:
+            raise BadSpec(
+                f"{name} can't be part of it; for code of one's own put config.json and code into a directory, name "
+                "that by model_id, and say from_config true",
+                field=f"{_FROM_CONFIG}.{name}",
+            )
+    if none and not model.get("tokenizer_id"):
+        raise BadSpec(
+            "model_id is none, so tokenizer_id must name a tokenizer: a directory, or a model of the hub",
+            field=f"{_MODEL}.tokenizer_id",
+        )
 
 
 def dtype_is_known(document: Document) -> None:
@@ -117,4 +171,5 @@ RULES = (
     revision_belongs_to_a_hub_model,
     dtype_is_known,
     model_kwargs_are_known,
+    weights_are_drawn_where_they_can_be,
 )

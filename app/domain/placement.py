@@ -283,6 +283,8 @@ def _most_left(request: Request, node: NodeCapacity) -> str:
 
 
 def _not_to_be_had(node: NodeCapacity) -> str:
+    if node.no_sandbox:
+        return f" ({node.no_sandbox})"
     said = [f"{len(node.out_of_service)} out of service"] if node.out_of_service else []
     said += [f"{len(node.kept)} kept for jobs that come first"] if node.kept else []
     return f" ({', '.join(said)})" if said else ""

@@ -21,6 +21,23 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reached:
+    """How far an attempt of a job has come."""
+
+    trained: bool
+    step: int
+    completed: bool = False
+
+
+def did_better(later: Reached, failed: Reached) -> bool:
+    """Whether an attempt on another node shows that the node of an earlier one failed, not the job.
+
+    Of a script that reports no steps only its end shows it.
+    """
+    return later.completed or (later.trained and (not failed.trained or later.step > failed.step))
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuarantineRule:
     """So many faults within the time are too many; 0 faults: no node is ever put away."""
 

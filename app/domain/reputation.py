@@ -12,8 +12,9 @@ from app.domain.outcomes import OutcomeKind
 
 SHARE = 0.1  # of an attempt in the reputation after it
 DISCONNECTS = frozenset({"NODE_LOST", "SUPERVISOR_LOST"})
-# What broke is ours or the machine's, never the job's.
-FAULTS = frozenset({"INTERNAL", "DEVICE_FAULT"})
+# Broken hardware is the node's for certain. What we can't prepare may be the document; a script may exhaust a machine.
+CERTAIN = frozenset({"DEVICE_FAULT"})
+FAULTS = CERTAIN | {"INTERNAL"}
 _WELL: frozenset[OutcomeKind] = frozenset({"completed", "paused", "preempted"})
 
 Deed = Literal["completions", "disconnects", "faults"]
@@ -21,10 +22,14 @@ Deed = Literal["completions", "disconnects", "faults"]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``deed``: what it counts as; ``towards``: 1 or 0."""
+    """``deed``: what it counts as; ``towards``: 1 or 0.
+
+    ``is_certain``: False where a script or a document may have caused it; it counts when another node did better.
+    """
 
     deed: Deed
     towards: float
+    is_certain: bool = True
 
 
 def verdict_on_node(kind: OutcomeKind, cause: str, *, trained: bool, left_behind: bool) -> Verdict | None:
@@ -34,8 +39,11 @@ def verdict_on_node(kind: OutcomeKind, cause: str, *, trained: bool, left_behind
     """
     if left_behind:
         return Verdict(deed="faults", towards=0.0)
-    if cause in DISCONNECTS:
-        return Verdict(deed="disconnects", towards=0.0)
-    if cause in FAULTS:
-        return Verdict(deed="faults", towards=0.0)
+    if cause in DISCONNECTS | FAULTS:
+        return Verdict(deed=deed_of(cause), towards=0.0, is_certain=cause in CERTAIN)
     return Verdict(deed="completions", towards=1.0) if trained and kind in _WELL else None
+
+
+def deed_of(cause: str) -> Deed:
+    """What a fault of a node counts as."""
+    return "disconnects" if cause in DISCONNECTS else "faults"

@@ -190,7 +190,9 @@ class NodeCapacity:
     active_jobs: int = 0
     max_jobs: int | None = None  # at a time; None: any number
     accepts_training: bool = True
+    no_sandbox: str = ""  # why it can start no job; none of its devices is free then
     reputation: float = UNKNOWN
+    arch: str = ""  # of its processor, as `uname -m` says it; empty: it has not said so
     parts: Mapping[int, int] = field(default_factory=dict)  # device → how much of it is given out, less than all
 
     @property

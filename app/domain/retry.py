@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from app.domain.divergence import ROLLBACK, OnDivergence
+from app.domain.errors import Cause, is_cause
+from app.domain.script_options import RETRY
 
 DISK_FULL_SECONDS = 15.0
 _MOST_DOUBLINGS = 16  # of the wait for a disk; it is counted without end, and 2 to the power of that has one
@@ -49,7 +51,7 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What may be done about a cause; a cause without a rule is fatal at once.
+    """What may be done about a cause.
 
     ``in_place``: restarts without progress before the job is scheduled anew. ``waits``: the backoff begins with the
     first retry, not the second. ``most``: recoveries without progress, whatever max_retries allows. ``leaves_node``:
@@ -66,26 +68,52 @@ class Rule:
     waits_for_disk: bool = False
 
 
-RULES: Mapping[str, Rule] = {
-    "RANK_KILLED": Rule(in_place=2),
-    "HANG": Rule(in_place=2, most=MOST_HANGS),
-    "SUPERVISOR_LOST": Rule(waits=False, takes_host_down=True),
-    "NODE_LOST": Rule(waits=False, takes_host_down=True),
-    "STORAGE_ERROR": Rule(),
-    "NETWORK_ERROR": Rule(),
-    "INTERNAL": Rule(),
-    "DEVICE_FAULT": Rule(waits=False, leaves_node=True),
-    "OUT_OF_MEMORY": Rule(halves_batch=True),
-    "HOST_OUT_OF_MEMORY": Rule(halves_batch=True),
-    "NON_FINITE_LOSS": Rule(rolls_back=True),
-    "DIVERGED": Rule(rolls_back=True),
-    "DISK_FULL": Rule(waits_for_disk=True),
-}
+def rule_of(cause: str, *, retries_scripts: bool) -> Rule | None:
+    """What may be done about a cause; None: the job fails at once, as with a cause that this version doesn't know.
+
+    ``retries_scripts``: the job's ``custom_retry_on_error``, which says that an error of its script may pass.
+    """
+    return _rule_of(cause, retries_scripts=retries_scripts) if is_cause(cause) else None
 
 
-# What a custom script's own failure is where the job says that such ones may pass, too.
-SCRIPT_ERROR = "SCRIPT_ERROR"
-OF_SCRIPTS = Rule()
+def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C901  a table, complete by its type
+    match cause:
+        case "RANK_KILLED":
+            return Rule(in_place=2)
+        case "HANG":
+            return Rule(in_place=2, most=MOST_HANGS)
+        case "SUPERVISOR_LOST" | "NODE_LOST":
+            return Rule(waits=False, takes_host_down=True)
+        case "STORAGE_ERROR" | "NETWORK_ERROR" | "INTERNAL" | "OUTCOME_ERROR":
+            return Rule()
+        case "DEVICE_FAULT":
+            return Rule(waits=False, leaves_node=True)
+        case "OUT_OF_MEMORY" | "HOST_OUT_OF_MEMORY":
+            return Rule(halves_batch=True)
+        case "NON_FINITE_LOSS" | "DIVERGED":
+            return Rule(rolls_back=True)
+        case "DISK_FULL":
+            return Rule(waits_for_disk=True)
+        case "SCRIPT_ERROR":
+            return Rule() if retries_scripts else None
+        case (
+            "INVALID_CONFIG" | "MODEL_NOT_FOUND" | "DATA_NOT_FOUND" | "DATA_INVALID" | "TRAINER_ERROR" | "POISON"
+            | "EXPORT_FAILED" | "NO_RESULT" | "MAX_RUNTIME_EXCEEDED"
+        ):  # fmt: skip
+            return None
+        case _:
+            assert_never(cause)
+
+
+def may_retry(cause: str) -> bool:
+    """Whether a job may survive the cause by itself, at least with settings of its own."""
+    return rule_of(cause, retries_scripts=True) is not None
+
+
+def takes_host_down(cause: str) -> bool:
+    """Whether the attempt's node or supervisor is gone by it."""
+    rule = rule_of(cause, retries_scripts=False)
+    return rule is not None and rule.takes_host_down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +156,7 @@ class Recovery:
 
 def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
     """The table, applied: pure, so that every case of it can stand in a test."""
-    rule = OF_SCRIPTS if cause == SCRIPT_ERROR and history.retries_scripts else RULES.get(cause)
+    rule = rule_of(cause, retries_scripts=history.retries_scripts)
     if rule is None:
         return Recovery(cause=cause)
     if rule.waits_for_disk:
@@ -149,9 +177,14 @@ def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
 
 def describe(cause: str) -> str:
     """What the table says of a cause, in words."""
-    rule = RULES.get(cause)
-    if rule is None:
+    always, for_scripts = (rule_of(cause, retries_scripts=each) for each in (False, True))
+    if for_scripts is None:
         return "fails at once"
+    said = _described(for_scripts)
+    return said if always is not None else f"fails at once, or with `{RETRY}`: {said}"
+
+
+def _described(rule: Rule) -> str:
     if rule.waits_for_disk:
         return (
             f"waits {DISK_FULL_SECONDS:g} s, then twice as long each time, and is tried again, for ever; after the 2nd "

@@ -12,12 +12,12 @@ from app.models.job import Job, JobLabel
 from app.models.job_deletion import JobDeletion
 from app.models.job_event import JobEvent
 from app.models.lease import Lease
+from app.models.manifest import BaseModel, TrainingRuntime
 from app.models.metric import Metric, MetricSummary
 from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, Reservation, StuckDevice
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
-from app.models.training_runtime import TrainingRuntime
 from app.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "Base",
+    "BaseModel",
     "CachedSource",
     "Checkpoint",
     "Device",

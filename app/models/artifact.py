@@ -1,6 +1,6 @@
 """A file of a job's result, in the storage."""
 
-from sqlalchemy import BigInteger, ForeignKey, String
+from sqlalchemy import BigInteger, ForeignKey, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base
@@ -13,3 +13,5 @@ class Artifact(Base):
     path: Mapped[str] = mapped_column(String(512), primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
+    # Its job has not ended yet: nobody sees it. See services/artifact_rows.py.
+    pending: Mapped[bool] = mapped_column(default=False, server_default=false())

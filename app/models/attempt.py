@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, String, Text, text
+from sqlalchemy import ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.resources import WHOLE
@@ -12,6 +12,10 @@ from app.models.base import Base, JsonOrNull, utc_now
 
 class Attempt(Base):
     __tablename__ = "attempt"
+    __table_args__ = (
+        Index("ix_attempt_outcome_error", "ended_at",
+              postgresql_where=text("cause = 'OUTCOME_ERROR'"), sqlite_where=text("cause = 'OUTCOME_ERROR'")),
+    )  # fmt: skip
 
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text, true
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from app.domain.resources import WHOLE
@@ -30,6 +30,7 @@ class Node(Base):
     limits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # the [jobs] table of node.toml
     sandbox: Mapped[str] = mapped_column(String(16), default="")
     version: Mapped[str] = mapped_column(String(32), default="")
+    arch: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # as `uname -m` says it
     boot_id: Mapped[str] = mapped_column(String(64), default="")
     heartbeat: Mapped[int] = mapped_column(default=0)  # raised by every heartbeat; standing still means lost
     registered_at: Mapped[datetime] = mapped_column(default=utc_now)
@@ -59,9 +60,10 @@ class NodeRecord(Base):
 
 
 class NodeFault(Base):
-    """An attempt that ended by the doing of its node; too many of them, and the node is quarantined.
+    """An attempt that ended by the doing of its node, or may have; too many of them, and the node is quarantined.
 
-    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them.
+    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them. ``is_proven``:
+    whether it counts; what may as well be the job's doing does when the job gets further on another node.
     """
 
     __tablename__ = "node_fault"
@@ -71,6 +73,7 @@ class NodeFault(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     cause: Mapped[str] = mapped_column(String(32))
     at: Mapped[datetime]
+    is_proven: Mapped[bool] = mapped_column(default=True, server_default=true())
 
 
 class Device(Base):

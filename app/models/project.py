@@ -3,19 +3,23 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Double, String, text
+from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.shares import document_of, quota_of
 from app.models.base import Base, utc_now
 
 DEFAULT_PROJECT = "default"
+_NEXT_NUMBER = text("(SELECT coalesce(max(number), 0) + 1 FROM project)")
 
 
 class Project(Base):
     __tablename__ = "project"
+    __table_args__ = (Index("uq_project_number", "number", unique=True),)
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    # For clients that know projects by numbers: the first one, default, is 1, and none ever changes.
+    number: Mapped[int] = mapped_column(default=_NEXT_NUMBER, server_default=text("0"))
     description: Mapped[str] = mapped_column(String(255), default="", server_default=text("''"))
     quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only what is limited
     created_at: Mapped[datetime] = mapped_column(default=utc_now)

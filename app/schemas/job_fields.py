@@ -10,7 +10,12 @@ _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
 _TRAINING: Table = {
     "training_config.training_type": acted_on("decides the trainer; a pair of framework and type without one is 400"),
     f"{_MODEL}.model_id": acted_on("the model that is loaded; what can't be read is refused or fails the job early"),
-    f"{_MODEL}.revision": acted_on("the branch, tag or commit of a hub model; other models have none: 400"),
+    "training_config.base_model.from_config": acted_on(
+        "the model is trained from scratch, its weights drawn by data_config.seed; HF_TRAINER alone, others are 400"
+    ),
+    "training_config.base_model.revision": acted_on(
+        "the branch, tag or commit of a hub model; other models have none: 400"
+    ),
     f"{_MODEL}.source": acted_on("decides between the hub and a local path; a contradiction to model_id is 400"),
     f"{_MODEL}.tokenizer_id": acted_on("the tokenizer that is loaded and exported"),
     f"{_MODEL}.dtype": acted_on("the precision of the weights; one that a framework can't compute in is 400"),
@@ -111,6 +116,7 @@ _PLACEMENT: Table = {
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
+    f"{_OUTPUT}.max_output_size_mb": acted_on("an output that is larger fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between them"),
     f"{_CHECKPOINT}.save_total_limit": acted_on("how many are kept; the newest and the best always are"),

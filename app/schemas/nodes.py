@@ -42,13 +42,19 @@ class NodeSchema(Schema):
     )
     capabilities = AsStored(_WORDS, attribute="node.capabilities")
     limits = AsStored(_LIMITS, attribute="node.limits")
+    arch = fields.String(attribute="node.arch", **says("Of its processor: x86_64, aarch64; empty: not known"))
     cpu_cores = fields.Integer(attribute="node.cpu_cores")
     ram_mb = fields.Integer(attribute="node.ram_mb")
     storage_mb = fields.Integer(attribute="node.storage_mb")
     devices = fields.List(fields.Nested(DeviceSchema))
     active_jobs = fields.Integer()
     reputation = fields.Float(**says("how well attempts ended there, 0 to 1"))
-    sandbox = fields.String(attribute="node.sandbox")
+    sandbox = fields.String(
+        attribute="node.sandbox",
+        **says(
+            "how jobs are kept apart there: bubblewrap, or process: not at all; missing or forbidden: it takes none"
+        ),
+    )
     version = fields.String(attribute="node.version")
     created_at = Moment(attribute="node.registered_at")
     last_seen_at = Moment(attribute="node.last_seen_at")

@@ -53,6 +53,10 @@ class OutputConfigSchema(DocumentSchema):
         longest=4096,
         **says("Directory that receives the finished model besides the artifacts; never overwritten"),
     )
+    max_output_size_mb = Whole(
+        1,
+        **says("Most that the finished model may come to; a larger one is refused as it is exported (EXPORT_FAILED)"),
+    )
     checkpoint = Section(
         CheckpointConfigSchema, load_default=_default_checkpoint, **says("When checkpoints are saved, which are kept")
     )

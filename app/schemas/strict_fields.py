@@ -124,6 +124,27 @@ class FreeObject(fields.Dict):
         super().__init__(validate=validate.Length(max=100), **kwargs)
 
 
+class ModelDefinition(fields.Field[Any]):
+    """A configuration of transformers as an object that says its ``model_type``; or true: that of the model."""
+
+    def __init__(self, *, metadata: dict[str, Any], **kwargs: Any) -> None:
+        shape = {
+            "type": ["object", "boolean"],
+            "properties": {"model_type": {"type": "string", "minLength": 1}},
+            "required": ["model_type"],
+        }
+        super().__init__(metadata={**shape, **metadata}, **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, dict):
+            raise ValidationError("must be true, or a configuration of transformers as an object")
+        if not isinstance(value.get("model_type"), str) or not value["model_type"]:
+            raise ValidationError("must say its model_type, such as llama, qwen2 or gpt2")
+        return value
+
+
 class Texts(fields.List[str]):
     """A list of short words."""
 

@@ -12,6 +12,7 @@ from app.schemas.strict_fields import (
     Choice,
     Flag,
     FreeObject,
+    ModelDefinition,
     Number,
     ScriptOptions,
     Section,
@@ -25,13 +26,16 @@ TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "
 FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MOST_WORDS, LONGEST_WORD = 256, 4096  # of a command line
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
 class BaseModelSchema(DocumentSchema):
     model_id = Text(
         required=True,
-        **says("A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf); CUSTOM: or none"),
+        **says(
+            "A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf); "
+            "CUSTOM, from_config: or none"
+        ),
     )
     revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))
     source = Text(
@@ -44,6 +48,13 @@ class BaseModelSchema(DocumentSchema):
         **says(f"One of {', '.join(DTYPES)}; auto: float32, computed in bfloat16 on GPUs that can", default="auto"),
     )
     trust_remote_code = Flag(**says("Run code that comes with the model, in the job's sandbox", default=False))
+    from_config = ModelDefinition(
+        **says(
+            "Train from scratch, from weights drawn by data_config.seed: true, with the config.json of model_id; or a "
+            "transformers configuration as an object with model_type, then model_id may be none if tokenizer_id is "
+            "given. HF_TRAINER with SFT, FULL_FINETUNE or CONTINUED_PRETRAIN",
+        )
+    )
     model_kwargs = FreeObject(**says(f"Changes to the model's configuration: {known_model_kwargs()}"))
 
 
@@ -83,7 +94,7 @@ class FrameworkSchema(DocumentSchema):
         **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for a script of one's own"),
     )
     config = ScriptOptions(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of an option",
         **says(
             "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; "
@@ -140,7 +151,7 @@ class TrainingConfigSchema(DocumentSchema):
     base_model = Section(BaseModelSchema, required=True, **says("What the training begins with"))
     framework = Section(FrameworkSchema, required=True, **says("What runs it"))
     hyperparameters = TextMap(
-        keys=_PARAMETER,
+        keys=PARAMETER,
         rule="must be the name of a hyperparameter",
         load_default=dict,
         **says("Texts; GET /v1/training-types has the table of each training type, CUSTOM takes any"),

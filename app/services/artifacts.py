@@ -23,14 +23,15 @@ _PIECE = 256 * 1024
 
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
     """Of one of ``KINDS``, by path."""
-    found = session.scalars(select(Artifact).where(Artifact.job_id == job_id).order_by(Artifact.path)).all()
+    mine = (Artifact.job_id == job_id) & ~Artifact.pending
+    found = session.scalars(select(Artifact).where(mine).order_by(Artifact.path)).all()
     return [artifact for artifact in found if kind in (ALL, _kind(artifact.path))]
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:
     """Only what was recorded exists, whatever else lies in the storage."""
     artifact = session.get(Artifact, (job_id, path))
-    if artifact is None:
+    if artifact is None or artifact.pending:
         raise NotFound(f"job {job_id} has no artifact {path[:200]!r}")
     return artifact
 

@@ -1,6 +1,6 @@
 """An attempt from its work order to its end; every write carries the fencing token."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,10 @@ from app.domain.resources import WHOLE, Device
 from app.domain.retry import Backoff
 from app.domain.script_options import processes_per_node
 from app.extensions import Database
-from app.models import Artifact, Attempt, Checkpoint, Job, Lease, Node, Reservation
+from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import utc_now
-from app.services import checkpoints, lifecycle, stuck_devices
+from app.services import artifact_rows, checkpoints, lifecycle, stuck_devices
 from app.services.checkpoints import ResumeCandidate
 from app.services.endings import Ending, NewArtifact, Outcome, end_attempt
 from app.services.stuck_devices import Held
@@ -35,7 +35,6 @@ __all__ = [
     "holders",
     "load_work",
     "note_can_checkpoint",
-    "record_artifacts",
     "reserved_for_start",
 ]
 
@@ -161,25 +160,20 @@ def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
 
 
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
-    """End the attempt and move the job on, in one transaction.
+    """End the attempt and move the job on, in one transaction; the rows of many artifacts are written before.
 
     ``may_restart``: the caller can run the next attempt itself, in place. If it shall, the ending names it, and job,
     lease and devices are that attempt's already.
 
     Raises LeaseLost when the attempt is no longer the job's.
     """
+    artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
     with db.write() as session:
         job = lifecycle.load_for_change(session, work.job_id)
         if job.fence != work.fence or job.state not in HELD:
             raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
-        record_artifacts(session, job.id, outcome.artifacts)
+        artifact_rows.reveal(session, job.id, outcome.artifacts)
         return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
-
-
-def record_artifacts(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
-    """Make them known; an earlier attempt may have got as far, and failed only afterwards."""
-    for a in artifacts:
-        session.merge(Artifact(job_id=job_id, path=a.path, size_bytes=a.size_bytes, sha256=a.sha256))
 
 
 def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> Held | None:

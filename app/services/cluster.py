@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.job_state import JobState
 from app.domain.resources import WHOLE
+from app.domain.sandboxes import WHY_NONE
 from app.models import Device, Job, Node, ProcessBeat, Reservation, StuckDevice
 from app.models.base import utc_now
 from app.models.node import NODE_STATES
@@ -79,16 +80,18 @@ def devices_by_type(session: Session) -> list[DeviceCount]:
     given = select(*of_each, func.sum(Reservation.share).label("share")).group_by(*of_each).subquery()
     held = (given.c.node == Device.node) & (given.c.device_index == Device.index)
     left = select(StuckDevice.node, StuckDevice.device_index).distinct().subquery()
+    takes_jobs = (Node.state == "ready") & Node.sandbox.not_in(WHY_NONE)
     in_use, stuck = given.c.share.is_not(None), left.c.node.is_not(None)
     rows = session.execute(
         select(
-            Device.type, Node.state, in_use.label("in_use"), stuck.label("stuck"), func.count().label("number"),
+            Device.type, takes_jobs.label("takes_jobs"), in_use.label("in_use"), stuck.label("stuck"),
+            func.count().label("number"),
             func.coalesce(func.sum(given.c.share), 0).label("share"),
         )
         .join(Node, Node.name == Device.node)
         .outerjoin(given, held)
         .outerjoin(left, (left.c.node == Device.node) & (left.c.device_index == Device.index))
-        .group_by(Device.type, Node.state, in_use, stuck)
+        .group_by(Device.type, takes_jobs, in_use, stuck)
     ).all()  # fmt: skip
     return [
         DeviceCount(
@@ -96,7 +99,7 @@ def devices_by_type(session: Session) -> list[DeviceCount]:
             total=sum(row.number for row in of_kind),
             in_use=sum(row.number for row in of_kind if row.in_use),
             share_in_use=int(sum(row.share for row in of_kind)) / WHOLE,
-            free=sum(row.number for row in of_kind if not row.in_use and not row.stuck and row.state == "ready"),
+            free=sum(row.number for row in of_kind if not row.in_use and not row.stuck and row.takes_jobs),
             out_of_service=sum(row.number for row in of_kind if row.stuck),
         )
         for kind in sorted({row.type for row in rows})

@@ -52,6 +52,24 @@ def _roots_file(settings: Settings) -> Path:
     return settings.data.dir / "run" / "storage-roots"
 
 
+def write_sandbox(settings: Settings, *, without: bool) -> None:
+    """Note for the doctor whether this start of `trainyard up` was told to run jobs without a sandbox."""
+    path = _no_sandbox_file(settings)
+    if without:
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def is_without_sandbox(settings: Settings) -> bool:
+    """Whether the last `trainyard up` on this data directory was."""
+    return _no_sandbox_file(settings).exists()
+
+
+def _no_sandbox_file(settings: Settings) -> Path:
+    return settings.data.dir / "run" / "no-sandbox"
+
+
 def keep_secret(path: Path, fresh: str) -> str:
     """The secret in the file; ``fresh`` if there was none. The first to create the file wins."""
     temporary = _written(path, fresh)

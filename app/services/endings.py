@@ -14,7 +14,7 @@ from app.domain.job_state import JobState
 from app.domain.outcomes import Decision, OutcomeKind, decide
 from app.domain.reputation import verdict_on_node
 from app.domain.resources import WHOLE
-from app.domain.retry import Backoff
+from app.domain.retry import CLOCKS_DIFFER, Backoff
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now
@@ -86,7 +86,8 @@ def end_attempt(
     gpus = gpus_of(session, job.id, number)
     project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
     gpu_seconds = job.gpu_seconds + outcome.ran_seconds * gpus
-    changes |= {"elapsed_seconds": job.elapsed_seconds + outcome.ran_seconds, "gpu_seconds": gpu_seconds}
+    elapsed = job.elapsed_seconds + _shown_seconds(attempt, outcome.ran_seconds)
+    changes |= {"elapsed_seconds": elapsed, "gpu_seconds": gpu_seconds}
     _judge_nodes(session, attempt, outcome)
     if decision.restarts:
         return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
@@ -98,6 +99,17 @@ def end_attempt(
         lifecycle.transition(session, job, decision.by_way_of, actor=actor, reason=reason, message=outcome.message)
     lifecycle.transition(session, job, decision.state, actor=actor, reason=reason, message=outcome.message, **changes)
     return Ending(state=decision.state)
+
+
+def _shown_seconds(attempt: Attempt, ran_seconds: float) -> float:
+    """How long the attempt took: at least what readers have been told while it ran, which counts from its claim.
+
+    A difference that only a clock which was set can make does not count.
+    """
+    if attempt.started_at is None:
+        return ran_seconds
+    told = (utc_now() - attempt.started_at).total_seconds()
+    return told if ran_seconds <= told <= ran_seconds + CLOCKS_DIFFER.total_seconds() else ran_seconds
 
 
 def _decide(
@@ -211,10 +223,13 @@ def _judge_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
     verdict = verdict_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
     if verdict is not None:
         for name in attempt.node_names if outcome.kind == "completed" else _blamed(attempt, outcome):
-            node_records.count(session, name, verdict)
+            if verdict.is_certain:
+                node_records.count(session, name, verdict)
             if verdict.deed != "completions":
-                cause = stuck_devices.REASON if outcome.left_behind else outcome.cause
-                quarantine.note(session, name, job_id=attempt.job_id, attempt=attempt.number, cause=cause)
+                quarantine.note(
+                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=verdict.is_certain,
+                    cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
+                )  # fmt: skip
 
 
 def _blamed(attempt: Attempt, outcome: Outcome) -> list[str]:

@@ -7,7 +7,9 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from app.domain.events import EventType
 from app.domain.ids import first_id
+from app.domain.job_state import TERMINAL, JobState
 from app.models import Attempt, Job, JobEvent
 from app.services.pages import Orders, Page, PageRequest, page_of
 
@@ -49,6 +51,16 @@ def newest_event(session: Session) -> str | None:
 def _of_project(project: str | None) -> Select[Any]:
     query = select(JobEvent)
     return query if project is None else query.join(Job, Job.id == JobEvent.job_id).where(Job.project == project)
+
+
+def ended_in(session: Session, job_ids: Sequence[str]) -> dict[str, JobState]:
+    """By job that has ended, the state it was in before."""
+    if not job_ids:
+        return {}
+    query = select(JobEvent.job_id, JobEvent.from_status).where(
+        JobEvent.job_id.in_(job_ids), JobEvent.type == EventType.STATUS, JobEvent.to_status.in_(TERMINAL)
+    )
+    return {row.job_id: JobState(row.from_status) for row in session.execute(query) if row.from_status}
 
 
 def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attempt]:

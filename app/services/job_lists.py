@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, false, func, or_, select
 from sqlalchemy.orm import Session, aliased
@@ -49,6 +49,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
     "created_by": lambda author: Job.created_by == author,
+    "created_by_one_of": Job.created_by.in_,
     # One of the texts, perhaps in other cases: databases differ in whether they tell them apart.
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
@@ -77,12 +78,6 @@ _OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
 }
 _LABEL_ORDERS: Orders = {"created_at": (JobLabel.created_at, JobLabel.job_id)}
 Asked = Sequence[tuple[str, Any]]
-
-
-class BaseModelUse(NamedTuple):
-    model_id: str
-    first_at: datetime
-    changed_at: datetime
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
@@ -116,15 +111,6 @@ def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, J
     """Those of them that are the caller's."""
     query = _of_caller(select(Job).where(Job.id.in_(ids)), caller)
     return {each.job.id: each for each in details_of(session, session.scalars(query).all())}
-
-
-def base_models(session: Session, caller: Caller, dialect: str, *, most: int) -> list[BaseModelUse]:
-    """Of the newest of the caller's jobs that were not withdrawn by clients of this dialect."""
-    model = Job.spec["training_config", "base_model", "model_id"].as_string().label("model")
-    newest = _kept(select(model, Job.created_at, Job.updated_at), caller, dialect)
-    jobs = newest.order_by(Job.created_at.desc(), Job.id.desc()).limit(most).subquery()
-    query = select(jobs.c.model, func.min(jobs.c.created_at), func.max(jobs.c.updated_at)).group_by(jobs.c.model)
-    return [BaseModelUse(*row) for row in session.execute(query.order_by(jobs.c.model))]
 
 
 def _kept(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -100,6 +100,11 @@ def _caller(row: ApiKey | StoredKey) -> Caller:
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
 
 
+def ids_of(session: Session, name: str) -> list[str]:
+    """Of the keys that people call so."""
+    return [*session.scalars(select(ApiKey.id).where(ApiKey.name == name)), name]
+
+
 def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """For a statement that asks something anyway: whether the key is neither revoked nor has expired."""
     lives = ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now)
@@ -145,6 +150,12 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]
 def find(session: Session, caller: Caller, key_id: str) -> ApiKey:
     """Raises NotFound alike for an unknown key and one that the caller does not see."""
     return _find(session, caller, key_id, lock=False)
+
+
+def names(session: Session, key_ids: Collection[str]) -> dict[str, str]:
+    """Id of a key → its name, of those that have one: who submitted a job, in the words of people."""
+    query = select(ApiKey.id, ApiKey.name).where(ApiKey.id.in_(key_ids), ApiKey.name != "")
+    return {row.id: row.name for row in session.execute(query)} if key_ids else {}
 
 
 def revoke(db: Database, caller: Caller, key_id: str) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import BindParameter, Row, Table, bindparam, select, tuple_, update
@@ -15,7 +16,7 @@ from app.domain.outcomes import OutcomeKind, Preemption
 from app.domain.retry import Backoff
 from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease
-from app.models.base import utc_now
+from app.models.base import database_now, utc_now
 from app.services import lifecycle, stuck_devices
 from app.services.endings import Outcome
 from app.services.lifecycle import Step
@@ -23,6 +24,8 @@ from app.services.parts import end_part
 
 log = logging.getLogger(__name__)
 
+# Coordinators take a lease away sooner; clocks of machines differ by less.
+UNHEARD = timedelta(minutes=1)
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
 # What a wish makes of an attempt that it is about to start.
 _STOPPED: dict[str, OutcomeKind] = {
@@ -265,6 +268,13 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
         query = query.where(Lease.node == node)
     with db.read() as session:
         return [LiveLease._make(row) for row in session.execute(query.order_by(Lease.id))]
+
+
+def unheard_jobs(session: Session) -> frozenset[str]:
+    """Jobs of claimed leases that nobody has renewed or taken away for so long: what they do is not known."""
+    long_ago = database_now(session) - UNHEARD
+    query = select(Lease.job_id).where(Lease.released_at.is_(None), Lease.renewed_at < long_ago)
+    return frozenset(session.scalars(query))
 
 
 def take_away(

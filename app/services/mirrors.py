@@ -1,16 +1,18 @@
 """What of a job is shown outside the database, and which jobs changed since it was last shown there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from sqlalchemy import Row, Table, bindparam, select, update
+from sqlalchemy.orm import Session
 
-from app.domain.job_state import RUNNING, TERMINAL
+from app.domain.job_state import RUNNING, TERMINAL, JobState
 from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now
+from app.services import reports
 
 BATCH = 200
 # After the result backend lost everything, jobs that ended longer ago than this are not shown there again.
@@ -19,7 +21,7 @@ _MESSAGE_CHARACTERS = 500
 _SHOWN = (
     Job.id, Job.status, Job.training_type, Job.name, Job.version, Job.mirrored_version, Job.attempt, Job.node_names,
     Job.project, Job.queue, Job.progress, Job.current_step, Job.total_steps, Job.current_epoch, Job.requested,
-    Job.latest_metrics, Job.error_type, Job.error_message,
+    Job.latest_metrics, Job.error_type, Job.error_message, Job.error_stack, Job.elapsed_seconds, Job.finished_at,
 )  # fmt: skip
 _MARK = (
     update(cast(Table, Job.__table__))
@@ -30,7 +32,7 @@ _MARK = (
 
 @dataclass(frozen=True, kw_only=True)
 class JobImage:
-    """A job as the result backend and Flower show it."""
+    """A job as the result backend and Flower show it; ``report`` is that of a completed one."""
 
     job_id: str
     state: str
@@ -40,20 +42,24 @@ class JobImage:
     attempt: int
     node: str
     details: dict[str, Any]
+    error_stack: str | None
+    elapsed_seconds: float
+    finished_at: datetime | None
+    report: dict[str, Any] | None
 
 
 def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
     """Jobs of which a version is not mirrored yet, oldest first."""
     query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
-        return [_image(row) for row in session.execute(query)]
+        return [_image(row, _report(session, row)) for row in session.execute(query).all()]
 
 
 def running(db: Database) -> list[JobImage]:
     """Every job whose progress moves without a new version."""
     query = select(*_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
     with db.read() as session:
-        return [_image(row) for row in session.execute(query)]
+        return [_image(row, None) for row in session.execute(query)]
 
 
 def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
@@ -82,7 +88,13 @@ def forget_mirrored(db: Database) -> None:
             return
 
 
-def _image(job: Row[Any]) -> JobImage:
+def _report(session: Session, job: Row[Any]) -> dict[str, Any] | None:
+    if job.status != JobState.COMPLETED:
+        return None
+    return asdict(reports.completion_report(session, session.get_one(Job, job.id)))
+
+
+def _image(job: Row[Any], report: dict[str, Any] | None) -> JobImage:
     return JobImage(
         job_id=job.id, state=job.status, label=f"{job.training_type}:{job.name}", version=job.version,
         is_first=job.mirrored_version == 0, attempt=job.attempt, node=job.node_names[0] if job.node_names else "",
@@ -93,4 +105,5 @@ def _image(job: Row[Any]) -> JobImage:
             "requested": job.requested, "metrics": dict(job.latest_metrics), "error_type": job.error_type,
             "error_message": (job.error_message or "")[:_MESSAGE_CHARACTERS] or None, "version": job.version,
         },
+        error_stack=job.error_stack, elapsed_seconds=job.elapsed_seconds, finished_at=job.finished_at, report=report,
     )  # fmt: skip

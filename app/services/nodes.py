@@ -11,6 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.job_state import HELD
 from app.domain.node_limits import limits_of
 from app.domain.resources import NOTHING, UNKNOWN, WHOLE, Device, NodeCapacity, Quantities, request_of
+from app.domain.sandboxes import why_none
 from app.extensions import Database
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
@@ -33,6 +34,7 @@ class NodeReport:
     labels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     limits: dict[str, Any] = field(default_factory=dict)
+    arch: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ def register(db: Database, report: NodeReport) -> str:
         node.labels, node.capabilities = list(report.labels), list(report.capabilities)
         node.cpu_cores, node.ram_mb, node.storage_mb = report.cpu_cores, report.ram_mb, report.storage_mb
         node.sandbox, node.version, node.boot_id = report.sandbox, report.version, report.boot_id
-        node.limits = report.limits
+        node.limits, node.arch = report.limits, report.arch
         node.heartbeat = (node.heartbeat or 0) + 1
         node.last_seen_at = utc_now()
         node_records.begin(session, report.name)
@@ -262,14 +264,16 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
         )
         for d in node.devices
     )
-    limits = limits_of(node.limits)
+    limits, no_sandbox = limits_of(node.limits), why_none(node.sandbox)
+    if no_sandbox:
+        stuck = frozenset(d.index for d in devices)
     return NodeCapacity(
         name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken.keys() - stuck,
         parts={index: share for index, share in taken.items() if share < WHOLE and index not in stuck},
         cpu_cores=node.cpu_cores, ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=work.held,
         capabilities=frozenset(node.capabilities), labels=frozenset(node.all_labels), active_jobs=work.jobs,
         reputation=reputation, out_of_service=stuck, max_jobs=limits.max_concurrent,
-        accepts_training=limits.accept_training,
+        accepts_training=limits.accept_training, arch=node.arch, no_sandbox=no_sandbox,
     )  # fmt: skip
 
 

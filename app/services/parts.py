@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
 from app.domain.job_state import HELD
-from app.domain.retry import RULES, Backoff
+from app.domain.retry import Backoff, takes_host_down
 from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
-from app.services import endings, lifecycle, project_quotas
-from app.services.attempts import Work, record_artifacts
+from app.services import artifact_rows, endings, lifecycle, project_quotas
+from app.services.attempts import Work
 from app.services.endings import Ending, Outcome, end_attempt
 
 # What of an outcome is kept until the last part is gone; what it has made only the first part knows.
@@ -49,6 +49,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
     The first part has what the attempt has made: it ``waits``, with its devices, until the others have gone, and asks
     again. Raises LeaseLost when the attempt is no longer the job's.
     """
+    artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
     with db.write() as session:
         job = lifecycle.load_for_change(session, work.job_id)
         lease = session.get(Lease, work.lease_id, with_for_update=True, populate_existing=True)
@@ -57,7 +58,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
             raise LeaseLost(f"the part of attempt {work.attempt} of job {work.job_id} on {work.node} was ended already")
         ending = end_part(session, job, lease, outcome, backoff, actor=work.actor, stays=waits and work.part == 0)
         if ending is not None:
-            record_artifacts(session, job.id, outcome.artifacts)
+            artifact_rows.reveal(session, job.id, outcome.artifacts)
         return ending
 
 
@@ -163,7 +164,6 @@ def _weightier(first: _End, later: _End) -> _End:
 
 def _weight(outcome: Outcome) -> int:
     """Ranks that lose another one know no cause; when a machine is gone, whatever the others say follows from that."""
-    rule = RULES.get(outcome.cause) if outcome.kind == "failed" else None
-    if rule is not None and rule.takes_host_down:
+    if outcome.kind == "failed" and takes_host_down(outcome.cause):
         return _HOST_DOWN
     return _UNKNOWN if outcome.is_consequence else _NAMED

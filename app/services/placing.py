@@ -15,6 +15,7 @@ from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.domain.placements import Placement
 from app.domain.resources import WHOLE
+from app.domain.sandboxes import why_none
 from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease, Node, Project, Queue, Reservation
 from app.models.base import Base, utc_now
@@ -179,7 +180,7 @@ class _Locked:
 
     def _is_open(self, name: str) -> bool:
         node = self._nodes.get(name)
-        if node is None or node.state != "ready":
+        if node is None or node.state != "ready" or why_none(node.sandbox):
             return False
         if nodes.is_limited(node):
             self._write()

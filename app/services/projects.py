@@ -1,5 +1,6 @@
 """Projects: whom everything belongs to."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,13 +14,25 @@ from sqlalchemy.orm import Session
 from app.domain import shares
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.extensions import Database
-from app.models import ApiKey, Checkpoint, Inspection, Job, Project, ProjectUsage, QueueWait, TrainingRuntime, Webhook
+from app.models import (
+    ApiKey,
+    BaseModel,
+    Checkpoint,
+    Inspection,
+    Job,
+    Project,
+    ProjectUsage,
+    QueueWait,
+    TrainingRuntime,
+    Webhook,
+)
 from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services import audit
 from app.services.idempotency import Remember, forget
 from app.services.pages import Orders, Page, PageRequest, page_of
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {
     "created_at": (Project.created_at, Project.name),
@@ -86,7 +99,7 @@ def delete(db: Database, caller: Caller, name: str) -> None:
                 session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
                 message="its project was deleted",
             )  # fmt: skip
-        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime):
+        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel):
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
             session, actor=caller.actor, action="project.delete", project=name, target=name,
@@ -123,6 +136,15 @@ def keep(session: Session, name: str) -> None:
     session.get(Project, name, with_for_update={"read": True, "key_share": True}, populate_existing=True)
 
 
+def referred(session: Session, caller: Caller, reference: str) -> Project:
+    """The project that has this number or, where the caller sees none that has, this name. Raises NotFound."""
+    if _NUMBER.fullmatch(reference):
+        found = session.scalar(select(Project).where(Project.number == int(reference)))
+        if found is not None and caller.sees(found.name):
+            return found
+    return visible(session, caller, reference)
+
+
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project]:
     query = select(Project)
     if caller.project is not None:
@@ -137,6 +159,8 @@ def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) 
 
 
 def _add(session: Session, name: str, description: str, actor: str) -> Project:
+    # One at a time, so that no two take the same number.
+    session.get(Project, DEFAULT_PROJECT, with_for_update={"key_share": True})
     project = Project(name=name, description=description)
     session.add(project)
     session.flush()

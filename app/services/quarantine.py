@@ -6,16 +6,22 @@ the rows and turns the node's state, in a transaction of its own.
 
 import logging
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Row, and_, delete, select, update
+from sqlalchemy.orm import Session, aliased
 
-from app.domain.quarantine import Fault, QuarantineRule, reason_for
+from app.domain.job_state import JobState
+from app.domain.quarantine import Fault, QuarantineRule, Reached, did_better, reason_for
+from app.domain.reputation import Verdict, deed_of
 from app.extensions import Database
-from app.models import Node, NodeFault
+from app.models import Attempt, Job, Node, NodeFault
 from app.models.base import database_now
-from app.services import audit
+from app.services import audit, node_records
 from config.settings import Settings
+
+# How long a job may take to show that another node does better, as far as that node's reputation goes.
+SUSPECTED = timedelta(days=1)
 
 logger = logging.getLogger(__name__)
 
@@ -24,13 +30,21 @@ def rule_of(settings: Settings) -> QuarantineRule:
     return QuarantineRule(faults=settings.quarantine.faults, window_seconds=settings.quarantine.window_seconds)
 
 
-def note(session: Session, node: str, *, job_id: str, attempt: int, cause: str) -> None:
-    """An attempt has ended by the doing of its node."""
-    session.add(NodeFault(node=node, job_id=job_id, attempt=attempt, cause=cause, at=database_now(session)))
+def note(session: Session, node: str, *, job_id: str, attempt: int, cause: str, is_proven: bool) -> None:
+    """An attempt has ended by the doing of its node; unless it is proven, only perhaps."""
+    at = database_now(session)
+    session.add(NodeFault(node=node, job_id=job_id, attempt=attempt, cause=cause, at=at, is_proven=is_proven))
 
 
 def look(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
-    """Quarantine the ready nodes that have had too many faults; returns their names. What runs there goes on."""
+    """Quarantine the ready nodes that have had too many faults; returns their names. What runs there goes on.
+
+    First, faults are counted whose jobs have got further on another node.
+    """
+    with db.read() as session:
+        is_news = any(did_better(*_reached(row)) for row in _elsewhere(session))
+    if is_news:
+        _prove(db)
     if not rule.faults:
         return []
     with db.read() as session:
@@ -49,7 +63,62 @@ def forget(session: Session, node: str) -> None:
 def drop_old(db: Database, rule: QuarantineRule) -> None:
     """Forget what is too long ago to count."""
     with db.write() as session:
-        session.execute(delete(NodeFault).where(NodeFault.at <= _since(session, rule)))
+        too_old = NodeFault.at <= _since(session, rule)
+        waits = ~NodeFault.is_proven & (NodeFault.at > database_now(session) - SUSPECTED)
+        session.execute(delete(NodeFault).where(too_old, ~waits))
+
+
+def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
+    """Node → what may be its doing or the jobs', of late."""
+    found: dict[str, list[Fault]] = {}
+    query = select(NodeFault).where(~NodeFault.is_proven, NodeFault.at > _since(session, rule))
+    for row in session.scalars(query.order_by(NodeFault.node)):
+        found.setdefault(row.node, []).append(_fault(row))
+    return found
+
+
+def _elsewhere(session: Session) -> list[Row[Any]]:
+    """Each suspicion, with a later attempt of its job that has trained on other nodes."""
+    failed, later = aliased(Attempt), aliased(Attempt)
+    rows = session.execute(
+        select(
+            NodeFault.node, NodeFault.job_id, NodeFault.attempt, NodeFault.cause, failed.trained_at,
+            failed.end_step, later.node_names, later.number, later.end_step.label("later_step"), Job.current_step,
+            Job.status, Job.attempt.label("newest"),
+        )
+        .join(failed, and_(failed.job_id == NodeFault.job_id, failed.number == NodeFault.attempt))
+        .join(later, and_(later.job_id == NodeFault.job_id, later.number > NodeFault.attempt))
+        .join(Job, Job.id == NodeFault.job_id)
+        .where(~NodeFault.is_proven, later.trained_at.is_not(None))
+        .order_by(NodeFault.node, NodeFault.job_id, NodeFault.attempt)
+    )  # fmt: skip
+    return [row for row in rows if row.node not in row.node_names]
+
+
+def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
+    """By the later attempt, and by the one that failed."""
+    is_newest = row.number == row.newest
+    step = row.later_step if row.later_step is not None else row.current_step if is_newest else 0
+    later = Reached(trained=True, step=step, completed=is_newest and row.status == JobState.COMPLETED)
+    return later, Reached(trained=row.trained_at is not None, step=row.end_step or 0)
+
+
+def _prove(db: Database) -> None:
+    """Count the faults whose jobs have got further on another node, each once."""
+    with db.write() as session:
+        for row in _elsewhere(session):
+            if not did_better(*_reached(row)):
+                continue
+            this = (NodeFault.node == row.node) & (NodeFault.job_id == row.job_id) & (NodeFault.attempt == row.attempt)
+            proven = session.execute(
+                update(NodeFault).where(this, ~NodeFault.is_proven).values(is_proven=True).returning(NodeFault.node)
+            )
+            if proven.first() is not None:
+                node_records.count(session, row.node, Verdict(deed=deed_of(row.cause), towards=0.0))
+                logger.warning(
+                    "node %s: attempt %s of %s ended there by %s, and the job got further elsewhere", row.node,
+                    row.attempt, row.job_id, row.cause,
+                )  # fmt: skip
 
 
 def _quarantine(db: Database, name: str, rule: QuarantineRule, actor: str) -> bool:
@@ -67,8 +136,12 @@ def _quarantine(db: Database, name: str, rule: QuarantineRule, actor: str) -> bo
 
 
 def _faults(session: Session, name: str, rule: QuarantineRule) -> list[Fault]:
-    rows = session.scalars(select(NodeFault).where(NodeFault.node == name, NodeFault.at > _since(session, rule)))
-    return [Fault(job_id=row.job_id, cause=row.cause, at=row.at) for row in rows]
+    of_late = (NodeFault.at > _since(session, rule)) & NodeFault.is_proven
+    return [_fault(row) for row in session.scalars(select(NodeFault).where(NodeFault.node == name, of_late))]
+
+
+def _fault(row: NodeFault) -> Fault:
+    return Fault(job_id=row.job_id, cause=row.cause, at=row.at)
 
 
 def _since(session: Session, rule: QuarantineRule) -> datetime:

@@ -11,7 +11,7 @@ from app.domain.data_defaults import BATCH_SIZE
 from app.domain.divergence import on_divergence
 from app.domain.events import EventType
 from app.domain.job_state import RUNNING, JobState
-from app.domain.retry import OF_SCRIPTS, RULES, SCRIPT_ERROR, Backoff, History, Policy, Recovery, recover
+from app.domain.retry import Backoff, History, Policy, Recovery, Rule, recover, rule_of
 from app.domain.script_options import retries_on_error
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
@@ -34,13 +34,13 @@ def recovery_of(
     ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
     """
     retries_scripts = retries_on_error(job.spec)
-    if cause not in RULES and not (cause == SCRIPT_ERROR and retries_scripts):
+    rule = rule_of(cause, retries_scripts=retries_scripts)
+    if rule is None:
         return recover(cause, History(max_retries=job.max_retries), backoff)
-    waits_for_disk = RULES.get(cause, OF_SCRIPTS).waits_for_disk
     history = History(
         max_retries=job.max_retries, retries_used=job.retries_used, in_place_restarts=job.in_place_restarts,
         hangs=job.hangs, host_losses=job.host_losses, disk_waits=job.disk_waits,
-        failed_here_before=(_had_no_room_here if waits_for_disk else _failed_here_before)(
+        failed_here_before=(_had_no_room_here if rule.waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
         retries_scripts=retries_scripts,
@@ -67,9 +67,10 @@ def consequences(
             changes["in_place_restarts"] = job.in_place_restarts + 1
     if recovery.cause == "HANG":
         changes["hangs"] = job.hangs + 1
-    if RULES[recovery.cause].takes_host_down:
+    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.spec)) or Rule()
+    if rule.takes_host_down:
         changes["host_losses"] = job.host_losses + 1
-    if RULES[recovery.cause].waits_for_disk:
+    if rule.waits_for_disk:
         changes["disk_waits"] = job.disk_waits + 1
         if recovery.policy is Policy.RESCHEDULE_ELSEWHERE:
             others = [name for name in job.no_room_on if name not in blamed]
@@ -175,8 +176,8 @@ def _had_no_room_here(session: Session, job: Job, attempt: Attempt, blamed: Sequ
         job.disk_waits > 0
         and before is not None
         and before.cause is not None
-        and before.cause in RULES
-        and RULES[before.cause].waits_for_disk
+        and (rule := rule_of(before.cause, retries_scripts=False)) is not None
+        and rule.waits_for_disk
         and not set(blamed).isdisjoint(before.node_names)
     )
 

@@ -105,6 +105,10 @@ def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
     return model["model_id"], model.get("revision") or ""
 
 
+def _definition(spec: Mapping[str, Any]) -> Any:
+    return spec["training_config"]["base_model"].get("from_config") or None
+
+
 def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
     training = spec["training_config"]
     return training["training_type"], training["framework"]["type"]
@@ -117,6 +121,7 @@ def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 _SAME_ON_RESUME = (
     ("model", _model),
+    ("from_config", _definition),
     ("training type", _type),
     ("data_config", comparable_data),
     ("optimizer or adapter", _fixed),

@@ -155,6 +155,11 @@ def any_of(session: Session, node: str, devices: Collection[int]) -> bool:
     return session.scalar(select(StuckDevice.job_id).where(which).limit(1)) is not None
 
 
+def jobs(session: Session) -> frozenset[str]:
+    """Jobs of which a process is left that nothing can end."""
+    return frozenset(session.scalars(select(StuckDevice.job_id).distinct()))
+
+
 def on(session: Session, nodes: Collection[str]) -> set[tuple[str, int]]:
     """(node, index) of the devices of these nodes that are out of service."""
     query = select(StuckDevice.node, StuckDevice.device_index).where(StuckDevice.node.in_(nodes))

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from app.storage.beneath import copied, directory_opened, file_opened
 from app.storage.keys import TEMPORARY, BadKey
-from app.storage.trees import replace_links, tree_files
+from app.storage.trees import Known, copy_tree, files_of, replace_links
 
 
 class LocalFiles:
@@ -26,10 +27,10 @@ class LocalFiles:
         """Where the key lies; also for keys that do not exist yet."""
         return self._at(key)
 
-    def put_tree(self, directory: Path, key: str, *, move: bool) -> None:
+    def put_tree(self, directory: Path, key: str, *, move: bool, known: Known | None) -> None:
         """A source that is to be moved is whole in its own place again whenever this raises."""
         target = self._at(key)
-        tree_files(directory)  # before any leftover goes: a source that is gone may lie in one
+        files_of(directory, known)  # before any leftover goes: a source that is gone may lie in one
         _make_parents(target, self._root)
         _remove_leftovers(target)
         temporary = _temporary(target)
@@ -37,7 +38,7 @@ class LocalFiles:
             with _moved_back(temporary, target, directory):
                 _replace(temporary, target)
         else:
-            _copy(directory, temporary)
+            copy_tree(directory, temporary, known)
             _sync_tree(temporary)
             _replace(temporary, target)
             if move:
@@ -51,7 +52,8 @@ class LocalFiles:
             relative = stored[0].removeprefix(f"{key}/")
             destination = directory / relative
             destination.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / relative, destination)
+            with directory_opened(source) as root, file_opened(root, relative) as file, destination.open("wb") as copy:
+                copied(file, relative, copy.write)
 
     def open(self, key: str, offset: int) -> BinaryIO:
         # A pipe that somebody put into the storage by hand would keep its reader waiting for ever.
@@ -204,14 +206,6 @@ def _moved_back(temporary: Path, target: Path, source: Path) -> Iterator[None]:
         moved = temporary if temporary.exists() else target
         moved.rename(source)
         raise
-
-
-def _copy(directory: Path, target: Path) -> None:
-    target.mkdir()
-    for file in tree_files(directory):
-        destination = target / file.path
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file.source, destination)
 
 
 def _replace(temporary: Path, target: Path) -> None:

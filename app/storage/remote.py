@@ -3,15 +3,20 @@
 They store single objects whole or not at all, therefore the manifest goes last and nothing is recorded before.
 """
 
+import os
 import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
 
-from app.storage.trees import tree_files
+from app.storage.beneath import changed, copied, directory_opened, file_opened
+from app.storage.trees import Known, TreeFile, check, files_of
 
 MANIFEST = "manifest.json"
+FILES_AT_ONCE = 64  # each has a descriptor, of which a process has 1024 by default
 
 
 class RemoteFiles:
@@ -26,18 +31,35 @@ class RemoteFiles:
         del key
         return None
 
-    def put_tree(self, directory: Path, key: str, *, move: bool) -> None:
-        files = tree_files(directory)
+    def put_tree(self, directory: Path, key: str, *, move: bool, known: Known | None) -> None:
+        files = files_of(directory, known)
         self.delete_tree(key)
         bulk = [file for file in files if file.path != MANIFEST]
         last = [file for file in files if file.path == MANIFEST]
-        for part in (bulk, last):
-            if part:
-                # Two lists: fsspec then expands no patterns in names, and uploads in parallel where it can.
-                self._fs.put([str(file.source) for file in part], [self._at(f"{key}/{file.path}") for file in part])
+        with directory_opened(directory) as root:
+            for first in range(0, len(bulk), FILES_AT_ONCE):
+                self._put(root, bulk[first : first + FILES_AT_ONCE], key, known)
+            if last:
+                self._put(root, last, key, known)
         if move:
             # All is stored: a source that can't be deleted must not make anybody upload what is left of it.
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _put(self, root: int, files: Sequence[TreeFile], key: str, known: Known | None) -> None:
+        """Upload what was opened and verified, whatever has its name by then."""
+        with ExitStack() as stack:
+            opened = [stack.enter_context(file_opened(root, file.source)) for file in files]
+            before = [_state(source) for source in opened]
+            for file, source in zip(files, opened, strict=True):
+                check(file, copied(source, file.path), known)
+            # Two lists: fsspec then expands no patterns in names, and uploads in parallel where it can.
+            self._fs.put(
+                [f"/proc/self/fd/{source.fileno()}" for source in opened],
+                [self._at(f"{key}/{file.path}") for file in files],
+            )
+            for file, source, state in zip(files, opened, before, strict=True):
+                if _state(source) != state:
+                    raise changed(file.path)
 
     def fetch_tree(self, key: str, directory: Path) -> None:
         stored = [name for name, _ in self.files(key)]
@@ -91,3 +113,9 @@ class RemoteFiles:
 
     def _at(self, key: str) -> str:
         return f"{self._root}/{key}"
+
+
+def _state(file: BinaryIO) -> tuple[int, int, int]:
+    """Changes with whatever is written; the last of it is the kernel's own, and can't be set back."""
+    told = os.fstat(file.fileno())
+    return told.st_size, told.st_mtime_ns, told.st_ctime_ns

@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol, cast
 
 from app.storage.failures import translated
 from app.storage.keys import BadKey, checked_key
+from app.storage.trees import Known
 
 # Scheme → class. Everything else goes through fsspec.
 LOCAL_SCHEME = "file"
@@ -30,7 +31,7 @@ class Files(Protocol):
     """What an adapter can do; keys were checked before. Adapters raise OSError."""
 
     def path(self, key: str) -> Path | None: ...
-    def put_tree(self, directory: Path, key: str, *, move: bool) -> None: ...
+    def put_tree(self, directory: Path, key: str, *, move: bool, known: Known | None) -> None: ...
     def fetch_tree(self, key: str, directory: Path) -> None: ...
     def open(self, key: str, offset: int) -> BinaryIO: ...
     def size(self, key: str) -> int: ...
@@ -66,14 +67,15 @@ class Storage:
         """Where the key lies on this machine, whether it exists or not; None when the storage is elsewhere."""
         return self._files.path(checked_key(key))
 
-    def put_tree(self, local_dir: Path, key: str, *, move: bool = True) -> None:
+    def put_tree(self, local_dir: Path, key: str, *, move: bool = True, known: Known | None = None) -> None:
         """Store a directory whole or not at all, replacing what was there. ``move`` gives up the source.
 
         The source is unharmed when this raises. Raises RefusedFile when it is a link or holds anything but files,
-        directories and links that stay inside.
+        directories and links that stay inside, or files other than those ``known`` of it. What is copied is hashed
+        meanwhile, and compared with what is known; a tree that is renamed had better be one that only we can reach.
         """
         with translated(f"{key} (from {local_dir})"):
-            self._files.put_tree(local_dir, checked_key(key), move=move)
+            self._files.put_tree(local_dir, checked_key(key), move=move, known=known)
 
     def fetch_tree(self, key: str, local_dir: Path) -> None:
         """Copy a stored directory into ``local_dir``; raises NotFound when there is none."""

@@ -1,30 +1,38 @@
-"""Which files of a local directory get stored: what a job wrote must not smuggle anything else in."""
+"""Which files of a local directory get stored, and their copies: what a job wrote must not smuggle anything else in."""
 
 import os
-import shutil
 import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.domain.errors import InvalidRequest
+from app.storage.beneath import Content, RefusedFile, changed, copied, directory_opened, file_opened
 from app.storage.keys import TEMPORARY, checked_key
 
-
-class RefusedFile(InvalidRequest):
-    """A link that leads out of the directory, a device, a pipe or a socket."""
+# Path in a directory → what the file is known to hold.
+Known = Mapping[str, Content]
 
 
 @dataclass(frozen=True)
 class TreeFile:
-    """``path`` is relative to the directory; ``source`` is the file that holds its bytes."""
+    """``path`` is relative to the directory, and so is ``source``, the file that holds its bytes."""
 
     path: str
-    source: Path
-    is_link: bool
+    source: str
+    size_bytes: int
+
+    @property
+    def is_link(self) -> bool:
+        return self.path != self.source
 
 
 def tree_files(directory: Path) -> list[TreeFile]:
-    """Every file below the directory, sorted by path.
+    """Every file below the directory, sorted by path; see ``walked``."""
+    return sorted(walked(directory), key=lambda file: file.path)
+
+
+def walked(directory: Path) -> Iterator[TreeFile]:
+    """Every file below the directory, one after the other, for there may be millions.
 
     A link to a file inside stands for that file. A link to a directory inside is left out: its files are there under
     their own names. Anything that leads out raises RefusedFile, because reading it later would show somebody else's;
@@ -33,34 +41,75 @@ def tree_files(directory: Path) -> list[TreeFile]:
     if not stat.S_ISDIR(directory.lstat().st_mode):
         raise RefusedFile(f"{directory.name} is not a directory but a link or a file; only a directory can be stored")
     root = directory.resolve(strict=True)
-    found = []
     for folder, folders, names in os.walk(root, onerror=_raise):
         for name in sorted(folders + names):
             entry = Path(folder, name)
             source = _source(entry, root)
             if source is not None:
                 path = checked_key(str(entry.relative_to(root)))
-                found.append(TreeFile(path, source, is_link=entry.is_symlink()))
-    return sorted(found, key=lambda file: file.path)
+                yield TreeFile(path, str(source.relative_to(root)), source.lstat().st_size)
+
+
+def files_of(directory: Path, known: Known | None) -> list[TreeFile]:
+    """The files, which must be those that are known of it, each with its size. Raises RefusedFile."""
+    files = tree_files(directory)
+    if known is None:
+        return files
+    for file in files:
+        if file.path not in known or file.size_bytes != known[file.path].size_bytes:
+            raise changed(file.path)
+    if missing := sorted(known.keys() - {file.path for file in files}):
+        raise changed(missing[0])
+    return files
+
+
+def copy_tree(directory: Path, target: Path, known: Known | None = None) -> None:
+    """Copy the files into ``target``, which is made; each must hold what is known of it. Raises RefusedFile."""
+    files = files_of(directory, known)
+    target.mkdir()
+    with directory_opened(directory) as root:
+        for file in files:
+            destination = target / file.path
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            check(file, _copied(root, file, destination), known)
+
+
+def check(file: TreeFile, content: Content, known: Known | None) -> None:
+    """Raises RefusedFile when the file holds something else than is known of it."""
+    if known is not None and content != known[file.path]:
+        raise changed(file.path)
 
 
 def replace_links(directory: Path) -> None:
     """Turn links to files inside into copies and drop links to directories inside, so that the tree can be moved."""
     files = tree_files(directory)
-    for file in files:
-        if file.is_link:
-            _replace_by_copy(directory / file.path, file.source)
+    with directory_opened(directory) as root:
+        for file in files:
+            if file.is_link:
+                _replace_by_copy(root, file, directory / file.path)
     linked = [Path(folder, name) for folder, folders, _ in os.walk(directory, onerror=_raise) for name in folders]
     for path in linked:
         if path.is_symlink():
             path.unlink()
 
 
-def _replace_by_copy(link: Path, source: Path) -> None:
+def _copied(root: int, file: TreeFile, destination: Path) -> Content:
+    with file_opened(root, file.source) as source, destination.open("xb", buffering=0) as written:
+        return copied(source, file.path, lambda block: _write(written.fileno(), block))
+
+
+def _write(descriptor: int, block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _replace_by_copy(root: int, file: TreeFile, link: Path) -> None:
     """By way of a second name: a copy that fails half-way leaves the link, so the next try finds what this one did."""
     copy = link.with_name(f"{TEMPORARY}copy")
+    copy.unlink(missing_ok=True)
     try:
-        shutil.copyfile(source, copy)
+        _copied(root, file, copy)
         copy.replace(link)
     finally:
         copy.unlink(missing_ok=True)

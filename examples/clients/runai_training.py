@@ -9,7 +9,7 @@ from runai.models.training_creation_request import TrainingCreationRequest
 from runai.models.training_spec_spec import TrainingSpecSpec
 from runai.runai_client import RunaiClient
 
-PROJECT = "default"  # projectId is the name of a project
+PROJECT = "default"  # or its number, 1
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"  # any UUID: there is one cluster, and it is told back
 
 

@@ -51,6 +51,7 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "project_id": [name],
         "namespace": [name],
         "object_name": job_ids,
+        "weights_name": job_ids,
         "pod_name": [f"{job_id}-0" for job_id in job_ids],
         "cluster_runtime_name": ["pytorch-runtime"],
         "task_id": ["worker-0"],

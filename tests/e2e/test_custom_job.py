@@ -142,7 +142,7 @@ def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:
 
     wait_for(lambda: AsyncResult(job_id, app=app).state == "TRAINING", seconds=30, what="TRAINING mirrored")
     app.control.revoke(job_id)
-    wait_for(lambda: AsyncResult(job_id, app=app).state == "CANCELLED", seconds=15, what="CANCELLED mirrored")
+    wait_for(lambda: AsyncResult(job_id, app=app).state == "REVOKED", seconds=15, what="REVOKED mirrored")
 
     assert system.job(job_id)["status"] == "CANCELLED"
     app.close()

@@ -35,7 +35,7 @@ def manifest(name: str, script: str, **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 def secured(make_system: Callable[..., System], tmp_path: Path) -> Iterator[tuple[System, str, Path]]:
     """The system with one node, and what stands before it: clients send no credentials without TLS."""
-    system = make_system().start("n1")
+    system = make_system(TRAINYARD_NODE_SANDBOX="bubblewrap").start("n1")
     with tls_before(system.port, tmp_path) as (port, certificate):
         yield system, f"https://127.0.0.1:{port}", certificate
 
@@ -80,6 +80,7 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     job = manifest("words", script, runtimeRef={"name": "team"})
     del job["spec"]["trainer"]["numProcPerNode"]
 
+    _leads_a_base_model_through_its_life(kubectl, str(system.inputs / "model"))
     rehearsed = kubectl("apply", "--dry-run=server", "-f", kubectl.write(runtime, manifest("words", script)))
     applied = kubectl("apply", "-f", kubectl.write(runtime, job))
     again = kubectl("apply", "-f", kubectl.write(runtime, job))
@@ -119,6 +120,16 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     assert system.job(job_id)["status"] == "CANCELLED"
 
 
+def _leads_a_base_model_through_its_life(kubectl: Kubectl, place: str) -> None:
+    model = {
+        "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "tiny"},
+        "spec": {"storage": {"storageUri": place}},
+    }  # fmt: skip
+    kubectl("apply", "-f", kubectl.write(model))
+    assert place in kubectl("describe", "basemodel", "tiny")
+    assert kubectl("delete", "basemodel", "tiny").startswith('basemodel.ome.io "tiny" deleted')
+
+
 def _line(process: subprocess.Popen[str], word: str) -> str | None:
     """The next one of what it prints, if the word is in it."""
     assert process.stdout is not None
@@ -129,13 +140,20 @@ def _line(process: subprocess.Popen[str], word: str) -> str | None:
 @pytest.mark.timeout(200)
 def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System, str, Path]) -> None:
     system, server, certificate = secured
+    (system.inputs / "code").mkdir()
+    (system.inputs / "code" / "words.py").write_text("WORD = 'hello'\n")
+    script = system.inputs / "code" / "say.py"  # it imports what lies beside it, below a storage root
+    script.write_text(
+        "import os, words\nprint(words.WORD)\nopen(os.environ['OUTPUT_PATH'] + '/w.bin', 'w').write('w')\n"
+    )
+    body = manifest("short", f"python {script}; sleep 1")
     configuration = client.Configuration(host=server)
     configuration.ssl_ca_cert = str(certificate)
     configuration.api_key = {"authorization": f"Bearer {system.key}"}
     with client.ApiClient(configuration) as connection:
         jobs, core = client.CustomObjectsApi(connection), client.CoreV1Api(connection)
 
-        made = jobs.create_namespaced_custom_object(**GROUP, body=manifest("short", "echo hello; sleep 1"))
+        made = jobs.create_namespaced_custom_object(**GROUP, body=body)
         conditions = []
         for event in watch.Watch().stream(jobs.list_namespaced_custom_object, **GROUP, timeout_seconds=90):
             holding = [each["type"] for each in event["object"]["status"]["conditions"] if each["status"] == "True"]
@@ -144,6 +162,7 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
                 break
         pod = core.list_namespaced_pod("default", label_selector="job-name=short").items[0]
         log = core.read_namespaced_pod_log("short-0", "default", container="trainer", _preload_content=False).data
+        weights = jobs.list_namespaced_custom_object(**{**GROUP, "plural": "finetunedweights"})["items"]
         jobs.patch_namespaced_custom_object(**GROUP, name="short", body={"metadata": {"labels": {"stage": "done"}}})
         labelled = jobs.list_namespaced_custom_object(**GROUP, label_selector="stage=done")["items"]
         made["metadata"]["annotations"] = {"late": "yes"}
@@ -157,6 +176,46 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
     assert conditions[-1] == ("MODIFIED", "Complete")
     assert (pod.metadata.name, pod.status.phase, pod.spec.node_name) == ("short-0", "Succeeded", "n1")
     assert log == b"hello\n"
+    assert [(each["metadata"]["name"], each["spec"]["trainingJobRef"]["name"]) for each in weights] == [
+        ("short", "short")
+    ]
     assert [each["metadata"]["labels"] for each in labelled] == [{"team": "nlp", "stage": "done"}]
     assert (stale.value.status, json.loads(stale.value.body)["reason"]) == (409, "Conflict")
     assert (twice.value.status, json.loads(twice.value.body)["reason"]) == (409, "AlreadyExists")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_job_without_a_command_is_trained_by_the_built_in_trainer(
+    make_system: Callable[..., System], assets: dict[str, str]
+) -> None:
+    roots = str(Path(assets["model"]).parent)
+    system = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_SANDBOX="bubblewrap").start("n1")
+    namespace = "/apis/ome.io/v1beta1/namespaces/default"
+    head = {"apiVersion": "ome.io/v1beta1"}
+    objects = {
+        "basemodels": {
+            **head, "kind": "BaseModel", "metadata": {"name": "tiny"},
+            "spec": {"storage": {"storageUri": assets["model"]}},
+        },
+        "trainingruntimes": {
+            **head, "kind": "TrainingRuntime", "metadata": {"name": "lora"},
+            "spec": {"trainer": {"trainingType": "LORA", "maxSeqLength": 64}},
+        },
+        "trainingjobs": {
+            **head, "kind": "TrainingJob", "metadata": {"name": "tuned"},
+            "spec": {
+                "runtimeRef": {"name": "lora", "kind": "TrainingRuntime"}, "trainer": {"args": ["--max_steps=3"]},
+                "modelConfig": {"inputModel": "tiny"},
+                "datasets": {"storageUri": assets["train"], "parameters": {"format": "jsonl", "compression": "none"}},
+            },
+        },
+    }  # fmt: skip
+
+    made = [system.call("POST", f"{namespace}/{plural}", body) for plural, body in objects.items()]
+    system.wait_for_status(f"job-{made[-1][1]['metadata']['uid']}", "COMPLETED", seconds=240)
+    (weights,) = system.call("GET", f"{namespace}/finetunedweights")[1]["items"]
+
+    assert [status for status, _ in made] == [201, 201, 201]
+    assert weights["spec"]["baseModelRef"] == {"name": "tiny"}
+    assert weights["spec"]["storage"]["storageUri"]

@@ -14,13 +14,14 @@ from tests.places import BUCKET, KEY, SECRET, running_s3
 from tests.system import System, wait_for
 
 PROGRAM = """
-import argparse, pathlib, time
+import argparse, os, pathlib, time
 parser = argparse.ArgumentParser()
 for name in ("data_url", "train_url", "steps"):
     parser.add_argument(f"--{name}")
 asked = parser.parse_args()
 words = pathlib.Path(asked.data_url, "words.txt").read_text()
 pathlib.Path(asked.train_url, "model.txt").write_text(words.upper())
+pathlib.Path(asked.train_url, "around.txt").write_text(" ".join(os.listdir()))
 for step in range(int(asked.steps)):
     print("step", step, words, flush=True)
     time.sleep(0.2)
@@ -30,7 +31,7 @@ for step in range(int(asked.steps)):
 @contextmanager
 def client_of(system: System, *, wrong: str = "") -> Iterator[Any]:
     """The client with a pair of its own; `wrong` is what its secret key has at its end instead of what is right."""
-    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
+    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "clients"})[1]["data"]
     secret = pair["secret_key"][: len(pair["secret_key"]) - len(wrong)] + wrong
     credentials = BasicCredentials(pair["access_key"], secret, "default")
     endpoint = f"http://127.0.0.1:{system.port}"
@@ -39,7 +40,9 @@ def client_of(system: System, *, wrong: str = "") -> Iterator[Any]:
     client._http_client._executor.shutdown()
 
 
-def job(name: str, steps: int, *, bucket: str = "team", **more: Any) -> model.CreateTrainingJobRequest:
+def job(
+    name: str, steps: int, *, bucket: str = "team", working_dir: str | None = None, **more: Any
+) -> model.CreateTrainingJobRequest:
     def channel(kind: Any, channel_name: str, place: str) -> Any:
         remote = model.Remote if kind is model.Output else model.InputDataInfo
         obs = model.RemoteObs if kind is model.Output else model.InputDataInfoObs
@@ -49,7 +52,7 @@ def job(name: str, steps: int, *, bucket: str = "team", **more: Any) -> model.Cr
         code_dir=f"/{bucket}/src/", boot_file=f"/{bucket}/src/train.py",
         parameters=[model.Parameters(name="steps", value=str(steps))],
         inputs=[channel(model.Input, "data_url", f"obs://{bucket}/words/")],
-        outputs=[channel(model.Output, "train_url", f"/{bucket}/out/{name}/")],
+        outputs=[channel(model.Output, "train_url", f"/{bucket}/out/{name}/")], working_dir=working_dir,
     )  # fmt: skip
     resource = model.SpecResource(flavor_id="trainyard.cpu.1", node_count=1)
     metadata = model.JobMetadata(name=name, description="words", **more)
@@ -85,7 +88,9 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         def until(job_id: str, wanted: str) -> None:
             wait_for(lambda: True if phase(job_id) == wanted else None, seconds=60, what=f"the phase {wanted}")
 
-        short = client.create_training_job(job("short", 5))
+        short = client.create_training_job(
+            job("short", 5, working_dir="/home/ma-user/modelarts/user-job-dir/src")
+        )  # fmt: skip
         until(short.metadata.id, "Completed")
         shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=short.metadata.id))
         endless = client.create_training_job(job("endless", 10_000)).metadata.id
@@ -106,13 +111,16 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
 
         assert (shown.status.phase, shown.status.secondary_phase) == ("Completed", "Completed")
         assert shown.status.start_time > shown.metadata.create_time > 1_700_000_000_000
-        assert shown.status.duration >= 1000
+        assert 1000 <= shown.status.duration < 60_000
+        assert [(each.task, each.exit_code) for each in shown.status.task_statuses] == [("worker-0", 0)]
+        assert shown.metadata.user_name == "clients"
         assert [(each.start_type, each.end_at >= each.start_at) for each in shown.status.running_records] == [
             ("init_or_rescheduled", True)
         ]
         assert shown.spec.resource.flavor_detail.flavor_info.cpu.core_num >= 1
         assert shown.algorithm.inputs[0].remote.obs.obs_url == "obs://team/words/"
         assert (bucket / "out/short/model.txt").read_text() == "ONE TWO"
+        assert (bucket / "out/short/around.txt").read_text() == "train.py"
         assert [each.metadata.name for each in found.items] == ["short"]
         assert log.content == "".join(f"step {step} one two\n" for step in range(5))
         assert page.content == "step 3 one two\nstep 4 one two\n"
@@ -124,6 +132,34 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         with pytest.raises(ClientRequestException) as gone:
             client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=endless))
         assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
+
+
+@pytest.mark.timeout(120)
+def test_command_finds_its_code_by_the_words_of_its_own_machine_and_fails_as_itself(shared_system: System) -> None:
+    code = f"file://{shared_system.inputs}"
+    words = f"cd {shared_system.inputs} && ls count.py && exit 3"
+    algorithm = model.JobAlgorithm(code_dir=code, command=words)
+    resource = model.SpecResource(flavor_id="modelarts.vm.cpu.1u")
+    body = model.Job(
+        kind="job", metadata=model.JobMetadata(name="failing"), algorithm=algorithm, spec=model.Spec(resource=resource)
+    )
+    with client_of(shared_system) as client:
+        made = client.create_training_job(model.CreateTrainingJobRequest(body=body)).metadata.id
+        wanted = model.ShowTrainingJobDetailsRequest(training_job_id=made)
+        wait_for(
+            lambda: client.show_training_job_details(wanted).status.phase == "Failed" or None, seconds=60,
+            what="the job has failed",
+        )  # fmt: skip
+        status = client.show_training_job_details(wanted).status
+        log = client.show_training_job_logs_preview(
+            model.ShowTrainingJobLogsPreviewRequest(training_job_id=made, task_id="worker-0")
+        )
+
+    assert shared_system.get("/v1/nodes")["nodes"][0]["sandbox"] == "bubblewrap"
+    assert log.content == "count.py\n"
+    assert [(each.task, each.exit_code) for each in status.task_statuses] == [("worker-0", 3)]
+    assert [each.end_related_task for each in status.running_records] == ["worker-0"]
+    assert abs(status.duration // 1000 - sum(each.end_at - each.start_at for each in status.running_records)) <= 1
 
 
 @pytest.mark.long

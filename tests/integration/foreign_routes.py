@@ -37,6 +37,11 @@ OME_JOB = {
     "spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["true"]}},
 }  # fmt: skip
 
+BASE_MODEL = {
+    "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "NEW"},
+    "spec": {"storage": {"storageUri": "/srv/models/tiny"}},
+}  # fmt: skip
+
 
 def _runtime(kind: str) -> dict[str, Any]:
     return {"apiVersion": "ome.io/v1beta1", "kind": kind, "metadata": {"name": "NEW"}, "spec": {}}
@@ -141,7 +146,11 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("PATCH", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(SUPER, 415, body={}),
     ("DELETE", f"{CLUSTER_RUNTIMES}/<cluster_runtime_name>"): Row(SUPER, 409),  # it is built in
     ("GET", f"{IN_NAMESPACE}/basemodels"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{IN_NAMESPACE}/basemodels"): Row(USER, 201, foreign=MISSING, body=BASE_MODEL),
     ("GET", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(VIEWER, foreign=MISSING),
+    ("PUT", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(USER, 400, foreign=MISSING, body=BASE_MODEL),
+    ("PATCH", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(USER, 415, foreign=MISSING, body={}),
+    ("DELETE", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(USER, foreign=MISSING),
     ("GET", f"{IN_NAMESPACE}/finetunedweights"): Row(VIEWER, foreign=MISSING),
-    ("GET", f"{IN_NAMESPACE}/finetunedweights/<object_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{IN_NAMESPACE}/finetunedweights/<weights_name>"): Row(VIEWER, foreign=MISSING),
 }

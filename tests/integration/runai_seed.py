@@ -165,3 +165,19 @@ TRAINING: dict[str, Any] = {
         },
     },
 }
+
+# All of it that nothing comes of, by the lines that say so.
+WITHOUT_EFFECT = {
+    f"spec.{field}"
+    for field in (
+        "image", "imagePullPolicy", "workingDir", "createHomeDir", "probes", "nodePools", "podAffinity", "tty", "stdin",
+        "environmentVariables.HOME", "tolerations", "ports", "exposedUrls", "compute.gpuPortionLimit",
+        "compute.gpuMemoryRequest", "compute.gpuMemoryLimit", "compute.migProfile", "compute.cpuCoreRequest",
+        "compute.cpuCoreLimit", "compute.cpuMemoryLimit", "compute.extendedResources", "storage.dataVolume",
+        "storage.pvc.storage-instance-a", "storage.pvc.claimInfo", "storage.git.storage-instance-a",
+        "storage.git.branch", "storage.git.revision", "storage.git.passwordSecret", "storage.git.secretKeyOfUser",
+        "storage.git.secretKeyOfPassword", "storage.configMapVolume", "storage.secretVolume",
+        "storage.hostPath.storage-instance-a", "storage.s3.accessKeySecret", "storage.s3.secretKeyOfAccessKeyId",
+        "storage.s3.secretKeyOfSecretKey", "security",
+    )
+}  # fmt: skip

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.job_state import JobState
 from app.http.operation import operation_of
-from app.models import ApiKey, Inspection, QueueWait, Webhook
+from app.models import ApiKey, Inspection, Project, QueueWait, Webhook
 from app.security.permissions import Role
 from tests.apps import Api
 from tests.factories import make_document, make_job
@@ -255,3 +255,23 @@ def test_of_those_who_make_the_same_project_at_once_one_does(api: Api) -> None:
         thread.join()
 
     assert sorted(statuses) == [201, 409, 409, 409]
+
+
+def test_projects_that_are_made_at_once_have_numbers_of_their_own(api: Api) -> None:
+    together, names = threading.Barrier(4), [f"team-{number}" for number in range(4)]
+
+    def make(name: str) -> None:
+        together.wait()
+        api.data(api.post("/v1/projects", {"name": name}), 201)
+
+    threads = [threading.Thread(target=make, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    with api.db.read() as session:
+        numbers = {project.name: project.number for project in session.scalars(select(Project))}
+    assert numbers.pop("default") == 1
+    assert sorted(numbers) == names
+    assert sorted(numbers.values()) == [2, 3, 4, 5]

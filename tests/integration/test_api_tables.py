@@ -2,7 +2,7 @@
 
 from app.domain.errors import ERROR_TYPES
 from app.domain.hyperparameters import TABLES
-from app.domain.retry import RULES
+from app.domain.retry import may_retry
 from app.schemas.training_config import TRAINING_TYPES
 from tests.apps import Api
 
@@ -57,7 +57,13 @@ def test_every_error_type_stands_in_the_table(sqlite_api: Api) -> None:
     assert {row["name"]: (row["meaning"], row["what_to_do"]) for row in rows} == {
         name: (kind.meaning, kind.what_to_do) for name, kind in ERROR_TYPES.items()
     }
-    assert {row["name"] for row in rows if row["retried"]} == set(RULES)
+    assert {row["name"] for row in rows if row["retried"]} == set(filter(may_retry, ERROR_TYPES))
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["SCRIPT_ERROR"]["recovery"].startswith(
+        "fails at once, or with custom_retry_on_error: scheduled anew"
+    )
+    assert by_name["SCRIPT_ERROR"]["retried"]
+    assert not by_name["TRAINER_ERROR"]["retried"]
     assert all(row["recovery"] for row in rows)
 
 

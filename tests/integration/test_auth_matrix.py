@@ -12,7 +12,7 @@ from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
-from app.models import Artifact, AuditEntry, TrainingRuntime, Webhook, WebhookDelivery
+from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
@@ -163,11 +163,12 @@ class Things:
 
     def values(self, rule: str) -> dict[str, str]:
         values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0", "namespace": OWN}
-        values |= {"cluster_runtime_name": "pytorch-runtime", "model_name": "srv-models-tiny"}
+        values |= {"cluster_runtime_name": "pytorch-runtime"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
             "<entry_id>": self._entry, "<distributed_id>": self._distributed, "<training_job_id>": self._training_job,
             "<object_name>": self._object, "<pod_name>": self._pod, "<runtime_name>": self._runtime,
+            "<model_name>": self._model, "<weights_name>": self._weights,
         }  # fmt: skip
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -206,6 +207,15 @@ class Things:
         name = f"runtime-{next(_numbers)}"
         session.add(TrainingRuntime(id=new_id("rt"), project=OWN, name=name, spec={}))
         return {"runtime_name": name}
+
+    def _model(self, session: Session) -> dict[str, str]:
+        name = f"model-{next(_numbers)}"
+        session.add(BaseModel(id=new_id("bm"), project=OWN, name=name, spec={"storage": {"storageUri": "/srv/m"}}))
+        return {"model_name": name}
+
+    def _weights(self, session: Session) -> dict[str, str]:
+        report = {"model_uri": "file:///srv/results/model"}
+        return {"weights_name": make_job(session, project=OWN, state=JobState.COMPLETED, report=report).id}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

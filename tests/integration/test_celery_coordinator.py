@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from celery.exceptions import TaskRevokedError
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
@@ -77,6 +80,40 @@ def test_message_wakes_the_planner_and_it_sends_the_next_one(make_world: MakeWor
         assert wait_for(lambda: client.llen("cpu.local"), seconds=5, what="the wake-up of the node") == 1
 
 
+def test_results_of_jobs_are_what_celery_expects_of_tasks(running: CeleryWorld) -> None:
+    waiting = running.shown(running.submit(JobState.PAUSED))
+    done = running.shown(running.submit(JobState.COMPLETED, report={"model_hash": "abc"}))
+    failed = running.shown(
+        running.submit(JobState.FAILED, error_type="SCRIPT_ERROR", error_message="exit 3", error_stack="line 7")
+    )
+    stopped = [running.shown(running.submit(state)) for state in (JobState.CANCELLED, JobState.PREEMPTED)]
+
+    assert done.get(timeout=15)["model_hash"] == "abc"
+    with pytest.raises(Exception, match="exit 3") as caught:
+        failed.get(timeout=15)
+    assert type(caught.value).__name__ == "SCRIPT_ERROR"
+    for each in stopped:
+        with pytest.raises(TaskRevokedError, match=each.id):
+            each.get(timeout=15)
+    wait_for(lambda: waiting.state == "PAUSED", seconds=15, what="the paused job to be shown")
+    assert [each.ready() for each in (waiting, done, failed, *stopped)] == [False, True, True, True, True]
+    assert [each.successful() for each in (waiting, done, failed, *stopped)] == [False, True, False, False, False]
+    assert [each.failed() for each in (waiting, done, failed, *stopped)] == [False, False, True, False, False]
+    assert (waiting.result["state"], failed.traceback) == ("PAUSED", "line 7")
+
+
+def test_celerys_own_command_line_is_answered(running: CeleryWorld) -> None:
+    ((worker, _),) = running.celery.control.ping(timeout=10, limit=1)[0].items()
+
+    def inspect(question: str) -> object:
+        """As anybody would who knows the broker's address alone."""
+        command = ["celery", "-b", running.settings.broker.url, "inspect", question, "-j", "-t", "30", "-d", worker]
+        run = subprocess.run([sys.executable, "-m", *command], capture_output=True, check=True, text=True, timeout=60)
+        return json.loads(run.stdout)[worker]
+
+    assert [inspect(each) for each in ("ping", "active", "registered")] == [{"ok": "pong"}, [], ["trainyard.admit"]]
+
+
 def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWorld) -> None:
     running.add_node("local")
 
@@ -89,7 +126,7 @@ def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryW
     running.add_node("local")
     with running.db.write() as session:
         for job_id in ("job-1", "job-2", "job-3"):
-            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="INTERNAL")
+            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="DEVICE_FAULT", is_proven=True)
 
     def state() -> str:
         with running.db.read() as session:
@@ -216,7 +253,7 @@ def test_revoke_of_a_waiting_job_cancels_it(running: CeleryWorld) -> None:
     running.celery.control.revoke(job_id)
 
     wait_for(lambda: running.is_in(job_id, JobState.CANCELLED), seconds=5, what="cancelled")
-    wait_for(lambda: running.shown(job_id).state == "CANCELLED", seconds=5, what="shown")
+    wait_for(lambda: running.shown(job_id).state == "REVOKED", seconds=5, what="shown")
 
 
 @pytest.mark.parametrize("terminate", [True, False])

@@ -56,7 +56,7 @@ class ForgetfulDatabase(Database):
 class FullStorage(Storage):
     """Takes nothing."""
 
-    def put_tree(self, local_dir, key, *, move=True):
+    def put_tree(self, local_dir, key, *, move=True, known=None):
         raise TransientStorageError("the disk is full")
 
 

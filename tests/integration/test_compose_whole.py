@@ -150,8 +150,8 @@ def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -
 
     assert ended["status"] == "COMPLETED", f"{ended['error_type']}: {ended['error_message']}"
     assert {node["name"] for node in call(composition, key, "/v1/nodes")["nodes"]} == {"cpu-1", "gpu-1"}
-    # A test's PostgreSQL runs without fsync, and this machine may be full or forbid bubblewrap.
-    excused = {"disk space", "sandbox", "GPU driver"}
+    # A test's PostgreSQL runs without fsync, and this machine may be full.
+    excused = {"disk space", "GPU driver"}
     failed = {row["check"]: row["message"] for row in doctor["checks"] if row["level"] == "failed"}
     assert {check: said for check, said in failed.items() if check not in excused} == {}
     assert {row["level"] for row in doctor["checks"] if row["check"] == "stored files"} == {"ok"}

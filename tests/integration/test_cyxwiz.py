@@ -1,6 +1,7 @@
 """CyxWiz's job execution over HTTP: its own messages in and out, over the same jobs as the native API's."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from werkzeug.test import TestResponse
 
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.domain.job_state import JobState
-from app.models import Job
+from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services import attempts, lifecycle
 from tests.apps import Api
-from tests.factories import make_job, make_node
+from tests.factories import make_attempt, make_job, make_node
+from tests.walks import NO_WAIT
 
 BASE = "/compat/cyxwiz/v1"
 BINARY = "application/x-protobuf"
@@ -206,10 +209,62 @@ def test_progress_says_what_the_job_says(api: Api) -> None:
 
     assert answer["metrics"].pop("grad_norm") == "NaN"
     assert answer == {
-        "job_id": job_id, "progress": 0.25, "current_epoch": 0, "total_epochs": 3, "gpu_utilization": 55.0,
+        "job_id": job_id, "progress": 0.25, "current_epoch": 1, "total_epochs": 3, "gpu_utilization": 55.0,
         "metrics": {"loss": 1.5, "memory_mb": 800.4, "gpu_utilization": 55.0}, "memory_used_mb": "800",
         "elapsed_seconds": "0", "eta_seconds": "90",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("passed", "number"), [(0.0, 0), (0.01, 1), (1.0, 1), (1.000000000002, 1), (1.5, 2), (3.0, 3)])
+def test_current_epoch_is_the_one_that_is_trained(api: Api, passed: float, number: int) -> None:
+    with api.db.write() as session:
+        job_id = make_job(session, state=JobState.TRAINING, current_epoch=passed, total_epochs=3.0).id
+
+    progress = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
+
+    assert progress["current_epoch"] == status(api, job_id)["current_epoch"] == number
+
+
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [
+        (JobState.PENDING, "VALIDATE"),
+        (JobState.SCHEDULING, "VALIDATE"),
+        (JobState.PREPARING, "DOWNLOAD"),
+        (JobState.TRAINING, "EXECUTE"),
+        (JobState.EXPORTING, "UPLOAD"),
+    ],
+)
+@pytest.mark.parametrize("end", [JobState.FAILED, JobState.CANCELLED])
+def test_step_of_a_job_that_did_not_succeed_is_where_it_ended(
+    api: Api, before: JobState, step: str, end: JobState
+) -> None:
+    with api.db.write() as session:
+        job = make_job(session, state=before)
+        lifecycle.transition(session, job, end, actor="test")
+        job_id = job.id
+
+    listed = said(api.call("GET", f"{BASE}/jobs"))["jobs"]
+
+    assert status(api, job_id)["step"] == step
+    assert [job["step"] for job in listed] == [step]
+
+
+def test_elapsed_seconds_never_go_back(api: Api) -> None:
+    with api.db.write() as session:
+        job = make_job(session, elapsed_seconds=60.0)
+        make_attempt(session, job, make_node(session))
+        job_id = job.id
+        # Its supervisor's clock starts when that has started, after the attempt was claimed.
+        session.get_one(Attempt, (job_id, 1)).started_at = utc_now() - timedelta(seconds=28)
+
+    running = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
+    attempts.finish(
+        api.db, attempts.load_work(api.db, job_id, 1), attempts.Outcome(kind="cancelled", ran_seconds=26.0), NO_WAIT
+    )
+    ended = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
+
+    assert int(ended["elapsed_seconds"]) >= int(running["elapsed_seconds"]) >= 88
 
 
 def test_progress_is_followed_to_the_end(api: Api) -> None:

@@ -10,7 +10,7 @@ from app.domain.placements import Placement
 from app.domain.planning import Policy
 from app.domain.resources import Device
 from app.extensions import Database
-from app.models import Job, Lease, Node, NodeRecord, Reservation
+from app.models import Job, Lease, Node, NodeFault, Reservation
 from app.services import (
     attempts,
     integrity,
@@ -215,15 +215,13 @@ def test_when_all_nodes_are_lost_the_reaper_ends_it(database: Database, gang: st
 
 def test_only_the_node_that_failed_is_blamed(database: Database, gang: str) -> None:
     first, _ = start_gang(database, gang, "n1", "n2")
-    with database.write() as session:
-        session.add_all(NodeRecord(node=name) for name in ("n1", "n2"))
 
     take_away(database, "n2")
     parts.finish(database, first, BROKEN, NO_WAIT)
 
     with database.read() as session:
-        seen = {each.name: each.reputation for each in nodes.capacities(session)}
-    assert seen["n2"] < seen["n1"]
+        blamed = session.query(NodeFault).one()
+    assert (blamed.node, blamed.cause, blamed.is_proven) == ("n2", "NODE_LOST", False)
 
 
 def test_a_part_that_is_not_taken_up_any_more_ends_the_others(database: Database, gang: str) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from app.domain.job_state import JobState
 from app.models import Artifact, Checkpoint, Metric
+from config.settings import load_settings
 from tests.supervising import rows, training
-from workers.results import MAX_PATH, find_output
+from workers.results import MAX_PATH, find_output, output_limits
 
 SPEAKS = """
 import json, os, shutil, socket, sys, time
@@ -68,7 +69,18 @@ def test_script_that_removes_its_output_directory_has_an_empty_output(world):
 
 def test_built_in_trainer_must_leave_an_output_directory(tmp_path):
     with pytest.raises(Exception, match="EXPORT_FAILED"):
-        find_output(tmp_path / "output", custom=False)
+        find_output(tmp_path / "output", output_limits({}, load_settings({}).storage), custom=False)
+
+
+def test_output_beyond_its_limit_is_an_export_that_failed_and_stores_nothing(world):
+    script = "import os\nopen('../output/sparse', 'wb').truncate((1 << 20) + 1)\n"
+    job_id = world.start(script, document={"output_config": {"max_output_size_mb": 1}})
+
+    job = world.wait_for_end(job_id)
+
+    assert (job.state, job.error_type) == (JobState.FAILED, "EXPORT_FAILED"), world.describe(job_id)
+    assert "larger than the 1 MB that output_config.max_output_size_mb allows" in job.error_message
+    assert rows(world, Artifact) == []
 
 
 def test_path_that_no_table_takes_is_an_export_that_failed(world):

@@ -143,6 +143,21 @@ def test_labels_of_stored_jobs_learn_what_lists_filter_by(engine: Engine, status
     assert [tuple(row) for row in _rows(engine, "job_label")] == [("job-1", "team", "a")]
 
 
+def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engine: Engine) -> None:
+    runner.upgrade(engine, "0023")
+    with engine.execution_options(writes=True).begin() as connection:
+        for name, day in (("late", 3), ("default", 2), ("early", 1)):
+            made = f"INSERT INTO project (name, created_at) VALUES ('{name}', '2026-01-0{day}')"
+            connection.execute(text(made))
+
+    runner.upgrade(engine)
+    numbered = {row.name: row.number for row in _rows(engine, "project")}
+    runner.downgrade(engine, "0023")
+
+    assert numbered == {"default": 1, "early": 2, "late": 3}
+    assert sorted(row.name for row in _rows(engine, "project")) == ["default", "early", "late"]
+
+
 def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
     with engine.execution_options(writes=True).begin() as connection:
         connection.execute(text("CREATE TABLE lease (id INTEGER)"))  # in the way of a later table

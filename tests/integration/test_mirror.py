@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from celery import states
 
-from app.domain.job_state import JobState
+from app.domain.job_state import TERMINAL, JobState
 from app.extensions import Database
 from app.models import Job
 from app.services import lifecycle, mirrors
-from tasks.mirror import Mirror
+from tasks.mirror import Mirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
 
@@ -51,7 +52,7 @@ class FakeCelery:
             self.gathered = []
 
         def keep(self, key: str, result: dict[str, Any]) -> None:
-            assert (key, result["status"]) == (result["result"]["job_id"], result["result"]["state"])
+            assert key == result["task_id"]
             self.gathered.append((key, result["status"]))
 
         def publish(self, key: str, result: dict[str, Any]) -> None:
@@ -194,3 +195,24 @@ def test_change_during_mirroring_stays_due(database: Database) -> None:
     mirrors.mark_mirrored(database, [image])
 
     assert [due.state for due in mirrors.changed(database)] == ["PAUSED"]
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_a_job_is_ready_for_celery_just_when_it_has_ended(database: Database, state: JobState) -> None:
+    with database.write() as session:
+        make_job(session, state=state)
+
+    (image,) = mirrors.changed(database)
+
+    assert (result_of(image)["status"] in states.READY_STATES) is (state in TERMINAL)
+
+
+def test_completed_job_is_shown_to_flower_as_a_success_with_its_report(database: Database, celery: FakeCelery) -> None:
+    with database.write() as session:
+        make_job(session, state=JobState.COMPLETED, report={"model_hash": "abc"}, elapsed_seconds=7.5)
+
+    Mirror(celery).show_changes(0.0)
+
+    kind, _, fields = celery.sender.sent[-1]
+    assert (kind, fields["runtime"]) == ("task-succeeded", 7.5)
+    assert "'model_hash': 'abc'" in fields["result"]

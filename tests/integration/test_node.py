@@ -1,6 +1,7 @@
 """A node worker on a real database: takes up, adopts, nudges, releases, cleans; its process needs no broker."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -196,7 +197,7 @@ def test_node_process_registers_and_works_without_a_broker(world, worker):
     world.wait_for_line(job_id, "ready", 20)
     with world.db.read() as session:
         node = session.get_one(Node, NODE)
-    assert (node.sandbox, node.state) == ("bubblewrap", "ready")
+    assert (node.sandbox, node.state, node.arch) == ("bubblewrap", "ready", platform.machine())
     world.wish(job_id, "cancel")
     world.wait_for_end(job_id)
 

@@ -5,21 +5,30 @@ import threading
 import pytest
 
 from app.domain.job_state import JobState
+from app.domain.quarantine import QuarantineRule
 from app.extensions import Database
-from app.models import Attempt, Node, NodeRecord
-from app.models.base import utc_now
-from app.services import leases, node_records, nodes, scheduling
-from app.services.endings import Outcome, end_attempt
+from app.models import Node, NodeRecord
+from app.services import leases, node_records, nodes, quarantine, scheduling
+from app.services.endings import Outcome
 from app.services.leases import NO_RETRY
 from tests.factories import make_attempt, make_job, make_node
+from tests.recovering import tried_on
+
+NEVER = QuarantineRule(faults=0, window_seconds=3600)
 
 
-def end(db: Database, node: str, outcome: Outcome) -> None:
-    """One attempt on the node, from its claim to its end."""
+def end(db: Database, node: str, outcome: Outcome) -> str:
+    """One attempt on the node, from its claim to its end; returns its job."""
     with db.write() as session:
-        job = make_job(session, state=JobState.TRAINING)
-        make_attempt(session, job, session.get_one(Node, node), device_indices=())
-        end_attempt(session, job, job.attempt, outcome, NO_RETRY, actor="test")
+        job_id = make_job(session).id
+    tried_on(db, job_id, node, outcome)
+    return job_id
+
+
+def end_and_get_through(db: Database, node: str, outcome: Outcome) -> None:
+    """The same, and then the job trains to its end on `c`, which shows whose doing it was."""
+    tried_on(db, end(db, node, outcome), "c")
+    quarantine.look(db, NEVER, actor="test")
 
 
 def record(db: Database, node: str) -> tuple[float, int, int, int]:
@@ -34,8 +43,8 @@ LOST = Outcome(kind="failed", cause="NODE_LOST")
 @pytest.fixture
 def known(db: Database) -> Database:
     with db.write() as session:
-        for name in ("a", "b"):
-            make_node(session, name)
+        for name in ("a", "b", "c"):
+            make_node(session, name, state="ready" if name < "c" else "drained")
             node_records.begin(session, name)
     return db
 
@@ -43,37 +52,36 @@ def known(db: Database) -> Database:
 def test_each_end_moves_it_a_tenth_of_the_way(known: Database) -> None:
     assert record(known, "a") == (1.0, 0, 0, 0)
 
-    end(known, "a", LOST)
-    end(known, "a", LOST)
+    end_and_get_through(known, "a", LOST)
+    end_and_get_through(known, "a", LOST)
 
     assert record(known, "a") == (0.81, 0, 2, 0)
     end(known, "a", Outcome(kind="failed", cause="SCRIPT_ERROR"))
     assert record(known, "a") == (0.81, 0, 2, 0), "the job's own doing"
-    end(known, "a", Outcome(kind="failed", cause="INTERNAL"))
+    end(known, "a", LOST)
+    assert record(known, "a") == (0.81, 0, 2, 0), "perhaps the job's own doing"
+    end_and_get_through(known, "a", Outcome(kind="failed", cause="INTERNAL"))
     assert record(known, "a") == (0.729, 0, 2, 1)
     assert record(known, "b") == (1.0, 0, 0, 0)
 
 
 def test_a_completed_training_mends_it(known: Database) -> None:
-    end(known, "a", LOST)
-    with known.write() as session:
-        job = make_job(session, state=JobState.TRAINING)
-        make_attempt(session, job, session.get_one(Node, "a"), device_indices=())
-        session.get_one(Attempt, (job.id, job.attempt)).trained_at = utc_now()
-        end_attempt(session, job, job.attempt, Outcome(kind="completed"), NO_RETRY, actor="test")
+    end_and_get_through(known, "a", LOST)
+    end(known, "a", Outcome(kind="completed"))
 
     assert record(known, "a") == (0.91, 1, 1, 0)
 
 
 def test_the_planner_gives_jobs_to_the_one_that_can_be_relied_on(known: Database) -> None:
-    end(known, "a", LOST)
-    with known.read() as session:
+    end_and_get_through(known, "a", LOST)
+    with known.write() as session:
         seen = {each.name: (each.active_jobs, round(each.reputation, 6)) for each in nodes.capacities(session)}
+        make_job(session)
     assert seen == {"a": (0, 0.9), "b": (0, 1.0)}
 
     placed = scheduling.plan_once(known)
 
-    assert [each.node for each in placed] == ["b"], "the one that was lost is queued again"
+    assert [each.node for each in placed] == ["b"]
 
 
 def test_attempts_that_end_at_once_are_all_counted(known: Database) -> None:
@@ -84,7 +92,7 @@ def test_attempts_that_end_at_once_are_all_counted(known: Database) -> None:
     live = leases.live(known)
 
     def take(lease: leases.LiveLease) -> None:
-        leases.take_away(known, lease, cause="NODE_LOST", message="", actor="x", backoff=NO_RETRY)
+        leases.take_away(known, lease, cause="DEVICE_FAULT", message="", actor="x", backoff=NO_RETRY)
 
     threads = [threading.Thread(target=take, args=(lease,)) for lease in live]
     for thread in threads:
@@ -92,11 +100,27 @@ def test_attempts_that_end_at_once_are_all_counted(known: Database) -> None:
     for thread in threads:
         thread.join()
 
-    assert record(known, "a") == (round(0.9**8, 6), 0, 8, 0)
+    assert record(known, "a") == (round(0.9**8, 6), 0, 0, 8)
+
+
+def test_coordinators_that_look_at_once_count_each_fault_once(known: Database) -> None:
+    for _ in range(4):
+        tried_on(known, end(known, "a", LOST), "c")
+
+    def look() -> None:
+        quarantine.look(known, NEVER, actor="test")
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert record(known, "a") == (round(0.9**4, 6), 0, 4, 0)
 
 
 def test_a_node_that_comes_back_has_its_history(known: Database) -> None:
-    end(known, "a", LOST)
+    end_and_get_through(known, "a", LOST)
     with known.write() as session:
         node_records.begin(session, "a")
 

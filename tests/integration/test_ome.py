@@ -15,7 +15,7 @@ from app.security.permissions import Role
 from app.storage.logs import LogWriter
 from tests import walks
 from tests.apps import Api
-from tests.factories import make_job, make_node, make_project
+from tests.factories import make_node, make_project
 
 BASE = "/apis/ome.io/v1beta1"
 JOBS = f"{BASE}/namespaces/default/trainingjobs"
@@ -198,7 +198,7 @@ def test_changes_are_watched(api: Api) -> None:
         ({"metadata": {"name": "A b"}}, 422, "metadata.name"),
         ({"metadata": {"name": "x", "namespace": "other"}}, 400, "metadata.namespace"),
         ({"spec": {"runtimeRef": {"name": "none"}, "trainer": {"command": ["x"]}}}, 400, "spec.runtimeRef.name"),
-        ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {}}}, 400, "spec.trainer.command"),
+        ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {}}}, 400, "spec.modelConfig.inputModel"),
         ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["x"], "numNodes": 7}}}, 400,
          "spec.trainer.numNodes"),
         ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["x"]},
@@ -362,22 +362,6 @@ def test_runtime_with_a_secret_is_refused(api: Api) -> None:
     problem = refused(api.post(RUNTIMES, body), 400, "BadRequest")
 
     assert problem["details"]["causes"][0]["field"].endswith("containers.0.env.0")
-
-
-def test_models_and_weights_are_those_of_jobs(api: Api) -> None:
-    with api.db.write() as session:
-        job = make_job(session, state=JobState.COMPLETED)
-        name = job.id
-
-    models = said(api.call("GET", f"{BASE}/namespaces/default/basemodels"))["items"]
-    weights = said(api.call("GET", f"{BASE}/namespaces/default/finetunedweights/{name}"))
-
-    assert models[0]["spec"]["storage"]["storageUri"] == "/srv/models/tiny"
-    assert (
-        said(api.call("GET", f"{BASE}/namespaces/default/basemodels/{models[0]['metadata']['name']}"))["kind"]
-        == "BaseModel"
-    )
-    assert (weights["status"]["state"], weights["spec"]["trainingJobRef"]["name"]) == ("Ready", name)
 
 
 def test_clients_find_out_what_there_is(api: Api) -> None:

@@ -1,4 +1,7 @@
-"""Nodes that fail one job after the other, from the ends of real attempts to the administrator who enables them."""
+"""Nodes that fail one job after the other, from the ends of real attempts to the administrator who enables them.
+
+Here the jobs that fail on the node `a` get through on `b`, but where a test says otherwise.
+"""
 
 from datetime import timedelta
 from pathlib import Path
@@ -12,11 +15,11 @@ from app.domain.quarantine import QuarantineRule
 from app.extensions import Database
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now
-from app.services import cluster, node_verbs, nodes, quarantine, scheduling
-from app.services.endings import Outcome, end_attempt
-from app.services.leases import NO_RETRY
+from app.services import cluster, node_records, node_verbs, nodes, quarantine, scheduling
+from app.services.endings import Outcome
 from tests.commands import run
 from tests.factories import make_attempt, make_job, make_node
+from tests.recovering import tried_on
 
 RULE = QuarantineRule(faults=3, window_seconds=3600)
 BROKEN = Outcome(kind="failed", cause="INTERNAL")
@@ -26,16 +29,33 @@ BROKEN = Outcome(kind="failed", cause="INTERNAL")
 def known(database: Database) -> Database:
     with database.write() as session:
         make_node(session, "a", devices=4)
+        make_node(session, "b", state="drained")
+        for name in ("a", "b"):
+            node_records.begin(session, name)
     return database
 
 
 def fail(db: Database, *outcomes: Outcome) -> None:
-    """Each another job's only attempt."""
-    for outcome in outcomes:
-        with db.write() as session:
-            job = make_job(session, state=JobState.TRAINING)
-            make_attempt(session, job, session.get_one(Node, "a"), device_indices=())
-            end_attempt(session, job, job.attempt, outcome, NO_RETRY, actor="test")
+    """Each of another job on `a`; what is tried again gets through on `b`."""
+    for job_id in fail_alone(db, *outcomes):
+        with db.read() as session:
+            is_tried_again = session.get_one(Job, job_id).state is JobState.QUEUED
+        if is_tried_again:
+            tried_on(db, job_id, "b")
+
+
+def fail_alone(db: Database, *outcomes: Outcome) -> list[str]:
+    """The same without a second attempt; returns the jobs."""
+    with db.write() as session:
+        jobs = [make_job(session).id for _ in outcomes]
+    for job_id, outcome in zip(jobs, outcomes, strict=True):
+        tried_on(db, job_id, "a", outcome)
+    return jobs
+
+
+def reputation(db: Database, name: str) -> float:
+    with db.read() as session:
+        return round(node_records.reputations(session)[name], 6)
 
 
 def state(db: Database) -> tuple[str, str]:
@@ -67,6 +87,70 @@ def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) 
     assert (entry.actor, entry.target, entry.message) == ("coordinator@x", "a", reason)
 
 
+LOST = Outcome(kind="failed", cause="SUPERVISOR_LOST", end_step=7)
+
+
+@pytest.mark.parametrize("cause", ["INTERNAL", "NODE_LOST", "SUPERVISOR_LOST", "OUTCOME_ERROR"])
+def test_what_no_other_node_did_better_is_held_against_none(known: Database, cause: str) -> None:
+    jobs = fail_alone(known, *[Outcome(kind="failed", cause=cause, end_step=7)] * 3)
+
+    assert look(known) == []
+    for job_id in jobs:
+        tried_on(known, job_id, "b", Outcome(kind="failed", cause=cause, end_step=7))
+
+    assert look(known) == []
+    assert (reputation(known, "a"), reputation(known, "b")) == (1.0, 1.0)
+
+
+def test_the_same_node_is_no_proof(known: Database) -> None:
+    for job_id in fail_alone(known, LOST, LOST, LOST):
+        tried_on(known, job_id, "a")
+
+    assert look(known) == []
+    assert reputation(known, "a") == 1.0
+
+
+def test_a_job_that_got_further_elsewhere_is_proof_once_whatever_became_of_it(known: Database) -> None:
+    no_further, further = fail_alone(known, LOST, LOST)
+    tried_on(known, no_further, "b", Outcome(kind="failed", cause="SCRIPT_ERROR", end_step=7))
+    tried_on(known, further, "b", Outcome(kind="failed", cause="SCRIPT_ERROR", end_step=8))
+
+    assert look(known, QuarantineRule(faults=1, window_seconds=3600)) == ["a"]
+    look(known)
+
+    assert "attempts of 1 jobs ended by its doing" in state(known)[1]
+    assert reputation(known, "a") == 0.9
+
+
+def test_a_job_that_could_not_begin_there_need_only_begin_elsewhere(known: Database) -> None:
+    with known.write() as session:
+        job_id = make_job(session).id
+    tried_on(known, job_id, "a", BROKEN, trained=False)
+    tried_on(known, job_id, "b", Outcome(kind="failed", cause="SCRIPT_ERROR"))
+
+    assert look(known, QuarantineRule(faults=1, window_seconds=3600)) == ["a"]
+
+
+def test_broken_devices_need_no_other_node(known: Database) -> None:
+    fail_alone(known, *[Outcome(kind="failed", cause="DEVICE_FAULT")] * 3)
+
+    assert look(known) == ["a"]
+    assert reputation(known, "a") == 0.729
+
+
+def test_late_proof_lowers_the_reputation_and_quarantines_nothing(known: Database) -> None:
+    jobs = fail_alone(known, LOST, LOST, LOST)
+    with known.write() as session:
+        for fault, hours in zip(session.query(NodeFault).order_by(NodeFault.job_id), (2, 2, 25), strict=True):
+            fault.at = utc_now() - timedelta(hours=hours)
+    quarantine.drop_old(known, RULE)
+    for job_id in jobs:
+        tried_on(known, job_id, "b")
+
+    assert look(known) == []
+    assert reputation(known, "a") == 0.81, "one was too long ago"
+
+
 def test_what_runs_there_goes_on(known: Database) -> None:
     with known.write() as session:
         job = make_job(session, state=JobState.TRAINING)
@@ -86,7 +170,7 @@ def test_neither_a_heartbeat_nor_a_restart_nor_silence_changes_it(known: Databas
     look(known)
 
     assert nodes.heartbeat(known, "a") == "quarantined"
-    (beat,) = nodes.heartbeats(known)
+    beat = next(each for each in nodes.heartbeats(known) if each.node == "a")
     nodes.mark_lost(known, "a", heartbeat_seen=beat.counter)
 
     assert (state(known)[0], beat.is_ready) == ("quarantined", False)

@@ -76,7 +76,7 @@ def test_the_time_of_an_attempt_that_was_restarted_counts_once(database: Databas
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 
-    assert job_of(database, work.job_id).elapsed_seconds == 1.0
+    assert 1.0 <= job_of(database, work.job_id).elapsed_seconds < 2.0
 
 
 @pytest.mark.parametrize("state", [JobState.TRAINING, JobState.EVALUATING, JobState.CHECKPOINTING])

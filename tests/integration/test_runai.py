@@ -18,7 +18,6 @@ from app.services import keys
 from tests import walks
 from tests.apps import Api
 from tests.factories import make_job, make_node
-from tests.integration.runai_seed import TRAINING
 
 BASE = "/api/v1"
 TRAININGS = f"{BASE}/workloads/trainings"
@@ -57,29 +56,10 @@ def test_training_is_a_job_of_the_native_api(api: Api) -> None:
     )  # fmt: skip
     assert training["spec"] == BODY["spec"]
     assert {name: training[name] for name in ("name", "requestedName", "projectId", "clusterId")} == {
-        "name": "my-training", "requestedName": "my-training", "projectId": "default", "clusterId": BODY["clusterId"],
+        "name": "my-training", "requestedName": "my-training", "projectId": "1", "clusterId": BODY["clusterId"],
     }  # fmt: skip
     assert (training["desiredPhase"], training["actualPhase"]) == ("Running", "Creating")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", training["createdAt"])
-
-
-def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
-    with api.db.write() as session:
-        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
-    key = api.make_key(Role.USER, "1")
-
-    answer = said(api.post(TRAININGS, TRAINING, key=key), 202)
-    told = said(api.call("GET", f"{TRAININGS}/{answer['workloadId']}", key=key))
-
-    assert told["spec"] == TRAINING["spec"]
-    assert told["requestedName"] == TRAINING["name"]
-    assert re.fullmatch(r"my-workload-name-[a-z0-9]{8}", told["name"])
-    assert told["projectId"] == "1"
-    events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
-    warning = next(event for event in events if event["type"] == "Warning")
-    assert warning["reason"] == "NOT_ACTED_ON"
-    for field in ("image", "probes", "ports", "security", "storage.hostPath", "exposedUrls", "workingDir", "nodePools"):
-        assert field in warning["message"]
 
 
 def test_training_is_suspended_and_resumed(api: Api) -> None:
@@ -132,37 +112,34 @@ def test_what_still_runs_is_being_deleted(api: Api) -> None:
         assert session.get_one(Job, f"job-{workload_id}").requested == "cancel"
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "a/b"}, "name"),
-        ({"projectId": None}, "projectId"),
-        ({"projectId": True}, "projectId"),
-        ({"spec": {}}, "spec.command"),
-        ({"spec": {"command": "true", "colour": "blue"}}, "spec.colour"),
-        ({"spec": {"command": "true", "backoffLimit": -1}}, "spec.backoffLimit"),
-        ({"spec": {"command": "true", "completions": 0}}, "spec.completions"),
-        ({"spec": {"command": "true", "priorityClass": "urgent"}}, "spec.priorityClass"),
-        ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
-        ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
-        ({"spec": {"command": "true", "compute": {"cpuCoreRequest": 4000}}}, "spec.compute.cpuCoreRequest"),
-        ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodePools"),
-        ({"spec": {"command": "true", "nodePools": ["a", "b"]}}, "spec.nodePools"),
-        ({"spec": {"command": "true", "nodePools": ["a|b"] * 9}}, "spec.nodePools"),
-        ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
-         "spec.environmentVariables"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, changes: Any, field: str) -> None:
-    with api.db.write() as session:
-        make_node(session)
+def test_project_is_named_by_its_number_or_its_name(api: Api) -> None:
+    own = api.make_key(Role.USER, "team-b")
+    number = int(said(api.call("GET", f"{BASE}/org-unit/projects/team-b", key=own))["id"])
 
-    answer = said(api.post(TRAININGS, {**BODY, **changes}), 400)
+    by_name = said(api.post(TRAININGS, {**BODY, "projectId": "team-b"}, key=own), 202)
+    by_digits = said(api.post(TRAININGS, {**BODY, "projectId": str(number)}, key=own), 202)
+    by_number = said(api.post(TRAININGS, {**BODY, "projectId": number}, key=own), 202)
+    row = said(api.call("GET", f"{BASE}/workloads/{by_name['workloadId']}"))
 
-    assert answer["code"] == 400
-    assert answer["complianceIssues"][0]["field"].startswith(field), answer
-    assert api.get("/v1/jobs")["total_count"] == 0
+    assert number > 1
+    assert [made["projectId"] for made in (by_name, by_digits, by_number)] == [str(number), str(number), number]
+    assert (row["projectId"], row["projectName"], row["departmentId"]) == (str(number), "team-b", "1")
+    assert said(api.call("GET", f"{BASE}/org-unit/projects/{number}", key=own))["name"] == "team-b"
+    assert [said(api.post(TRAININGS, {**BODY, "projectId": other}, key=own), 404)["code"] for other in (1, 99)] == [
+        404
+    ] * 2
+    for asked, found in ((str(number), 3), ("team-b", 3), ("1", 0), ("99", 0)):
+        assert said(api.call("GET", f"{BASE}/workloads/count?filterBy=projectId=={asked}")) == {"count": found}
+
+
+def test_workloads_are_found_by_the_name_of_who_made_them(api: Api) -> None:
+    keys_of_ada = [api.make_key(Role.USER, name="ada@lab.com") for _ in range(2)]
+    for key in (*keys_of_ada, api.make_key(Role.USER, name="bob@lab.com")):
+        said(api.post(TRAININGS, BODY, key=key), 202)
+
+    found = said(api.call("GET", f"{BASE}/workloads?filterBy=submittedBy==ada@lab.com"))["workloads"]
+
+    assert [row["submittedBy"] for row in found] == ["ada@lab.com"] * 2
 
 
 def test_project_of_others_is_not_there(api: Api) -> None:
@@ -182,7 +159,7 @@ def test_token_stands_for_the_key_that_it_was_given_for(api: Api) -> None:
     second = said(api.client.post(f"{BASE}/token", json={"grantType": "client_credentials", **other}))["accessToken"]
     made = api.post(TRAININGS, BODY, key=token)
 
-    assert said(made, 202)["createdBy"] == new.row.id
+    assert said(made, 202)["createdBy"] == new.row.id  # of a key without a name
     assert said(api.call("GET", f"{BASE}/workloads/count", key=second)) == {"count": 1}
     assert jwt.decode(token, options={"verify_signature": False})["exp"] > utc_now().timestamp() + 3000
 

@@ -158,6 +158,15 @@ def test_log_flood_is_cut_and_does_not_stop_the_job(world):
     assert lines[-1] == "the end"
 
 
+def test_script_that_prints_faster_than_lines_are_stored_waits_and_loses_none(world):
+    job_id = world.start("for n in range(150_000): print(n)\n")
+
+    job = world.wait_for_end(job_id, 60)
+
+    assert job.state is JobState.COMPLETED, job.error_message
+    assert world.log(job_id) == [str(n) for n in range(150_000)]
+
+
 def test_first_line_appears_quickly(world):
     began = time.monotonic()
     job_id = world.start(SLEEPS)

@@ -12,10 +12,11 @@ from app.models import Artifact, Job
 from app.services import attempts, reports
 from app.services.attempts import Outcome
 from app.storage.storage import Storage
+from config.settings import load_settings
 from tests.hub import OWNER, TOKEN, Hub, running_hub
 from tests.supervising import World, rows, training, try_again
 from tests.walks import NO_WAIT
-from workers.results import find_output, store_model
+from workers.results import find_output, output_limits, store_model
 from workers.storing import Patience
 
 FILES = {"model.bin": b"weights", "readme.txt": b"a model"}
@@ -158,8 +159,9 @@ def test_storage_elsewhere_leaves_the_model_here_until_it_is_published(tmp_path)
         tmp_path.joinpath("output", path).write_bytes(data)
     elsewhere = Storage(f"memory://{tmp_path.name}")
 
+    limits = output_limits({}, load_settings({}).storage)
     output, patience = (
-        find_output(tmp_path / "output", custom=True),
+        find_output(tmp_path / "output", limits, custom=True),
         Patience(rest=lambda _: False, waits=lambda _: False),
     )
     model = store_model(elsewhere, "job-1", output, None, patience=patience, keep=True)

@@ -37,6 +37,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
         values = hyperparameters.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
         base = changes.pop("base_model", {})
         devices = changes.pop("devices", 1)
+        tokenizer = changes.pop("tokenizer", "")
         sources = changes.pop("sources", None) or [{"path": str(path)} for path in paths]
         return inspection.inspect(
             {
@@ -45,6 +46,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
                 "training_type": kind,
                 "hyperparameters": values,
                 "model_path": str(model or ""),
+                "tokenizer_path": str(tokenizer),
                 "data_paths": [str(path) for path in paths],
                 "training_config": {"base_model": base, "framework": framework},
                 "data_config": {"sources": sources, "max_seq_length": 64, **changes},
@@ -84,6 +86,43 @@ def test_each_source_is_measured_and_the_first_batch_collates(inspect, assets):
     assert found["batch"]["shape"][0] == 4
     assert 0 < found["batch"]["learned_share"] < 1
     assert found["model"]["model_type"] == "llama"
+
+
+def _defined(inspect, assets, model=None, **definition):
+    base = {"model_id": "none", "from_config": definition or True}
+    return inspect(assets / "train.jsonl", model=model, tokenizer=assets / "model", base_model=base)
+
+
+def test_defined_model_needs_no_directory_and_no_weights(inspect, assets):
+    small = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+    found = _defined(inspect, assets, **small, hiden_layers=3)
+
+    assert found["errors"] == found["left_out"] == []
+    assert found["warnings"] == ["from_config.hiden_layers is unknown to a model of type llama and has no effect"]
+    assert found["model"]["vocab_size"] == found["model"]["tokenizer_size"]
+
+
+def test_model_without_weights_is_as_it_should_be_where_they_are_drawn(inspect, assets, model):
+    (model / "model.safetensors").unlink()
+
+    assert only_error(inspect(assets / "train.jsonl", model=model))[0] == "MODEL_NOT_FOUND"
+    assert _defined(inspect, assets, model)["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "why"),
+    [
+        ({"model_type": "perceptron"}, "no causal language model of type 'perceptron'"),
+        ({"model_type": "llama", "hidden_size": "wide"}, "no configuration that transformers can read"),
+        ({"model_type": "gpt2", "n_embd": 63, "n_head": 8}, "no model can be made of this gpt2"),
+    ],
+)
+def test_what_defines_no_model_is_an_error(inspect, assets, definition, why):
+    kind, message = only_error(_defined(inspect, assets, **definition))
+
+    assert kind == "INVALID_CONFIG"
+    assert why in message
 
 
 def test_only_so_many_records_are_read(inspect, assets):

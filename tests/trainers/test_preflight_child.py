@@ -107,6 +107,17 @@ def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, as
     assert changed["sources"][0]["columns"] == ["messages"]
 
 
+def test_code_of_a_model_does_not_run_where_there_is_no_sandbox(make_settings, db, assets, no_bubblewrap):
+    asked = question(assets, "train.jsonl", trust_remote_code=True)
+
+    report = preflight.look(make_settings(), db, asked)
+    demanded = preflight.look(make_settings(TRAINYARD_NODE_SANDBOX="bubblewrap"), db, question(assets, "train.jsonl"))
+
+    assert "bubblewrap is not installed" in report["left_out"][0]
+    assert demanded["left_out"] == report["left_out"]
+    assert inspections.verdict_of(report) == inspections.LEFT, "it is not remembered: another coordinator may look"
+
+
 def test_what_is_not_there_is_an_error_and_what_is_large_is_left_to_the_node(make_settings, db, assets, web):
     web.answers["/large.jsonl"] = file((assets / "train.jsonl").read_bytes())
 

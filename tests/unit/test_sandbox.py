@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers.sandbox import Bubblewrap, ProcessGroup, View, bubblewrap_works, choose_sandbox
+from workers.sandbox import Bubblewrap, NoSandbox, ProcessGroup, View, choose_sandbox
 
 PROBE = """
 import json, os, socket, sys
@@ -63,9 +63,20 @@ def probe(world, sandbox, read, write, readable=(), hidden=(), beside=None):
 
 
 def test_bubblewrap_works_on_this_machine():
-    assert bubblewrap_works()
     assert choose_sandbox("auto").kind == "bubblewrap"
     assert choose_sandbox("process").kind == "process"
+
+
+def test_without_bubblewrap_there_is_no_sandbox_and_the_ways_out_are_told(no_bubblewrap):
+    with pytest.raises(NoSandbox, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"):
+        choose_sandbox("auto")
+    assert choose_sandbox("process").kind == "process"
+
+
+def test_bubblewrap_that_may_not_make_namespaces_is_no_sandbox(forbidden_bubblewrap):
+    with pytest.raises(NoSandbox, match=r"No permissions to create new namespace.*allow unprivileged user") as caught:
+        choose_sandbox("auto")
+    assert caught.value.kind == "forbidden"
 
 
 def test_bubblewrap_hides_the_data_directory(world):

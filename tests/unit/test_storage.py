@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.storage.beneath import RefusedFile
 from app.storage.failures import StorageRefused, translated
 from app.storage.keys import BadKey, artifacts_key, attempts_key, checked_key, checkpoint_key, job_key, logs_key
 from app.storage.storage import Storage
-from app.storage.trees import RefusedFile, tree_files
+from app.storage.trees import tree_files
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import NotFound, TransientStorageError
+from app.storage.beneath import RefusedFile
 from app.storage.storage import Storage
-from app.storage.trees import RefusedFile, replace_links, tree_files
+from app.storage.trees import replace_links, tree_files
 
 KEY = "jobs/a/checkpoints/c1"
 

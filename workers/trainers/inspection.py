@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from app.domain.model_rules import is_drawn
 from workers.processes import die_with_parent
 from workers.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure, error_type
@@ -59,7 +60,7 @@ def _look(document: Mapping[str, Any], findings: Findings) -> None:
 
     imported = time.monotonic()
     tokenizer = None
-    if spec.model_path:
+    if spec.model_path or is_drawn(spec.training_config.get("base_model") or {}):
         tokenizer = inspection_model.look(spec, findings, has_weights=bool(document["has_weights"]))
     loaded = time.monotonic()
     inspection_data.look(spec, tokenizer, int(document["rows"]), findings)

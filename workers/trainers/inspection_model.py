@@ -8,6 +8,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
+from app.domain.model_rules import is_drawn
 from app.domain.parallelism import MEGATRON
 from workers.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
@@ -25,13 +26,13 @@ Findings = dict[str, Any]
 
 def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
     """The tokenizer. Raises ModelNotFound and InvalidConfig."""
-    directory = Path(existing(spec.model_path))
-    config = _config(spec, directory)
+    drawn = is_drawn(base_model(spec))
+    config = _definition(spec, findings) if drawn else _config(spec, Path(existing(spec.model_path)))
     _check_causal(config, trusted=trust(spec)["trust_remote_code"])
     if spec.framework == MEGATRON:
         check_megatron(config, layout_of(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
-    if has_weights:
-        check_weights(directory)
+    if has_weights and not drawn:
+        check_weights(Path(spec.model_path))
     tokenizer = load_tokenizer(spec)
     text = config.get_text_config()
     findings["model"] = {
@@ -73,6 +74,19 @@ def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
                 f"the base model in {directory.name} brings its own code; set base_model.trust_remote_code to run it"
             ) from error
         raise ModelNotFound(f"config.json of the base model in {directory.name} can't be loaded: {error}") from error
+    return config
+
+
+def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
+    """Of a model that is trained from scratch; that one can be made of it is tried without memory for its weights."""
+    from workers.trainers.hf_trainer import scratch  # noqa: PLC0415  torch, which others are looked at without
+
+    config = scratch.configuration(spec, load_tokenizer(spec))
+    scratch.try_out(config, spec)
+    findings["warnings"] += [
+        f"from_config.{name} is unknown to a model of type {config.model_type} and has no effect"
+        for name in scratch.without_effect(spec)
+    ]
     return config
 
 

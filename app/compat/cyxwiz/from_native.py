@@ -9,7 +9,18 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from app.compat.cyxwiz.to_native import DEVICE, DIALECT, GPU_MEMORY, NUMBERS, RAM, SECTIONS, SOURCES
+from app.compat.cyxwiz.to_native import (
+    DEFINED,
+    DEVICE,
+    DIALECT,
+    GPU_MEMORY,
+    NUMBERS,
+    PLAIN,
+    RAM,
+    SECTIONS,
+    SOURCES,
+    TOKENIZER,
+)
 from app.domain.job_state import JobState
 from app.services.job_details import JobDetails
 from app.services.node_lists import NodeDetails
@@ -32,6 +43,8 @@ STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
     _S.CANCELLED: (_State.CANCELLED, pb.EXECUTE),
     _S.PREEMPTED: (_State.PENDING, pb.RECEIVED),
 }
+# Where a job was when it ended, if it did not reach its goal: what admission finds is found by validating.
+_ENDED_IN = {**{state: step for state, (_, step) in STATES.items()}, _S.PENDING: pb.VALIDATE}
 _COMPLETIONS = {"SUCCESS": pb.SUCCESS, "FAILED": pb.FAILED, "CANCELLED": pb.CANCELLED}
 _DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
 _LARGEST = 2**31 - 1
@@ -40,14 +53,17 @@ _BYTES = 1 << 20
 _MEMORY = ("gpu_memory_mb", "memory_mb")  # of the metrics of a job, whichever there is
 
 
-def status_of(details: JobDetails) -> pb.JobStatus:
+def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobStatus:
+    """``ended_in``: the state that a job which failed or was cancelled was in before."""
     job = details.job
     state, step = STATES[job.state]
+    if ended_in is not None:
+        step = _ENDED_IN[ended_in]
     return pb.JobStatus(
         job_id=id_of(details), status=state, progress=job.progress, current_node_id=next(iter(job.node_names), ""),
         start_time=moment(job.started_at), end_time=moment(job.finished_at), metrics=numbers(job.latest_metrics),
         error=pb.Error(code=_FAILED_ATTEMPT, message=job.error_message) if job.error_message else None,
-        current_epoch=int(job.current_epoch), step=step, trainyard_job_id=job.id,
+        current_epoch=_epoch(job.current_epoch), step=step, trainyard_job_id=job.id,
         pending_reason=details.pending_reason, config=config_of(details),
     )  # fmt: skip
 
@@ -66,27 +82,43 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     sources = _taken(rest, SOURCES) or [{}]
     device = str(_taken(rest, DEVICE) or "auto")
     memory = _taken(rest, GPU_MEMORY) if device == "cuda" else _taken(rest, RAM)
-    model = details.spec["training_config"].get("base_model", {}).get("model_id", "")
     return pb.JobConfig(
         job_id=id_of(details), job_type=pb.TRAINING, dataset_uri=sources[0].get("path", ""),
-        model_config=model if foreign.get("plain_model") else json.dumps(rest, sort_keys=True),
+        model_config=_model_of(foreign, details.spec, rest),
         epochs=_whole(taken["epochs"]), batch_size=_whole(taken["batch_size"]),
         learning_rate=_number(taken["learning_rate"]), priority=_whole(taken["priority"]),
         timeout_seconds=_whole(taken["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
-        min_memory_mb=_whole(memory), max_output_size_mb=foreign.get("max_output_size_mb", 0),
+        min_memory_mb=_whole(memory),
+        # Of a job that an earlier release took, which kept it without acting on it.
+        max_output_size_mb=int(taken["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
     )  # fmt: skip
+
+
+def _model_of(foreign: Mapping[str, Any], spec: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
+    """In the form in which it was submitted; of other jobs all for which there is no other field."""
+    base = spec["training_config"].get("base_model", {})
+    if PLAIN.items() <= foreign.items():
+        return str(base.get("model_id", ""))
+    if DEFINED.items() <= foreign.items():
+        return json.dumps({**base["from_config"], TOKENIZER: base[TOKENIZER]}, sort_keys=True)
+    return json.dumps(rest, sort_keys=True)
 
 
 def progress_of(details: JobDetails) -> pb.ProgressUpdate:
     job = details.job
     metrics = numbers(job.latest_metrics)
     return pb.ProgressUpdate(
-        job_id=id_of(details), progress=job.progress, current_epoch=int(job.current_epoch),
+        job_id=id_of(details), progress=job.progress, current_epoch=_epoch(job.current_epoch),
         total_epochs=math.ceil(job.total_epochs or 0), metrics=metrics,
         gpu_utilization=metrics.get("gpu_utilization", 0.0),
         memory_used_mb=round(next((metrics[name] for name in _MEMORY if name in metrics), 0.0)),
         elapsed_seconds=round(details.elapsed_seconds), eta_seconds=round(job.eta_seconds or 0),
     )  # fmt: skip
+
+
+def _epoch(passed: float) -> int:
+    """The number of the epoch that the newest step belongs to, the first being 1; 0 before the first step."""
+    return math.ceil(round(passed, 6))
 
 
 def report_of(job_id: str, report: CompletionReport) -> pb.CompletionReport:

@@ -1,5 +1,6 @@
 """CyxWiz's job execution over HTTP: jobs in, what becomes of them out, and the nodes with their scores."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from importlib import resources
 from typing import Any
@@ -15,7 +16,7 @@ from app.compat.cyxwiz.shapes import shape_of
 from app.compat.cyxwiz.to_native import NAMES, REST, alias_of, to_native
 from app.compat.naming import named_as
 from app.domain.ids import JOB_ID
-from app.domain.job_state import TERMINAL
+from app.domain.job_state import TERMINAL, JobState
 from app.domain.resources import Request
 from app.domain.scoring import score_node
 from app.extensions import Database
@@ -31,7 +32,7 @@ from app.models import Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services import job_deletion, job_lists, jobs, node_lists, nodes, reports
+from app.services import job_deletion, job_history, job_lists, jobs, node_lists, nodes, reports
 from app.services.job_details import JobDetails, details
 from app.services.jobs import Origin, Submitted
 
@@ -63,7 +64,7 @@ def list_jobs(query: dict[str, Any]) -> Reply:
     filters = {"status": [state for state, (shown, _) in STATES.items() if shown in query["status"]]}
     with plane().db.read() as session:
         page = job_lists.page(session, caller(), filters if query["status"] else {}, page_request(query))
-        found = [status_of(each) for each in page.items]
+        found = _statuses(session, page.items)
     token = next_page_token(page, query)
     return Reply(pb.ListJobsResponse(jobs=found, next_page_token=token, total_count=page.total_count))
 
@@ -72,7 +73,7 @@ def list_jobs(query: dict[str, Any]) -> Reply:
 @operation("Read a job, with its configuration", permission=Permission.VIEW, answer=shape_of(pb.JobStatus))
 def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(status_of(details(session, _find(session, job_id))))
+        return _shown(session, details(session, _find(session, job_id)))
 
 
 @blueprint.delete("/jobs/<job_id>")
@@ -187,8 +188,14 @@ def _native_id(job_id: str) -> str:
         return _find(session, job_id).id
 
 
-def _shown(_session: Session, job: JobDetails) -> Reply:
-    return Reply(status_of(job))
+def _shown(session: Session, job: JobDetails) -> Reply:
+    return Reply(_statuses(session, [job])[0])
+
+
+def _statuses(session: Session, found: Sequence[JobDetails]) -> list[pb.JobStatus]:
+    short = [each.job.id for each in found if each.job.state in TERMINAL and each.job.state is not JobState.COMPLETED]
+    ended_in = job_history.ended_in(session, short)
+    return [status_of(each, ended_in.get(each.job.id)) for each in found]
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:

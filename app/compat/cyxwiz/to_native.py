@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, INFERENCE, OPENCL, JobConfig
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
+from app.domain.locations import NO_MODEL
 from app.schemas.strict_fields import NAME
 
 DIALECT = "cyxwiz"
 REST = "model_config"  # the field that holds all for which JobConfig has none
 SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config", "labels")
+PLAIN, DEFINED = {"plain_model": True}, {"defined_model": True}  # what is kept of the form of `model_config`
+DEFINED_BY, TOKENIZER = "model_type", "tokenizer_id"
 _DEFAULT_NAME = "cyxwiz"
 _TRAINING = {"training_type": "SFT", "framework": {"type": "HF_TRAINER"}}
 
@@ -29,13 +32,15 @@ RATE = Held("learning_rate", "training_config.hyperparameters.learning_rate", as
 BATCH = Held("batch_size", "data_config.batch_size")
 PRIORITY = Held("priority", "scheduling_config.priority")
 TIMEOUT = Held("timeout_seconds", "scheduling_config.max_runtime_seconds")
-NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT)
+OUTPUT_SIZE = Held("max_output_size_mb", "output_config.max_output_size_mb")
+NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT, OUTPUT_SIZE)
 SOURCES, DEVICE = "data_config.sources", "resource_config.device_type"
 GPU_MEMORY, RAM = "resource_config.gpu_memory_min_mb", "resource_config.ram_min_mb"
 NAMES = {
     **{held.path: held.field for held in NUMBERS}, SOURCES: "dataset_uri", DEVICE: "required_device",
     GPU_MEMORY: "min_memory_mb", RAM: "min_memory_mb", "name": "job_id",
-    "training_config.base_model.model_id": REST,
+    "training_config.base_model.model_id": REST, "training_config.base_model.from_config": REST,
+    "training_config.base_model.tokenizer_id": f"{REST}.{TOKENIZER}",
 }  # fmt: skip
 _DEVICES = {CPU: "cpu", CUDA: "cuda"}
 
@@ -50,7 +55,7 @@ class Native(NamedTuple):
 def to_native(config: JobConfig) -> Native:
     """Raises BadSpec for what a node refuses before it accepts a job, and for what is said twice."""
     _refuse(config)
-    sections, is_plain = _sections(config.model_config)
+    sections, form = _sections(config.model_config)
     document: dict[str, Any] = {"name": config.job_id or _DEFAULT_NAME, "training_config": {}, "data_config": {},
                                 "resource_config": {"gpu_count": 1}}  # fmt: skip
     for name, section in sections.items():
@@ -65,7 +70,7 @@ def to_native(config: JobConfig) -> Native:
         _say(document, DEVICE, _DEVICES[config.required_device], "required_device")
     if config.min_memory_mb:
         _say(document, GPU_MEMORY if config.required_device == CUDA else RAM, config.min_memory_mb, "min_memory_mb")
-    foreign = {"job_id": config.job_id, "max_output_size_mb": config.max_output_size_mb, "plain_model": is_plain}
+    foreign = {"job_id": config.job_id, **form}
     return Native(document, {DIALECT: {name: value for name, value in foreign.items() if value}})
 
 
@@ -96,20 +101,36 @@ def _refuse(config: JobConfig) -> None:
             raise BadSpec("must be greater than 0, or left out", field=field)
 
 
-def _sections(text: str) -> tuple[dict[str, Any], bool]:
-    """The parts of a native document in `model_config`, and whether that is nothing but a model's id or URI."""
+def _sections(text: str) -> tuple[dict[str, Any], dict[str, bool]]:
+    """The parts of a native document in `model_config`, and its form where it is something else than such parts."""
     if not text.lstrip().startswith("{"):
-        return {"training_config": {"base_model": {"model_id": text.strip()}}}, True
+        return {"training_config": {"base_model": {"model_id": text.strip()}}}, PLAIN
     try:
         sections: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadSpec(
-            "neither a model's id or URI nor a JSON object with parts of a job document", field=REST
+            "neither a model's id or URI nor a JSON object: a model's definition, or parts of a job document",
+            field=REST,
         ) from error
+    if DEFINED_BY in sections:
+        return _from_scratch(sections), DEFINED
     unknown = sorted(sections.keys() - set(SECTIONS))
     if unknown:
-        raise BadSpec(f"{unknown[0][:64]} is unknown; known: {', '.join(SECTIONS)}", field=REST)
-    return sections, False
+        known = f"{', '.join(SECTIONS)}; a model's definition has {DEFINED_BY}"
+        raise BadSpec(f"{unknown[0][:64]} is unknown; known: {known}", field=REST)
+    return sections, {}
+
+
+def _from_scratch(definition: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of transformers, and in it the tokenizer, of which it says nothing by itself."""
+    tokenizer = definition.pop(TOKENIZER, None)
+    if not isinstance(tokenizer, str) or not tokenizer.strip():
+        raise BadSpec(
+            f"a model's definition names the tokenizer it reads by: add {TOKENIZER}, a directory or a model of the hub",
+            field=f"{REST}.{TOKENIZER}",
+        )
+    base = {"model_id": NO_MODEL, "from_config": definition, TOKENIZER: tokenizer}
+    return {"training_config": {"base_model": base}}
 
 
 def _say(document: dict[str, Any], path: str, value: Any, field: str) -> None:

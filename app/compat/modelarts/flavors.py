@@ -1,7 +1,8 @@
 """Flavors: how many devices of one type a node gives, as the inventory has them. Pure.
 
 `trainyard.cpu.2` are two CPU slots, `trainyard.nvidia-a100.8` are eight GPUs of that type. Those of ModelArts'
-dedicated pools, `modelarts.pool.visual.2xlarge`, name a number of GPUs of whatever type.
+dedicated pools, `modelarts.pool.visual.2xlarge`, name a number of GPUs of whatever type, and `modelarts.vm.cpu.8u` a
+number of CPU slots. Cores, memory and disk of a flavor are its share of a node, by devices.
 """
 
 import re
@@ -13,18 +14,22 @@ from app.domain.resources import NodeCapacity
 
 _POOLS = {"xlarge": 1, "2xlarge": 2, "4xlarge": 4, "8xlarge": 8, "16xlarge": 16}
 _OF_POOLS = re.compile(r"modelarts\.pool\.visual\.(\w+)")
+_OF_MACHINES = re.compile(r"modelarts\.vm\.cpu\.([1-9]\d{0,3})u")
 _DOUBLINGS = 16
+_ARCHITECTURES = {"x86_64": "x86", "amd64": "x86"}  # others are told as machines name them
 
 
 class Flavor(NamedTuple):
-    """``cores`` and ``ram_mb`` are what the largest node with such devices has."""
+    """``cores``, ``ram_mb`` and ``disk_mb`` are what its devices' share is of the largest node that has so many."""
 
     device_type: str
     devices: int
     memory_mb: int
     nodes: int
+    arch: str
     cores: int
     ram_mb: int
+    disk_mb: int
 
     @property
     def is_cpu(self) -> bool:
@@ -51,22 +56,25 @@ def flavor(flavor_id: str | None, capacities: Sequence[NodeCapacity]) -> dict[st
     pool = _OF_POOLS.fullmatch(flavor_id)
     if pool is not None and pool[1] in _POOLS:
         return {"gpu_count": _POOLS[pool[1]], "device_type": "cuda"}
+    slots = _OF_MACHINES.fullmatch(flavor_id)
+    if slots is not None and _flavor("cpu", int(slots[1]), capacities) is not None:
+        return {"gpu_count": int(slots[1]), "device_type": "cpu"}
     known = ", ".join(each.id for each in flavors_of(capacities)) or "none: no node is registered"
     raise BadSpec(f"is no flavor of this cluster; there are {known}", field="spec.resource.flavor_id")
 
 
 def told(found: Flavor) -> dict[str, Any]:
     """A row of the list of flavors."""
-    return {"flavor_id": found.id, "flavor_name": found.id, **detail(found, disk_size=0), "attributes": {}}
+    return {"flavor_id": found.id, "flavor_name": found.id, **detail(found), "attributes": {}}
 
 
-def detail(found: Flavor, *, disk_size: int | str) -> dict[str, Any]:
-    """Of the list, where a disk's size is a number, and of jobs, where it is a text."""
+def detail(found: Flavor) -> dict[str, Any]:
+    arch = {"arch": _ARCHITECTURES.get(found.arch.lower(), found.arch)} if found.arch else {}
     info: dict[str, Any] = {
         "max_num": found.nodes,
-        "cpu": {"arch": "x86", "core_num": found.cores},
+        "cpu": {**arch, "core_num": found.cores},
         "memory": {"size": found.ram_mb // 1024, "unit": "GB"},
-        "disk": {"size": disk_size, "unit": "GB"},
+        "disk": {"size": found.disk_mb // 1024, "unit": "GB"},
     }
     if not found.is_cpu:
         info["gpu"] = {
@@ -79,36 +87,54 @@ def detail(found: Flavor, *, disk_size: int | str) -> dict[str, Any]:
     }
 
 
+def of_job(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any] | None:
+    """The details of a job's flavor, where a disk's size is a text; None where no node has such devices any more."""
+    found = of_resources(resources, capacities)
+    if found is None:
+        return None
+    told_of = detail(found)
+    told_of["flavor_info"]["disk"]["size"] = str(told_of["flavor_info"]["disk"]["size"])
+    return told_of
+
+
 def of_resources(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> Flavor | None:
-    """That of a job, whoever submitted it; None where no node has such devices any more."""
+    """That of a job, whoever submitted it."""
     wanted, count = resources.get("gpu_type"), resources["gpu_count"]
     types = [wanted] if isinstance(wanted, str) else wanted
     on_cpu = resources.get("device_type") == "cpu"
-    return next(
-        (
-            each._replace(devices=count)
-            for each in flavors_of(capacities)
-            if each.devices >= count and (each.device_type in types if types else each.is_cpu == on_cpu)
-        ),
-        None,
-    )
+    kinds = [kind for kind in _kinds(capacities) if (kind in types if types else (kind == "cpu") == on_cpu)]
+    return next((found for kind in kinds if (found := _flavor(kind, count, capacities)) is not None), None)
 
 
 def _flavors(capacities: Sequence[NodeCapacity]) -> Iterator[Flavor]:
-    for kind in sorted({device.type for node in capacities for device in node.devices}):
-        holders = [
-            (sum(device.type == kind for device in node.devices), node)
-            for node in capacities
-            if any(device.type == kind for device in node.devices)
-        ]
-        most = max(count for count, _ in holders)
+    for kind in _kinds(capacities):
+        most = max(_count(node, kind) for node in capacities)
         for count in sorted({*(2**power for power in range(_DOUBLINGS) if 2**power < most), most}):
-            fitting = [node for has, node in holders if has >= count]
-            yield Flavor(
-                device_type=kind, devices=count, nodes=len(fitting),
-                memory_mb=max(device.memory_mb for node in fitting for device in node.devices if device.type == kind),
-                cores=max(node.cpu_cores for node in fitting), ram_mb=max(node.ram_mb for node in fitting),
-            )  # fmt: skip
+            found = _flavor(kind, count, capacities)
+            if found is not None:
+                yield found
+
+
+def _kinds(capacities: Sequence[NodeCapacity]) -> list[str]:
+    return sorted({device.type for node in capacities for device in node.devices})
+
+
+def _count(node: NodeCapacity, kind: str) -> int:
+    return sum(device.type == kind for device in node.devices)
+
+
+def _flavor(kind: str, count: int, capacities: Sequence[NodeCapacity]) -> Flavor | None:
+    fitting = [node for node in capacities if _count(node, kind) >= count]
+    if not fitting:
+        return None
+    largest = max(fitting, key=lambda node: (node.cpu_cores / len(node.devices), node.ram_mb / len(node.devices)))
+    every = len(largest.devices)
+    return Flavor(
+        device_type=kind, devices=count, nodes=len(fitting), arch=largest.arch,
+        memory_mb=max(device.memory_mb for node in fitting for device in node.devices if device.type == kind),
+        cores=largest.cpu_cores * count // every, ram_mb=largest.ram_mb * count // every,
+        disk_mb=largest.storage_mb * count // every,
+    )  # fmt: skip
 
 
 def _slug(device_type: str) -> str:

@@ -8,9 +8,10 @@ from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
+from app.compat.modelarts.fields import SEARCH_FIELDS, TENSORBOARD, check_annotations, warnings_of_annotations
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMES, REST, TENSORBOARD, Native, to_native, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT, NAMES, REST, Native, to_native, wants_tensorboard
 from app.compat.naming import named_as
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
@@ -19,10 +20,10 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.request_body import validated
+from app.schemas.field_verdicts import warning, warnings_of
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services import jobs, nodes
-from app.services.job_details import of_new
 from app.services.jobs import Origin, Submitted
 
 blueprint = Blueprint("jobs", __name__)
@@ -43,7 +44,7 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     alias = _alias(project_id, body["metadata"]["name"])
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, alias=alias, warnings=[*native.unheeded, *_not_served(body)])
+        origin = Origin(foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)])
         try:
             jobs.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
         except Conflict as error:
@@ -67,8 +68,10 @@ def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
         found = lookup.find(session, training_job_id).job
     kept = found.foreign.get(DIALECT, {}).get("metadata") or {}
     wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
+    annotations = wanted.get("annotations") or {}
+    check_annotations(annotations)
     jobs.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
-    return Reply({})
+    return Reply({}, warnings=warnings_of_annotations(annotations))
 
 
 @blueprint.delete("/<project_id>/training-jobs/<training_job_id>")
@@ -109,10 +112,11 @@ def delete_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
 def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         total, count, page = lookup.searched(session, body)
-        items = [lookup.shown(session, each) for each in page]
+        items = lookup.shown_together(session, page)
     told = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
     counts = {"total": total, "count": count, "limit": body["limit"], "offset": body["offset"]}
-    return Reply({**counts, **told, "ai_project": "default-ai-project", "items": items})
+    answer = {**counts, **told, "ai_project": "default-ai-project", "items": items}
+    return Reply(answer, warnings=warnings_of(body, SEARCH_FIELDS))
 
 
 @blueprint.get("/<project_id>/training-job-names")
@@ -142,8 +146,9 @@ def _translated(body: Mapping[str, Any]) -> Native:
 
 def _not_served(body: Mapping[str, Any]) -> list[str]:
     is_missing = wants_tensorboard(body["metadata"]) and not backend().settings.tensorboard.url
-    return [f"metadata.annotations.{TENSORBOARD}"] if is_missing else []
+    why = "no TensorBoard is served here; the operator sets TRAINYARD_TENSORBOARD_URL"
+    return [warning(f"metadata.annotations.{TENSORBOARD}", why)] if is_missing else []
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:
-    return Reply(lookup.shown(session, of_new(submitted.job), attempts=()), 201, warnings=submitted.warnings)
+    return Reply(lookup.shown_new(session, submitted.job), 201, warnings=submitted.warnings)

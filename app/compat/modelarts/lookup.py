@@ -8,13 +8,15 @@ from sqlalchemy.orm import Session
 
 from app.compat.every_job import MOST_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
-from app.compat.modelarts.from_native import STATES_OF_PHASES, is_deleted, job_of, metadata_of, milliseconds, phase_of
+from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, job_of
+from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.http.context import backend, caller, plane
-from app.models import Attempt
-from app.services import job_history, job_lists, jobs, tensorboards
-from app.services.job_details import JobDetails, details
+from app.models import Attempt, Job
+from app.models.base import utc_now
+from app.services import job_history, job_lists, jobs, keys, leases, stuck_devices, tensorboards
+from app.services.job_details import JobDetails, details, of_new
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
@@ -29,12 +31,19 @@ def find(session: Session, training_job_id: str) -> JobDetails:
     return found
 
 
-def shown(session: Session, found: JobDetails, attempts: Sequence[Attempt] | None = None) -> dict[str, Any]:
-    if attempts is None:
-        attempts = job_history.attempts(session, found.job.id)
-    told = job_of(found, attempts, plane().inventory.capacities(session))
-    board = tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(told["metadata"]) else None
-    return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
+def shown(session: Session, found: JobDetails) -> dict[str, Any]:
+    return shown_together(session, [found])[0]
+
+
+def shown_new(session: Session, job: Job) -> dict[str, Any]:
+    """One that is just being made: it has no attempts, and nothing is wrong with it yet."""
+    found = of_new(job)
+    return _told(found, (), _cluster(session, [found], NO_TROUBLE))
+
+
+def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
+    cluster = _cluster(session, found, _trouble(session))
+    return [_told(each, job_history.attempts(session, each.job.id), cluster) for each in found]
 
 
 def rows(
@@ -53,6 +62,25 @@ def delete(training_job_id: str) -> None:
     jobs.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
 
 
+def _told(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
+    told = job_of(found, attempts, cluster)
+    board = tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(told["metadata"]) else None
+    return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
+
+
+def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) -> Cluster:
+    return Cluster(
+        capacities=plane().inventory.capacities(session),
+        names=keys.names(session, {each.job.created_by for each in found}),
+        trouble=trouble,
+        now=utc_now(),
+    )
+
+
+def _trouble(session: Session) -> Trouble:
+    return Trouble(unheard=leases.unheard_jobs(session), unstoppable=stuck_devices.jobs(session))
+
+
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
     total = job_lists.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
@@ -62,7 +90,8 @@ def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Seq
     end = begin + wanted["limit"]
     if not asked:
         return total, total, list(islice(found, begin, end))
-    meant = [each for each in found if all(condition.holds(each) for condition in asked)]
+    trouble = _trouble(session)
+    meant = [each for each in found if all(condition.holds(each, trouble) for condition in asked)]
     return total, len(meant), meant[begin:end]
 
 
@@ -73,11 +102,11 @@ class Condition(NamedTuple):
     operator: str
     values: Sequence[Any]
 
-    def holds(self, job: JobDetails) -> bool:
+    def holds(self, job: JobDetails, trouble: Trouble) -> bool:
         if self.operator == "between":
             least, most = self.values
             return bool(least <= milliseconds(job.job.created_at) <= most)
-        value = _value(job, self.key)
+        value = _value(job, self.key, trouble)
         if self.operator == "like":
             return any(each in value for each in self.values)
         return (value in self.values) == (self.operator == "in")
@@ -113,13 +142,13 @@ def _checked(asked: Condition) -> Condition:
     return asked
 
 
-def _value(job: JobDetails, key: str) -> str:
+def _value(job: JobDetails, key: str, trouble: Trouble) -> str:
     if key == "name":
         return job.job.name
     if key == "phase":
-        return phase_of(job)[0]
+        return phase_of(job, trouble)[0]
     if key == "user_id":
-        return str(metadata_of(job)["user_name"])
+        return job.job.created_by
     if key == "algorithm_name":
-        return str(job.spec["training_config"]["training_type"])
+        return algorithm_name(job) or ""
     return "job" if key == "kind" else job.job.framework

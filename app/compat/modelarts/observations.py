@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.compat.ids import uuid_of
-from app.compat.modelarts.from_native import STATES
+from app.compat.modelarts.status import STATES
 from app.domain.events import EventType
 from app.domain.job_state import JobState
 from app.models import JobEvent

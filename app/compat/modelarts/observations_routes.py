@@ -7,7 +7,6 @@ from flask import Blueprint
 from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
-from app.compat.modelarts.from_native import tasks_of
 from app.compat.modelarts.observations import (
     SERIES,
     cursor_of,
@@ -21,6 +20,7 @@ from app.compat.modelarts.observations import (
     stages_of,
 )
 from app.compat.modelarts.queries import EventsQuerySchema, LogQuerySchema, TasksQuerySchema
+from app.compat.modelarts.status import tasks_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.job_state import TERMINAL
 from app.domain.script_options import processes_per_node

@@ -1,4 +1,4 @@
-"""What ModelArts' clients send, by the names on the wire. What is only kept has its shape checked no further."""
+"""What ModelArts' clients send, by the names on the wire; `fields.py` says what becomes of each of them."""
 
 import re
 from collections.abc import Mapping
@@ -39,16 +39,33 @@ _CHANNEL = {
     "access_method": Choice(("parameter", "env"), **says("How else it learns that: by an argument, or by a variable")),
     "remote": Section(_Remote, required=True),
 }
-_Input = _document("Input", {**_CHANNEL, "remote_constraint": _objects(**KEPT)})
+_InputConstraint = _document(
+    "InputConstraint", {"data_type": Text(longest=256, **KEPT), "attributes": Text(longest=4096, **KEPT)}
+)
+_Input = _document("Input", {**_CHANNEL, "remote_constraint": _list_of(_InputConstraint)})
 _Output = _document("Output", _CHANNEL)
+_Constraint = _document(
+    "ParameterConstraint",
+    {
+        "type": Text(longest=64, **KEPT),
+        "editable": Flag(**KEPT),
+        "required": Flag(**KEPT),
+        "sensitive": Flag(**KEPT),
+        "valid_type": Text(longest=64, **KEPT),
+        "valid_range": fields.List(Text(longest=1024), validate=_MANY, **KEPT),
+    },
+)
+_Translation = _document(
+    "Translation", {"language": Text(longest=64, **KEPT), "description": Text(longest=4096, **KEPT)}
+)
 _Parameter = _document(
     "Parameter",
     {
         "name": Text(longest=256, shortest=1, required=True),
         "value": Text(longest=4096, load_default=""),
         "description": Text(longest=4096, **KEPT),
-        "constraint": FreeObject(**KEPT),
-        "i18n_description": FreeObject(**KEPT),
+        "constraint": Section(_Constraint),
+        "i18n_description": Section(_Translation),
     },
 )
 _Engine = _document(
@@ -59,6 +76,17 @@ _Engine = _document(
         "engine_version": Text(longest=128, **KEPT),
         "image_url": Text(longest=1024, **says("Kept and told: jobs run on the node itself, without containers")),
         "install_sys_packages": Flag(**KEPT),
+    },
+)
+_PfsLog = _document("PfsLog", {"pfs_path": Text(longest=1024, **KEPT)})
+_LogDir = _document("LogDir", {"pfs": Section(_PfsLog)})
+_JobSource = _document("JobSource", {"job": Section(_document("SourceJob", {"job_id": Text(longest=64, **KEPT)}))})
+_Summary = _document(
+    "Summary",
+    {
+        "log_type": Choice(("tensorboard", "mindstudio-insight"), **KEPT),
+        "log_dir": Section(_LogDir),
+        "data_sources": _list_of(_JobSource),
     },
 )
 _Algorithm = _document(
@@ -76,30 +104,44 @@ _Algorithm = _document(
         "autosearch_framework_path": Text(longest=1024, **says("Refused")),
         "command": Text(longest=32768, shortest=1, **says("A command for a shell, instead of a script")),
         "parameters": _list_of(_Parameter, **says("Arguments --NAME=VALUE; of a built-in method its hyperparameters")),
-        "policies": FreeObject(**says("Refused: there is no search for hyperparameters yet")),
+        "policies": FreeObject(**says("Refused: searching for hyperparameters is not supported")),
         "inputs": _list_of(_Input),
         "outputs": _list_of(_Output),
         "engine": Section(_Engine),
-        "local_code_dir": Text(longest=1024, **says("What the script calls the directory of its code")),
-        "working_dir": Text(longest=1024, **KEPT),
+        "local_code_dir": Text(
+            longest=1024, **says("What the script calls the directory of its code; below /home, and not with file://")
+        ),
+        "working_dir": Text(longest=1024, **says("Where the script starts: in the code, an input or an output")),
         "environments": TextMap(
             keys=_VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
         ),
-        "summary": FreeObject(**KEPT),
+        "summary": Section(_Summary),
     },
 )
 _Resource = _document(
     "Resource",
     {
+        "policy": Choice(("regular",), **says("The only one")),
+        "flavor_name": Text(longest=128, **says("As it is told; flavor_id decides")),
+        "flavor_detail": FreeObject(**says("As it is told; flavor_id decides")),
         "flavor_id": Text(longest=128, **says("One of those that GET /training-job-flavors lists")),
         "node_count": Whole(1, 65536, load_default=1, **says("Nodes that each give the flavor's devices")),
         "pool_id": Text(longest=63, **says("A label that the nodes must have")),
     },
 )
+_Affinity = _document(
+    "RequiredAffinity",
+    {
+        "affinity_type": Choice(("cabinet", "hyperinstance"), required=True, **KEPT),
+        "affinity_group_size": Whole(
+            1, 65536, **says("At most as many as there are nodes; kept and told, not acted on")
+        ),
+    },
+)
 _SchedulePolicy = _document(
     "SchedulePolicy",
     {
-        "required_affinity": FreeObject(**KEPT),
+        "required_affinity": Section(_Affinity),
         "priority": Whole(1, 3, **says("3 is the highest", default=1)),
         "preemptible": Flag(**says("true: others of a higher priority may take its devices")),
     },
@@ -107,15 +149,30 @@ _SchedulePolicy = _document(
 _AutoStop = _document(
     "AutoStop", {"time_unit": Choice(("HOURS",), required=True), "duration": Whole(1, 8760, required=True)}
 )
+_Nfs = _document(
+    "Nfs",
+    {
+        "nfs_server_path": Text(longest=1024, shortest=1, required=True, **KEPT),
+        "local_path": Text(longest=1024, shortest=1, required=True, **KEPT),
+        "read_only": Flag(**KEPT),
+    },
+)
+_Volume = _document("Volume", {"nfs": Section(_Nfs), "pfs": FreeObject(**KEPT), "obs": FreeObject(**KEPT)})
+_LogPlace = _document("LogExportPath", {"obs_url": Text(longest=1024, **KEPT), "host_path": Text(longest=1024, **KEPT)})
+_Notification = _document(
+    "Notification",
+    {"topic_urn": Text(longest=1024, **KEPT), "events": fields.List(Text(longest=64), validate=_MANY, **KEPT)},
+)
+_Ssh = _document("Ssh", {"key_pair_names": fields.List(Text(longest=128), validate=_MANY, **KEPT)})
 _Spec = _document(
     "JobSpec",
     {
         "resource": Section(_Resource),
-        "volumes": _objects(**KEPT),
-        "log_export_path": FreeObject(**KEPT),
+        "volumes": _list_of(_Volume),
+        "log_export_path": Section(_LogPlace),
         "auto_stop": Section(_AutoStop, **says("The longest that it may run")),
         "schedule_policy": Section(_SchedulePolicy),
-        "notification": FreeObject(**KEPT),
+        "notification": Section(_Notification),
     },
 )
 _annotations = TextMap(keys=_ANNOTATION, rule="must be letters, digits and _./-")
@@ -135,9 +192,9 @@ CreateSchema = _document(
         "kind": Choice(("job",), required=True, **says("Only job")),
         "metadata": Section(_Metadata, required=True),
         "algorithm": Section(_Algorithm, required=True),
-        "tasks": _objects(**says("Refused: all tasks of a job are alike")),
+        "tasks": _objects(**says("Refused: heterogeneous tasks are not supported")),
         "spec": Section(_Spec),
-        "endpoints": FreeObject(**KEPT),
+        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh)})),
         "train_type": Text(longest=64, **KEPT),
     },
 )

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.ids import uuid_of
 from app.compat.modelarts import jobs_routes, lookup, observations_routes
+from app.compat.modelarts.fields import INSTANCES_FIELDS, QUOTAS_FIELDS
 from app.compat.modelarts.flavors import flavors_of, told
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
@@ -18,6 +19,7 @@ from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.http.request_body import validated
+from app.schemas.field_verdicts import warnings_of
 from app.schemas.jobs import ChangeJobSchema
 from app.security.permissions import Permission
 from app.services import job_changes, nodes, project_quotas, projects
@@ -70,7 +72,7 @@ def set_quotas(project_id: str, body: dict[str, Any]) -> Reply:
         quota[field] = {part: wanted} if part else wanted
     projects.change(plane().db, caller(), project_id, {"quota": quota})
     with plane().db.read() as session:
-        return Reply({"quotas": _quotas(session, project_id)})
+        return Reply({"quotas": _quotas(session, project_id)}, warnings=warnings_of(body, QUOTAS_FIELDS))
 
 
 @blueprint.get(_TAGS)
@@ -111,7 +113,8 @@ def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG
 )  # fmt: skip
 def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     found = _tagged(body)
-    return Reply({"resources": found[query["offset"] : query["offset"] + query["limit"]], "total_count": len(found)})
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    return Reply({"resources": page, "total_count": len(found)}, warnings=warnings_of(body, INSTANCES_FIELDS))
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/count")

@@ -5,21 +5,29 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from app.compat.modelarts.fields import (
+    FIELDS,
+    HANG,
+    RETRY_NUM,
+    TENSORBOARD,
+    UNCONDITIONAL,
+    check_annotations,
+    warnings_of_values,
+)
 from app.compat.modelarts.flavors import flavor
 from app.compat.mounts import Mount, mount_of_data, placed
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.resources import NodeCapacity
+from app.domain.script_options import below
 from app.domain.training_rules import is_reserved
+from app.schemas.field_verdicts import refuse, warning, warnings_of
 from app.schemas.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
+CUSTOM = "CUSTOM"  # the framework of jobs that bring their code
 REST = "algorithm"
-RETRY_NUM, UNCONDITIONAL, HANG = (
-    f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")
-)
-TENSORBOARD = "tensorboard/enable"
-CONSECUTIVE = 3  # unconditional restarts, unless a number of retries is named
+CONSECUTIVE = 3  # restarts where an annotation asks for them and names no number
 PRIORITIES = {1: 3, 2: 5, 3: 8}
 METHODS = {each.lower().replace("_", "-"): each for each in TRAINING_TYPES}
 NAMES = {
@@ -38,27 +46,25 @@ NAMES = {
     "resource_config": "spec.resource.flavor_id", "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
 }  # fmt: skip
-_REFUSED = {
-    "subscription_id": "there is no gallery; name code_dir and boot_file, or an id",
-    "autosearch_config_path": "searching for hyperparameters is not supported",
-    "autosearch_framework_path": "searching for hyperparameters is not supported",
-    "policies": "searching for hyperparameters is not supported",
-}
-_UNHEEDED = ("working_dir", "summary", "engine")
 # What jobs of ModelArts find in their environment.
 _ENVIRONMENT = {
     "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code", "MA_NUM_HOSTS": "$(NNODES)", "VC_TASK_INDEX": "$(NODE_RANK)",
     "VC_WORKER_NUM": "$(NNODES)",
 }  # fmt: skip
-_OUTPUT = "$(TRAINYARD_OUTPUT_DIR)"
+_CODE, _OUTPUT = _ENVIRONMENT["MA_JOB_DIR"], "$(TRAINYARD_OUTPUT_DIR)"
+_HOME = "/home/"
+_USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # below it the code lies unless local_code_dir says where
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, what it has no place for, and the fields that nothing comes of."""
+    """A document that no schema has checked yet, and what it has no place for.
+
+    ``warnings``: `field: reason` of each field that has no effect.
+    """
 
     document: dict[str, Any]
     foreign: dict[str, Any]
-    unheeded: list[str]
+    warnings: list[str]
 
 
 class Channels(NamedTuple):
@@ -74,20 +80,19 @@ class Channels(NamedTuple):
 def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Native:
     """`capacities`: of the nodes that flavors are of. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
-    if job.get("tasks"):
-        raise BadSpec("all tasks of a job are alike here; describe them by algorithm and spec", field="tasks")
-    for field, why in _REFUSED.items():
-        if algorithm.get(field):
-            raise BadSpec(f"is refused: {why}", field=f"algorithm.{field}")
-    channels = channels_of(algorithm)
-    training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels)
+    refuse(job, FIELDS)
     annotations = metadata.get("annotations") or {}
+    check_annotations(annotations)
+    channels = channels_of(algorithm)
+    warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job)]
+    training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels, warnings)
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
-        training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == "CUSTOM"
+        training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
+    _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
-    if training["framework"]["type"] == "CUSTOM" and devices["gpu_count"] > 1:
+    if training["framework"]["type"] == CUSTOM and devices["gpu_count"] > 1:
         # A task runs its script once, however many devices it has.
         training["framework"]["distributed"] = {"config": {"num_proc_per_node": "1"}}
     scheduling = {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible"))}
@@ -106,7 +111,7 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
-    return Native(document, {DIALECT: _kept(job)}, _unheeded(job))
+    return Native(document, {DIALECT: _kept(job)}, warnings)
 
 
 def channels_of(algorithm: Mapping[str, Any]) -> Channels:
@@ -115,7 +120,7 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
     for number, each in enumerate(algorithm.get("inputs") or []):
         remote = each["remote"]
         if "obs" not in remote:
-            raise BadSpec("there are no data sets here; name its place as obs_url", field=f"algorithm.inputs.{number}")
+            raise BadSpec("name its place as remote.obs.obs_url", field=f"algorithm.inputs.{number}")
         location = obs_uri(remote["obs"]["obs_url"])
         found.sources.append({"path": location})
         mount = mount_of_data(each.get("local_dir") or "", location, number)
@@ -127,8 +132,8 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
     for each, folder in zip(outputs, folders, strict=True):
         reference = f"{_OUTPUT}/{folder}".rstrip("/")
         _tell(found, each, reference)
-        if each.get("local_dir"):
-            found.mounts.append(Mount(each["local_dir"].rstrip("/"), "", reference))
+        if local := (each.get("local_dir") or "").rstrip("/"):
+            found.mounts.append(Mount(local, "", reference))
     return found._replace(output_path=place)
 
 
@@ -150,7 +155,7 @@ def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]
         return None, []
     for number, each in enumerate(outputs):
         if "obs" not in each["remote"]:
-            raise BadSpec("name its place as obs_url", field=f"algorithm.outputs.{number}")
+            raise BadSpec("name its place as remote.obs.obs_url", field=f"algorithm.outputs.{number}")
     places = [obs_uri(each["remote"]["obs"]["obs_url"]).rstrip("/") for each in outputs]
     scheme, _, _ = places[0].partition("://")
     paths = [place.partition("://")[2] for place in places]
@@ -160,25 +165,24 @@ def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]
     return f"{scheme}://{common}", [path.removeprefix(common).strip("/") for path in paths]
 
 
-def _custom(algorithm: Mapping[str, Any], channels: Channels) -> dict[str, Any]:
+def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str]) -> dict[str, Any]:
     """`training_config` of a job that brings its code. Raises BadSpec."""
-    mounts = [*channels.mounts]
-    if local := algorithm.get("local_code_dir"):
-        mounts.append(Mount(local.rstrip("/"), "", _ENVIRONMENT["MA_JOB_DIR"]))
+    mounts = [*channels.mounts, *_code_mounts(algorithm)]
     given = [(each["name"], placed(each["value"], mounts)) for each in algorithm.get("parameters") or []]
     named = [name for name, _ in given]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise BadSpec(f"{twice} is named twice", field="algorithm.parameters")
     arguments = [f"--{name}={value}" for name, value in given] + channels.arguments
-    framework: dict[str, Any] = {"type": "CUSTOM"}
+    framework: dict[str, Any] = {"type": CUSTOM}
     if code := algorithm.get("code_dir"):
         framework["custom_code_dir"] = _place(code)
+    start = _start(algorithm, mounts, warnings)
     if command := algorithm.get("command"):
         words = " ".join([placed(command, mounts), *map(shlex.quote, arguments)])
-        framework["custom_command"] = ["bash", "-c", words]
+        framework["custom_command"] = ["bash", "-c", f"cd {shlex.quote(start)} || exit\n{words}" if start else words]
     else:
-        framework |= _script(algorithm) | ({"custom_arguments": arguments} if arguments else {})
+        framework |= _script(algorithm, arguments, start)
     variables = {name: placed(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
     environment = {**_ENVIRONMENT, **channels.variables, **variables}
     return {
@@ -189,7 +193,33 @@ def _custom(algorithm: Mapping[str, Any], channels: Channels) -> dict[str, Any]:
     }
 
 
-def _script(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+def _code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
+    """Where the words of the job look for its code. Raises BadSpec."""
+    code, local = algorithm.get("code_dir") or "", (algorithm.get("local_code_dir") or "").rstrip("/")
+    if local and not posixpath.normpath(local).startswith(_HOME):
+        raise BadSpec("must be a directory below /home", field="algorithm.local_code_dir")
+    if code.startswith("file://"):
+        local = code.removeprefix("file://").rstrip("/")  # jobs don't see it there
+    elif code:
+        local = local or f"{_USUAL_CODE}/{posixpath.basename(code.rstrip('/'))}"
+    return [Mount(local, "", _CODE)] if code and local else []
+
+
+def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list[str]) -> str:
+    """The directory that `working_dir` names; empty: where jobs start anyway. Raises BadSpec."""
+    directory = (algorithm.get("working_dir") or "").rstrip("/")
+    if not directory:
+        return ""
+    if not directory.startswith("/"):
+        raise BadSpec("must be an absolute path", field="algorithm.working_dir")
+    found = placed(posixpath.normpath(directory), mounts)
+    if found.startswith("/"):
+        warnings.append(warning("algorithm.working_dir", "lies in no code, input or output of the job"))
+        return ""
+    return found
+
+
+def _script(algorithm: Mapping[str, Any], arguments: Sequence[str], start: str) -> dict[str, Any]:
     code, script = algorithm.get("code_dir"), algorithm.get("boot_file")
     if not code:
         raise BadSpec(
@@ -197,7 +227,12 @@ def _script(algorithm: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not script:
         raise BadSpec("is needed: the script in code_dir that is to run", field="algorithm.boot_file")
-    return {"custom_script_path": _place(script)}
+    if not start:
+        return {"custom_script_path": _place(script)} | ({"custom_arguments": [*arguments]} if arguments else {})
+    inner = below(_place(script), _place(code))
+    if not inner:
+        raise BadSpec("must lie in code_dir", field="algorithm.boot_file")
+    return {"custom_command": ["bash", "-c", 'cd "$0" && exec python "$@"', start, f"{_CODE}/{inner}", *arguments]}
 
 
 def _place(path: str) -> str:
@@ -228,27 +263,22 @@ def wants_tensorboard(metadata: Mapping[str, Any]) -> bool:
     return (metadata.get("annotations") or {}).get(TENSORBOARD) == "true"
 
 
+def _check_affinity(policy: Mapping[str, Any], *, nodes: int) -> None:
+    """Raises BadSpec."""
+    size = (policy.get("required_affinity") or {}).get("affinity_group_size", 1)
+    if size > nodes:
+        field = "spec.schedule_policy.required_affinity.affinity_group_size"
+        raise BadSpec(f"must be at most spec.resource.node_count, {nodes}", field=field)
+
+
 def _retries(annotations: Mapping[str, str]) -> int:
     """Raises BadSpec."""
     said = annotations.get(RETRY_NUM)
     if said is None:
-        return CONSECUTIVE if annotations.get(UNCONDITIONAL) == "true" else 0
+        return CONSECUTIVE if "true" in (annotations.get(UNCONDITIONAL), annotations.get(HANG)) else 0
     if not said.isdecimal() or not 1 <= int(said) <= 100:
         raise BadSpec("must be a number from 1 to 100", field=f"metadata.annotations.{RETRY_NUM}")
     return int(said)
-
-
-def _unheeded(job: Mapping[str, Any]) -> list[str]:
-    algorithm, spec = job["algorithm"], job.get("spec") or {}
-    found = [f"algorithm.{field}" for field in _UNHEEDED if algorithm.get(field)]
-    found += [f"algorithm.environments.{name}" for name in algorithm.get("environments") or {} if is_reserved(name)]
-    found += [f"spec.{field}" for field in ("volumes", "log_export_path", "notification") if spec.get(field)]
-    if (spec.get("schedule_policy") or {}).get("required_affinity"):
-        found.append("spec.schedule_policy.required_affinity")
-    heeded = (RETRY_NUM, UNCONDITIONAL, HANG, TENSORBOARD)
-    annotations = job["metadata"].get("annotations") or {}
-    found += [f"metadata.annotations.{name}" for name in annotations if name not in heeded]
-    return sorted(found + (["endpoints"] if job.get("endpoints") else []))
 
 
 def _kept(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Objects and lists of them as Kubernetes' API answers: as they are, as tables, or in pages."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -47,9 +47,9 @@ def listed(source: Source, query: Mapping[str, Any]) -> Reply:
     return Reply({"apiVersion": source.api_version, "kind": f"{source.kind}List", "metadata": metadata, "items": items})
 
 
-def told(found: Object, status: int = 200) -> Reply:
+def told(found: Object, status: int = 200, warnings: Sequence[str] = ()) -> Reply:
     tabulate = _tabulate()
-    return Reply(found if tabulate is None else _alone(found, tabulate), status)
+    return Reply(found if tabulate is None else _alone(found, tabulate), status, warnings=warnings)
 
 
 def _after(groups: Iterable[Group], after: str, told_of_next: int) -> Iterator[tuple[str, Object]]:

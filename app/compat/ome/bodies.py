@@ -65,7 +65,7 @@ def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dic
     raw = whole_body()
     if optional and not raw.strip():
         return {}
-    kind = request.mimetype
+    kind = request.mimetype or _JSON  # as for Kubernetes' API server: its Python client sends objects without a type
     if kind not in accepted:
         raise UnsupportedMediaType(f"send it with one of the Content-Types {', '.join(accepted)}")
     document = _yaml(raw) if kind in (_YAML, APPLY) else parse(raw)

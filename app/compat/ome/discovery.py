@@ -30,7 +30,7 @@ RESOURCES: dict[str, Any] = {
         _resource("trainingjobs/status", "TrainingJob", ["get"]),
         _resource("trainingruntimes", "TrainingRuntime", _ALL),
         _resource("clustertrainingruntimes", "ClusterTrainingRuntime", _ALL, namespaced=False),
-        _resource("basemodels", "BaseModel", _READ),
+        _resource("basemodels", "BaseModel", _ALL),
         _resource("finetunedweights", "FineTunedWeight", _READ),
     ],
 }  # fmt: skip

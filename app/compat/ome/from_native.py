@@ -1,5 +1,6 @@
 """Jobs of the native API → TrainingJobs, their pods and their events. Pure."""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -8,7 +9,7 @@ from typing import Any
 from app.compat.ids import uuid_of
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.to_native import DIALECT
-from app.domain.job_state import HELD, TERMINAL, JobState
+from app.domain.job_state import TERMINAL, JobState
 from app.domain.script_options import processes_per_node
 from app.models import Attempt, JobEvent
 from app.services.job_details import JobDetails
@@ -28,6 +29,14 @@ def name_of(details: JobDetails) -> str:
     """What it was called here; else our id, which is a name of Kubernetes, too, as for a retry of one with a name."""
     is_named = is_deleted(details) or (details.job.alias or "").startswith(f"{DIALECT}:")
     return str((is_named and _foreign(details).get("name")) or details.job.id)
+
+
+def model_named_by(details: JobDetails) -> str:
+    """The base model as the job names it, in the form of a name of Kubernetes."""
+    spec: Mapping[str, Any] = _foreign(details).get("spec") or {}
+    said = (spec.get("modelConfig") or {}).get("inputModel")
+    found = str(said or details.spec["training_config"]["base_model"]["model_id"])
+    return re.sub(r"[^a-z0-9.-]+", "-", found.lower()).strip("-.")[:253] or "none"
 
 
 def is_deleted(details: JobDetails) -> bool:
@@ -99,24 +108,27 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
 
 def status_of(details: JobDetails) -> dict[str, Any]:
     job = details.job
-    running, name = len(job.node_names) if job.state in HELD else 0, f"{name_of(details)}-job-0"
     found: dict[str, Any] = {
         "conditions": list(_conditions(details)),
-        "jobsStatus": [
-            {
-                "name": name,
-                "ready": running,
-                "active": running,
-                "succeeded": int(job.state is JobState.COMPLETED),
-                "failed": int(job.state in TERMINAL and job.state is not JobState.COMPLETED),
-                "suspended": int(job.state is JobState.PAUSED),
-            }
-        ],
+        "jobsStatus": [{"name": f"{name_of(details)}-job-0", **_pod_counts(details)}],
         "retryCount": job.retries_used,
         "lastReconcileTime": moment(job.updated_at),
     }
     times = {"startTime": moment(job.started_at), "completionTime": moment(job.finished_at)}
     return found | {name: at for name, at in times.items() if at is not None}
+
+
+def _pod_counts(details: JobDetails) -> dict[str, int]:
+    """How many pods are in which phase, as `pods_of` tells them; all pods of a job are in the same."""
+    state, pods = details.job.state, ranks_of(details)
+    is_suspended = state is JobState.PAUSED
+    return {
+        "ready": pods * (STATES[state] == "Running"),
+        "active": pods * (state not in TERMINAL and not is_suspended),
+        "succeeded": pods * (state is JobState.COMPLETED),
+        "failed": pods * (state in TERMINAL and state is not JobState.COMPLETED),
+        "suspended": pods * is_suspended,
+    }
 
 
 def _conditions(details: JobDetails) -> Iterator[dict[str, Any]]:
@@ -170,6 +182,7 @@ def rank_of(details: JobDetails, pod: str) -> int | None:
 
 def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> dict[str, Any]:
     job, name = details.job, name_of(details)
+    foreign: Mapping[str, Any] = _foreign(details).get("spec") or {}
     phase = _phase(details, attempt)
     begun = attempt.started_at if attempt is not None else None
     spec: dict[str, Any] = {
@@ -187,7 +200,8 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
             "uid": f"{uuid_of(job.id)}-{rank}",
             "resourceVersion": version_of(details),
             "creationTimestamp": moment(attempt.created_at if attempt is not None else job.created_at),
-            "labels": {"job-name": name, "training.ome.io/rank": str(rank)},
+            "labels": {**(foreign.get("labels") or {}), "job-name": name, "training.ome.io/rank": str(rank)},
+            "annotations": dict(foreign.get("annotations") or {}),
         },
         "spec": spec,
         "status": {
@@ -209,16 +223,18 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
 
 
 def _phase(details: JobDetails, attempt: Attempt | None) -> str:
-    if attempt is None:
-        return "Pending"
-    if attempt.ended_at is None:
-        return "Running" if attempt.started_at is not None else "Pending"
-    return "Succeeded" if details.job.state is JobState.COMPLETED else "Failed"
+    """Between two attempts, and while the job is suspended, its pods wait."""
+    state = details.job.state
+    if state in TERMINAL:
+        return "Succeeded" if state is JobState.COMPLETED else "Failed"
+    return "Running" if attempt is not None and STATES[state] == "Running" else "Pending"
 
 
 def _container_state(phase: str, attempt: Attempt | None) -> dict[str, Any]:
-    if phase == "Pending" or attempt is None:
+    if phase == "Pending":
         return {"waiting": {"reason": "ContainerCreating"}}
+    if attempt is None:  # it was cancelled, or refused, before it started
+        return {"terminated": {"exitCode": 1, "reason": "Error"}}
     if phase == "Running":
         return {"running": {"startedAt": moment(attempt.started_at)}}
     ended = {"exitCode": attempt.exit_code or int(phase == "Failed"), "finishedAt": moment(attempt.ended_at)}

@@ -8,10 +8,11 @@ from marshmallow import Schema
 from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
-from app.compat.ome import lookup, patches, runtimes
+from app.compat.ome import lookup, models, patches, runtimes
 from app.compat.ome.answers import answered, told
 from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
+from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
 from app.compat.ome.objects import (
@@ -36,12 +37,13 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.request_body import validated
+from app.schemas.field_verdicts import warnings_of
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services import jobs, training_runtimes
-from app.services.job_details import JobDetails, of_new
+from app.services import controls, jobs, manifests
+from app.services.job_details import JobDetails, changed, of_new
 from app.services.jobs import Origin, Submitted
-from app.services.training_runtimes import OF_THE_CLUSTER
+from app.services.manifests import OF_THE_CLUSTER
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -74,7 +76,7 @@ def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 –
     reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
 )  # fmt: skip
 def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return told(_create(namespace, body, rehearses="dryRun" in query), 201)
+    return _create(namespace, body, rehearses="dryRun" in query)
 
 
 @blueprint.get(_JOB)
@@ -95,7 +97,7 @@ def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
     query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
 )  # fmt: skip
 def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return told(_change(namespace, object_name, body, rehearses="dryRun" in query))
+    return _change(namespace, object_name, body, rehearses="dryRun" in query)
 
 
 @blueprint.patch(_JOB)
@@ -111,9 +113,8 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
         if request.mimetype != patches.APPLY:
             raise
         refuse_other_name(body, object_name)
-        return told(_create(namespace, loaded(_OBJECT, body), rehearses=rehearses), 201)
-    wanted = loaded(_OBJECT, changed_by(current, body))
-    return told(_change(namespace, object_name, wanted, rehearses=rehearses))
+        return _create(namespace, loaded(_OBJECT, body), rehearses=rehearses)
+    return _change(namespace, object_name, loaded(_OBJECT, changed_by(current, body)), rehearses=rehearses)
 
 
 @blueprint.delete(_JOB)
@@ -143,22 +144,27 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
         return object_of(lookup.find(session, namespace, name))
 
 
-def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> dict[str, Any]:
+def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Reply:
     """Raises InvalidRequest, and Conflict when there is one of that name."""
     metadata, spec = wanted["metadata"], wanted["spec"]
     refuse_other(wanted, KIND, namespace, metadata["name"])
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
-    native = to_native(name, spec, _runtime(namespace, spec["runtimeRef"]), labels)
+    with plane().db.read() as session:
+        model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
+    native = to_native(
+        name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model, metadata=metadata
+    )  # fmt: skip
     foreign = {
         "name": name, **kept_of(metadata),
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
-    answering = Answering(_rehearsed if rehearses else _submitted)
+    render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
+    answering = Answering(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
-            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.unheeded,
+            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.warnings,
             secret_variables=native.secrets.keys(),
         )  # fmt: skip
         try:
@@ -170,23 +176,26 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> di
                 raise
             raise AlreadyThere(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
         except Rehearsed as ended:
-            return rehearsed(ended.found, {**ended.found["spec"], "suspend": spec["suspend"]}, {})
-    created: dict[str, Any] = answering.reply.data
-    if not spec["suspend"]:
-        return created
-    jobs.pause(plane(), caller(), f"job-{created['metadata']['uid']}", force=True)
-    return _read(namespace, name)
+            found = rehearsed(ended.found, {**ended.found["spec"], "suspend": spec["suspend"]}, {})
+            return told(found, 201, native.warnings)
+    return told(answering.reply.data, 201, native.warnings)
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:
     return Reply(object_of(of_new(submitted.job)), 201, warnings=submitted.warnings)
 
 
+def _submitted_suspended(session: Session, submitted: Submitted) -> Reply:
+    """Paused in the transaction that makes it, so that no coordinator can start it before."""
+    job = controls.wish_pause(session, submitted.job.id, actor=caller().actor, force=True)
+    return Reply(object_of(changed(session, job)), 201, warnings=submitted.warnings)
+
+
 def _rehearsed(_session: Session, submitted: Submitted) -> Reply:
     raise Rehearsed(object_of(of_new(submitted.job)))
 
 
-def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: bool) -> dict[str, Any]:
+def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Reply:
     """Raises Conflict when it was changed meanwhile, BadSpec for what can't be changed."""
     refuse_other(wanted, KIND, namespace, name)
     with plane().db.read() as session:
@@ -199,8 +208,9 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
     kept, suspends = kept_of(wanted["metadata"]), wanted["spec"]["suspend"]
     if suspends != current["spec"]["suspend"] and found.job.state in TERMINAL:
         raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
+    warnings = warnings_of({"metadata": wanted["metadata"]}, FIELDS)
     if rehearses:
-        return rehearsed(current, {**current["spec"], "suspend": suspends}, kept)
+        return told(rehearsed(current, {**current["spec"], "suspend": suspends}, kept), warnings=warnings)
     if any(kept[part] != current["metadata"][part] for part in kept):
         version = found.job.version if expected is not None else None
         jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
@@ -208,7 +218,7 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
         jobs.pause(plane(), caller(), found.job.id, force=True)
     elif current["spec"]["suspend"] and not suspends:
         jobs.resume(plane(), caller(), found.job.id)
-    return _read(namespace, name)
+    return told(_read(namespace, name), warnings=warnings)
 
 
 def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
@@ -225,7 +235,7 @@ def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
     name, kind = reference["name"], reference["kind"]
     project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
     with plane().db.read() as session:
-        row = training_runtimes.find(session, project, name)
+        row = manifests.RUNTIMES.find(session, project, name)
     if row is not None:
         return row.spec
     if kind == runtimes.CLUSTER_KIND and name in runtimes.BUILT_IN:

@@ -7,8 +7,10 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.compat import quantities
+from app.domain.hyperparameters import CUSTOM
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+from app.schemas.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _BEGINNING = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
@@ -62,6 +64,8 @@ class Model(fields.Field[Any]):
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
         if isinstance(value, dict):
+            if unknown := sorted(value.keys() - {"name", "storageUri"}):
+                raise ValidationError({str(unknown[0])[:64]: ["is not known here; say name or storageUri"]})
             value = value.get("storageUri") or value.get("name")
         if not isinstance(value, str) or not 1 <= len(value) <= 1024:
             raise ValidationError("must be the name of a base model, or an object with name or storageUri")
@@ -80,7 +84,7 @@ _Storage = _document(
         "storageUri": Text(longest=1024, **says("oci://, pvc://, http(s):// or any other place of a job")),
         "path": Text(longest=1024, **_KEPT),
         "schemaPath": Text(longest=1024, **_KEPT),
-        "parameters": FreeObject(**says("Told again; format is the format of the data")),
+        "parameters": FreeObject(**says("Of datasets: format and compression of the data; others are not acted on")),
         "storageKey": Text(longest=253, **_KEPT),
         "key": Text(longest=253, **_KEPT),
         "nodeSelector": FreeObject(**_KEPT),
@@ -108,6 +112,7 @@ TrainerSchema = _document(
         "numNodes": Whole(1, 65536),
         "numProcPerNode": Processes(),
         "resourcesPerNode": Section(_Resources),
+        "codeUri": Text(longest=1024, **says("Extension: a directory of code, in which the command starts")),
     },
 )
 _Tuning = _document(
@@ -133,7 +138,7 @@ _RuntimeRef = _document(
     {
         "name": Matching(DNS_NAME, "must be a name of Kubernetes", required=True),
         "kind": Choice(("ClusterTrainingRuntime", "TrainingRuntime"), load_default="ClusterTrainingRuntime"),
-        "apiGroup": Text(longest=253, load_default="ome.io"),
+        "apiGroup": Choice(("ome.io",), load_default="ome.io"),
     },
 )
 _ModelConfig = _document("ModelConfig", {"inputModel": Model(), "outputModel": Section(_Storage)})
@@ -163,15 +168,50 @@ _Mpi = _document(
     },
 )
 _Policy = _document("MlPolicy", {"numNodes": Whole(1, 65536), "torch": Section(_Torch), "mpi": Section(_Mpi)})
+_BuiltIn = _document(
+    "BuiltInTrainer",
+    {
+        "framework": Choice(tuple(each for each in FRAMEWORKS if each != CUSTOM), load_default="HF_TRAINER"),
+        "trainingType": Choice(TRAINING_TYPES, load_default="SFT"),
+        "hyperparameters": TextMap(keys=PARAMETER, rule="must be the name of a hyperparameter", load_default=dict),
+        "maxSeqLength": Whole(1, 2**24),
+        "batchSize": Whole(1, 65536),
+    },
+)
 RuntimeSpecSchema = _document(
     "TrainingRuntimeSpec",
     {
+        "trainer": Section(
+            _BuiltIn, **says("Extension: how jobs without a command are trained; else supervised by HF_TRAINER")
+        ),
         "mlPolicy": Section(_Policy, load_default=dict),
         "podGroupPolicy": FreeObject(**_KEPT),
         "template": FreeObject(**says("A JobSet; its container trainer says what a job leaves open")),
         "labels": Labels,
         "annotations": Annotations,
         "compartmentID": Text(longest=253, **_KEPT),
+    },
+)
+BaseModelSpecSchema = _document(
+    "BaseModelSpec",
+    {
+        "storage": Section(_Storage, required=True),
+        "disabled": Flag(load_default=False, **says("true: no job may name it")),
+        "displayName": Text(longest=253),
+        "vendor": Text(longest=253),
+        "version": Text(longest=253),
+        "modelType": Text(longest=253),
+        "modelArchitecture": Text(longest=253),
+        "modelParameterSize": Text(longest=64),
+        "modelFormat": FreeObject(),
+        "modelFramework": FreeObject(),
+        "modelCapabilities": fields.List(Text(longest=64), validate=validate.Length(max=64)),
+        "modelConfiguration": FreeObject(),
+        "maxTokens": Whole(1),
+        "quantization": Text(longest=64),
+        "servingMode": fields.List(Text(longest=64), validate=validate.Length(max=16)),
+        "additionalMetadata": FreeObject(),
+        "compartmentID": Text(longest=253),
     },
 )
 MetadataSchema = _document(
@@ -204,6 +244,7 @@ _HEAD: dict[str, Any] = {
 }
 TrainingJobSchema = _document("TrainingJob", {**_HEAD, "spec": Section(JobSpecSchema, required=True)})
 RuntimeSchema = _document("TrainingRuntime", {**_HEAD, "spec": Section(RuntimeSpecSchema, required=True)})
+BaseModelSchema = _document("BaseModel", {**_HEAD, "spec": Section(BaseModelSpecSchema, required=True)})
 
 
 class ChangeSchema(DocumentSchema):

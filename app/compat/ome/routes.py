@@ -1,30 +1,24 @@
-"""What makes Kubernetes' clients feel at home: discovery, namespaces, and models; pods and events stand beside."""
+"""What makes Kubernetes' clients feel at home: discovery, namespaces, and what jobs have made."""
 
-import re
-from datetime import datetime
-from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request
-from sqlalchemy.orm import Session
 
-from app.compat.every_job import MOST_JOBS
-from app.compat.ome import discovery, jobs_routes, lookup, pods_routes, runtimes_routes
+from app.compat.ome import discovery, jobs_routes, lookup, models_routes, pods_routes, runtimes_routes
 from app.compat.ome.answers import listed, told
 from app.compat.ome.dialect import API_VERSION, BASE
-from app.compat.ome.from_native import STATES, milliseconds, moment, name_of
+from app.compat.ome.from_native import milliseconds, model_named_by, moment, name_of
 from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
 from app.compat.ome.sources import Object, Source, fixed, of_jobs
-from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
-from app.domain.locations import NO_MODEL
+from app.domain.job_state import JobState
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.models import Project
 from app.security.permissions import Permission
-from app.services import job_lists, projects
+from app.services import projects
 from app.services.job_details import JobDetails
 from app.services.pages import PageRequest
 
@@ -32,6 +26,7 @@ blueprint = Blueprint("ome", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
 blueprint.register_blueprint(pods_routes.blueprint)
 blueprint.register_blueprint(runtimes_routes.blueprint)
+blueprint.register_blueprint(models_routes.blueprint)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
 _IN = f"{BASE}/namespaces/<namespace>"
 _MOST_NAMESPACES = 10_000
@@ -104,40 +99,24 @@ def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
         return told(_namespace(projects.require(session, namespace)))
 
 
-@blueprint.get(f"{_IN}/basemodels")
-@operation("List the base models of training jobs", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
-def list_models(namespace: str, query: Query) -> Reply:
-    return listed(Source(kind="BaseModel", look=fixed(partial(_models, namespace=namespace))), query)
-
-
-@blueprint.get(f"{_IN}/basemodels/<model_name>")
-@operation("Read a base model", permission=Permission.VIEW, query=ObjectQuerySchema)
-def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: ARG001
-    with plane().db.read() as session:
-        found = {each["metadata"]["name"]: each for each in _models(session, namespace)}
-    if model_name not in found:
-        raise _not_found("basemodels", model_name)
-    return told(found[model_name])
-
-
 @blueprint.get(f"{_IN}/finetunedweights")
 @operation(
-    "List the weights that training jobs make", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
+    "List the weights that training jobs have made", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
 )
 def list_weights(namespace: str, query: Query) -> Reply:  # noqa: ARG001
     return listed(
-        Source(kind="FineTunedWeight", look=of_jobs(lambda _, jobs: [[_weight(each)] for each in jobs])), query
+        Source(kind="FineTunedWeight", look=of_jobs(lambda _, jobs: [_weights(each) for each in jobs])), query
     )
 
 
-@blueprint.get(f"{_IN}/finetunedweights/<object_name>")
-@operation("Read the weights that a training job makes", permission=Permission.VIEW, query=ObjectQuerySchema)
-def get_weights(namespace: str, object_name: str, query: Query) -> Reply:  # noqa: ARG001
-    try:
-        with plane().db.read() as session:
-            return told(_weight(lookup.find(session, namespace, object_name)))
-    except NotFound as error:
-        raise _not_found("finetunedweights", object_name) from error
+@blueprint.get(f"{_IN}/finetunedweights/<weights_name>")
+@operation("Read the weights that a training job has made", permission=Permission.VIEW, query=ObjectQuerySchema)
+def get_weights(namespace: str, weights_name: str, query: Query) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        found = [each for job in lookup.named(session, namespace, weights_name) for each in _weights(job)]
+    if not found:
+        raise NotFound(f'finetunedweights.ome.io "{weights_name[:64]}" not found')
+    return told(found[0])
 
 
 def _namespace(project: Project) -> dict[str, Any]:
@@ -150,47 +129,21 @@ def _namespace(project: Project) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _models(session: Session, namespace: str) -> list[Object]:
-    """What training jobs of the namespace begin with."""
-    used = job_lists.base_models(session, caller(), DIALECT, most=MOST_JOBS)
-    # One of those that have the same name here.
-    named = {_dns(each.model_id): each for each in used if each.model_id != NO_MODEL}
-    return [
-        _object(
-            "BaseModel", name, namespace, (each.first_at, each.changed_at), {"storage": {"storageUri": each.model_id}}
-        )
-        for name, each in named.items()
-    ]
-
-
-def _weight(found: JobDetails) -> Object:
-    """What a job makes."""
-    states = {"Succeeded": "Ready", "Failed": "Failed", "Running": "In_Training", "Suspended": "In_Training"}
-    job, name = found.job, name_of(found)
+def _weights(found: JobDetails) -> list[Object]:
+    """What a job has made; a job that did not succeed, or wrote no model, has none."""
+    job, name, place = found.job, name_of(found), (found.job.report or {}).get("model_uri")
+    if job.state is not JobState.COMPLETED or not place:
+        return []
     spec = {
-        "baseModelRef": {"name": _dns(found.spec["training_config"]["base_model"]["model_id"])},
-        "storage": {"storageUri": (found.spec.get("output_config") or {}).get("output_path") or ""},
+        "baseModelRef": {"name": model_named_by(found)},
+        "storage": {"storageUri": place},
         "trainingJobRef": {"name": name, "namespace": job.project},
     }
-    made = _object("FineTunedWeight", name, job.project, (job.created_at, job.updated_at), spec)
-    return made | {"status": {"state": states.get(STATES[job.state], "Creating")}}
-
-
-def _object(
-    kind: str, name: str, namespace: str, times: tuple[datetime, datetime], spec: dict[str, Any]
-) -> dict[str, Any]:
-    """`times`: when it was made, and changed."""
     metadata = {
-        "name": name, "namespace": namespace, "uid": f"{kind.lower()}-{name}",
-        "resourceVersion": str(milliseconds(times[1])), "creationTimestamp": moment(times[0]),
+        "name": name, "namespace": job.project, "uid": f"finetunedweight-{name}",
+        "resourceVersion": str(milliseconds(job.updated_at)), "creationTimestamp": moment(job.finished_at),
     }  # fmt: skip
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _not_found(plural: str, name: str) -> NotFound:
-    return NotFound(f'{plural}.ome.io "{name[:64]}" not found')
-
-
-def _dns(name: str) -> str:
-    """A name of Kubernetes for it."""
-    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:253] or "none"
+    status = {"state": "Ready"}
+    return [
+        {"apiVersion": API_VERSION, "kind": "FineTunedWeight", "metadata": metadata, "spec": spec, "status": status}
+    ]

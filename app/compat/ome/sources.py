@@ -52,7 +52,6 @@ class Losses(NamedTuple):
 
 
 OF_JOBS = Losses(("job.delete",), ("job.patch",))
-OF_RUNTIMES = Losses(("runtime.delete",), ("runtime.change",))
 
 
 def newest_job(session: Session) -> tuple[int, Any, Any]:

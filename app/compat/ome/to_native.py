@@ -1,26 +1,28 @@
 """A training job of OME with its runtime → a job document of the native API. Pure."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.compat.ome import tuning
+from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
+from app.compat.ome.fields import FIELDS, job_warnings
 from app.compat.ome.launch_words import Launch, unlaunched
 from app.compat.ome.manifests import TrainerSchema
-from app.compat.quantities import amount_of
+from app.compat.ome.places import place, source_of
+from app.compat.ome.resources import resources_of
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
 from app.domain.training_rules import is_reserved
 from app.http.request_body import validated
+from app.schemas.field_verdicts import refuse
 from app.schemas.jobs import LABEL_KEY
 from app.services.secret_files import Reference
 
 DIALECT = "ome"
 REST = "spec"
-GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 NAMES = {
     "name": "metadata.name", "training_config.framework.custom_command": "spec.trainer.command",
     "training_config.environment": "spec.trainer.env", "training_config.base_model": "spec.modelConfig.inputModel",
@@ -28,6 +30,9 @@ NAMES = {
     "resource_config.node_count": "spec.trainer.numNodes", "resource_config": "spec.trainer.resourcesPerNode",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",
+    "training_config.framework.custom_code_dir": "spec.trainer.codeUri",
+    "training_config.framework.type": "spec.runtimeRef", "training_config.training_type": "spec.runtimeRef",
+    "training_config.hyperparameters": "spec.trainer.args",
 }  # fmt: skip
 # What a trainer finds in its environment: places, and what torchrun would be told.
 _ENVIRONMENT = {
@@ -36,52 +41,56 @@ _ENVIRONMENT = {
     "PET_MASTER_ADDR": "$(MASTER_ADDR)", "PET_MASTER_PORT": "$(MASTER_PORT)",
 }  # fmt: skip
 _TRAINER = TrainerSchema()
-_BUCKET_FORM = re.compile(r"oci://n/[^/]+/b/([^/]+)/o/(.+)")
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, and the fields that nothing comes of."""
+    """A document that no schema has checked yet, and a line for each field that has no effect."""
 
     document: dict[str, Any]
-    unheeded: list[str]
+    warnings: list[str]
     secrets: dict[str, Reference]  # by the variable that is to hold it
 
 
-def to_native(name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], labels: Mapping[str, str]) -> Native:
-    """`runtime`: the spec of what runtimeRef names. Raises InvalidRequest."""
+def to_native(
+    name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], labels: Mapping[str, str],
+    *, model: str | None = None, metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> Native:  # fmt: skip
+    """`runtime`: the spec of what runtimeRef names; `model`: where inputModel is. Raises InvalidRequest."""
     if config := spec.get("hyperParameterTuningConfig"):
         tuning.check(config)
         raise NotSupportedYet("it is in order, but there are no sweeps yet; leave it out", field=tuning.FIELD)
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
-    launch = unlaunched([*(trainer.get("command") or []), *(trainer.get("args") or [])])
-    if not launch.words:
-        raise BadSpec("is needed: neither the job nor its runtime says what runs", field="spec.trainer.command")
+    wanted = {"metadata": metadata, "spec": {**spec, "trainer": trainer}}
+    refuse(wanted, FIELDS)
     policy = runtime.get("mlPolicy") or {}
+    uses_built_in = is_for_built_in(trainer)
+    launch = (
+        Launch([]) if uses_built_in else unlaunched([*(trainer.get("command") or []), *(trainer.get("args") or [])])
+    )
     per_node = _per_node(trainer, policy, launch)
-    by_mpi = launch.by_mpi or "mpi" in policy
     nodes = trainer.get("numNodes") or launch.nodes or policy.get("numNodes") or _nodes_of(launch, per_node)
-    framework: dict[str, Any] = {"type": "CUSTOM", "custom_command": launch.words}
-    framework["distributed"] = {"config": {"num_proc_per_node": per_node}}
-    if by_mpi:
-        framework["config"] = {"launcher": "mpi"}
-    models = spec.get("modelConfig") or {}
-    sources = [{"path": place(uri)}] if (uri := (spec.get("datasets") or {}).get("storageUri")) else []
-    output = (models.get("outputModel") or {}).get("storageUri")
+    if uses_built_in:
+        refuse_incomplete(spec)
+        training, data = training_of(trainer, runtime, per_node), data_of(runtime)
+    else:
+        training, data = {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}, {}
+    datasets = source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)
+    output = ((spec.get("modelConfig") or {}).get("outputModel") or {}).get("storageUri")
     document = {
         "name": name,
         "labels": {key: value for key, value in labels.items() if LABEL_KEY.fullmatch(key)},
         "training_config": {
-            "training_type": "SFT",
-            "base_model": {"model_id": models.get("inputModel") or NO_MODEL},
-            "framework": framework,
+            **training,
+            "base_model": {"model_id": model or (spec.get("modelConfig") or {}).get("inputModel") or NO_MODEL},
             "environment": _environment(template, spec["trainer"]),
         },
-        "data_config": {"sources": sources},
-        "resource_config": {**resources_of(trainer, per_node), "node_count": nodes},
+        "data_config": {**data, "sources": datasets},
+        "resource_config": {**resources_of(trainer, per_node, has_ranks=not uses_built_in), "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
-    return Native(document, _unheeded(spec, trainer), _references(spec["trainer"]))
+    secrets = _references(spec["trainer"])
+    return Native(document, job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets), secrets)
 
 
 def shown(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,35 +118,6 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def place(uri: str) -> str:
-    """`oci://n/NAMESPACE/b/BUCKET/o/OBJECT` is `oci://BUCKET/OBJECT`; all others are what they are."""
-    found = _BUCKET_FORM.fullmatch(uri)
-    return f"oci://{found[1]}/{found[2]}" if found else uri
-
-
-def resources_of(trainer: Mapping[str, Any], per_node: str) -> dict[str, Any]:
-    """Of each node. GPUs are whatever there is, CPU slots where no node has any. Raises BadSpec."""
-    asked = trainer.get("resourcesPerNode") or {}
-    amounts = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
-    gpus = next((amounts[name] for name in GPUS if name in amounts), "0")
-    devices = math.ceil(_amount(gpus))
-    found: dict[str, Any] = {"gpu_count": devices} if devices else {"gpu_count": 1, "device_type": "cpu"}
-    if not devices and per_node in ("auto", "gpu"):
-        found["gpu_count"] = 1
-    if cores := math.ceil(_amount(amounts.get("cpu", "0"))):
-        found["cpu_cores"] = cores
-    if ram := math.ceil(_amount(amounts.get("memory", "0")) / 2**20):
-        found["ram_min_mb"] = ram
-    return found
-
-
-def _amount(quantity: str) -> Decimal:
-    try:
-        return amount_of(quantity)
-    except ValueError as error:
-        raise BadSpec(str(error), field="spec.trainer.resourcesPerNode") from error
-
-
 def _container(job: Any) -> Mapping[str, Any] | None:
     """The trainer of a replicated job of a JobSet; the first container if none is called so."""
     found = job
@@ -148,6 +128,21 @@ def _container(job: Any) -> Mapping[str, Any] | None:
         return None
     named = [each for each in containers if isinstance(each, Mapping)]
     return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)
+
+
+def _custom(
+    trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, per_node: str
+) -> dict[str, Any]:  # fmt: skip
+    """The framework of a job that runs a command."""
+    if not launch.words:
+        raise BadSpec("has a launcher and nothing that it starts", field="spec.trainer.command")
+    found: dict[str, Any] = {"type": "CUSTOM", "custom_command": launch.words}
+    found["distributed"] = {"config": {"num_proc_per_node": per_node}}
+    if launch.by_mpi or "mpi" in policy:
+        found["config"] = {"launcher": "mpi"}
+    if code := trainer.get("codeUri"):
+        found["custom_code_dir"] = place(code)
+    return found
 
 
 def _per_node(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> str:
@@ -179,22 +174,3 @@ def _references(trainer: Mapping[str, Any]) -> dict[str, Reference]:
         if isinstance(name, str) and isinstance(key, str) and not is_reserved(each["name"]):
             found[each["name"]] = Reference(name, key, f"spec.trainer.env.{number}.valueFrom.secretKeyRef")
     return found
-
-
-def _unheeded(spec: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[str]:
-    found = ["spec.trainer.image"] if trainer.get("image") else []
-    variables = trainer.get("env") or []
-    known = _references(trainer)
-    lost = (
-        each["name"]
-        for each in variables
-        if is_reserved(each["name"]) or (each.get("valueFrom") and each["name"] not in known)
-    )
-    found += [f"spec.trainer.env.{name}" for name in lost]
-    places = {
-        "spec.datasets": spec.get("datasets") or {},
-        "spec.modelConfig.outputModel": (spec.get("modelConfig") or {}).get("outputModel") or {},
-    }
-    kept = ("path", "schemaPath", "storageKey", "key", "nodeSelector", "nodeAffinity")
-    found += [f"{name}.{field}" for name, storage in places.items() for field in kept if storage.get(field)]
-    return sorted(found + (["spec.compartmentID"] if spec.get("compartmentID") else []))

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from app.compat.ids import uuid_of
+from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
 from app.domain.job_state import TERMINAL, JobState
 from app.domain.shares import quota_of
@@ -27,6 +28,7 @@ STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
     **{phase: tuple(state for state in JobState if STATES[state] == phase) for phase in STATES.values()},
     "Stopping": _NOT_ENDED, "Terminating": _NOT_ENDED, "Deleting": _NOT_ENDED, "Resuming": (_S.QUEUED,),
 }  # fmt: skip
+DEPARTMENT, DEPARTMENT_NAME = 1, "default"  # there is one
 THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # of jobs whose client named none
 
 
@@ -60,7 +62,7 @@ def phase_of(details: JobDetails) -> str:
     return STATES[job.state]
 
 
-def training_of(details: JobDetails) -> dict[str, Any]:
+def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """Or a distributed workload."""
     job, foreign = details.job, _foreign(details)
     stopped = job.state in (JobState.PAUSED, JobState.CANCELLED) or details.requested is not None
@@ -68,9 +70,11 @@ def training_of(details: JobDetails) -> dict[str, Any]:
         "name": job.name,
         "requestedName": foreign.get("requested_name", job.name),
         "workloadId": uuid_of(job.id),
-        "projectId": job.project,
+        # Older clients know numbers, newer ones their digits: what was sent is told.
+        "projectId": owner.project if foreign.get("numbered") else str(owner.project),
+        "departmentId": DEPARTMENT if foreign.get("numbered") else str(DEPARTMENT),
         "clusterId": foreign.get("cluster_id", THE_CLUSTER),
-        "createdBy": job.created_by,
+        "createdBy": owner.author,
         "createdAt": on_the_wire(job.created_at),
         "desiredPhase": "Deleted" if foreign.get("deleted") else "Stopped" if stopped else "Running",
         "actualPhase": phase_of(details),
@@ -130,7 +134,7 @@ def class_of(priority: int, *, preemptible: bool) -> str:
     return order[0][0]
 
 
-def workload_of(details: JobDetails) -> dict[str, Any]:
+def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """A row of the list of all workloads."""
     job = details.job
     changed = on_the_wire(job.updated_at)
@@ -144,12 +148,12 @@ def workload_of(details: JobDetails) -> dict[str, Any]:
         "conditions": [],
         "category": "Train",
         "priorityClassName": class_of(job.priority, preemptible=bool(scheduling.get("preemptible"))),
-        "submittedBy": job.created_by,
+        "submittedBy": owner.author,
         "clusterId": _foreign(details).get("cluster_id", THE_CLUSTER),
         "projectName": job.project,
-        "projectId": job.project,
-        "departmentName": "default",
-        "departmentId": "default",
+        "projectId": str(owner.project),
+        "departmentName": DEPARTMENT_NAME,
+        "departmentId": str(DEPARTMENT),
         "namespace": job.project,
         "createdAt": on_the_wire(job.created_at),
         "updatedAt": changed,
@@ -169,11 +173,11 @@ def workload_of(details: JobDetails) -> dict[str, Any]:
     }
 
 
-def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
+def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:
     """One for each node of its newest attempt."""
     if attempt is None:
         return []
-    job, row = details.job, workload_of(details)
+    job, row = details.job, workload_of(details, owner)
     phase = _pod_phase(details, attempt)
     resources = {"gpu": {"request": len(attempt.device_indices[0])}} if attempt.device_type != "cpu" else {}
     return [
@@ -184,7 +188,7 @@ def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]
             "workloadId": row["id"],
             "workloadName": job.name,
             "clusterId": row["clusterId"],
-            "projectId": job.project,
+            "projectId": row["projectId"],
             "projectName": job.project,
             "tenantId": 1,
             "nodeName": node,
@@ -230,8 +234,9 @@ def project_of(project: Project) -> dict[str, Any]:
         for name, kind in (("gpu", "cuda"), ("cpu", "cpu"))
     }
     return {
-        "id": project.name,
+        "id": str(project.number),
         "name": project.name,
+        "departmentId": str(DEPARTMENT),
         "description": project.description,
         "clusterId": THE_CLUSTER,
         "createdAt": on_the_wire(project.created_at),

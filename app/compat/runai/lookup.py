@@ -7,14 +7,15 @@ from sqlalchemy.orm import Session
 
 from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
-from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, is_distributed, workload_of
-from app.compat.runai.queries import Row, chosen, conditions, narrowed, native_order, ordered
+from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, is_distributed, training_of, workload_of
+from app.compat.runai.owners import Owners
+from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.job_state import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.models.base import utc_now
-from app.services import jobs
+from app.services import jobs, keys, projects
 from app.services.job_details import JobDetails, details
 
 
@@ -26,15 +27,33 @@ def find(session: Session, workload: str, *, distributed: bool | None = None) ->
     return found
 
 
+def training(session: Session, workload: str, *, distributed: bool) -> dict[str, Any]:
+    """As it is told. Raises NotFound."""
+    found = find(session, workload, distributed=distributed)
+    return training_of(found, Owners(session).of(found.job))
+
+
 def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
     """Those of the caller's jobs that are asked for, in the order that is, of up to so many. Raises InvalidRequest."""
-    asked = conditions(query["filterBy"])
+    asked = [_by_name(session, each) for each in conditions(query["filterBy"])]
     if query["deleted"]:  # of which nothing is told
         return ()
     filters, now = narrowed(asked, query["search"], STATES_OF_PHASES), utc_now()
-    found = every_job(session, filters, native_order(query) or "-created_at")
-    told = (workload_of(each) for each in found if not is_deleted(each, now))
+    if authors := [each.wanted for each in asked if (each.field, each.how) == ("submittedBy", "==")]:
+        filters["created_by_one_of"] = keys.ids_of(session, authors[0])
+    found, owners = every_job(session, filters, native_order(query) or "-created_at"), Owners(session)
+    told = (workload_of(each, owners.of(each.job)) for each in found if not is_deleted(each, now))
     return ordered(chosen(told, asked, query["search"]), query)
+
+
+def _by_name(session: Session, asked: Condition) -> Condition:
+    """A project that is asked for by number or name, by its name, which the database can be asked for."""
+    if asked.field != "projectId" or asked.how not in ("==", "!="):
+        return asked
+    try:
+        return asked._replace(field="projectName", wanted=projects.referred(session, caller(), asked.wanted).name)
+    except NotFound:
+        return asked
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:

@@ -35,7 +35,7 @@ _TIMES = ("createdAt", "completedAt", "phaseUpdatedAt")
 # What `job_lists` can be asked instead.
 _FILTERS = {
     ("name", "=^"): "name", ("name", "=="): "name", ("name", "=@"): "name_contains", ("projectId", "=="): "project",
-    ("projectName", "=="): "project", ("submittedBy", "=="): "created_by",
+    ("projectName", "=="): "project",
 }  # fmt: skip
 _BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # which leave out the moment itself
 _ORDERS = {"createdAt": "created_at", "name": "name"}

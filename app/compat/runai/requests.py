@@ -2,51 +2,27 @@
 
 from typing import Any
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import fields, validate
 
-from app.compat import quantities
-from app.compat.runai.requests_base import KEPT, document
+from app.compat.runai import pod_requests as pods
+from app.compat.runai.requests_base import KEPT, MANY, RETURNED, Count, Identifier, document, items, name, quantity
 from app.compat.runai.storage_requests import Storage
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Number, Section, Text, Whole, says
+from app.schemas.strict_fields import Choice, Flag, Number, Section, Text, Whole, says
 
 _MIG = ("1g.5gb", "1g.10gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.20gb", "4g.40gb", "7g.40gb", "7g.80gb")
-_MANY = validate.Length(max=100)
-
-
-class Identifier(fields.Field[Any]):
-    """A text; a number is taken for its digits."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(metadata={"type": ["string", "integer"], "minLength": 1, "maxLength": 128}, **kwargs)
-
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int) or not 1 <= len(str(value)) <= 128:
-            raise ValidationError("must be a text of 1 to 128 characters")
-        return str(value)
-
-
-def _quantity(**kwargs: Any) -> Matching:
-    return Matching(quantities.FORM, quantities.RULE, **kwargs)
-
-
-def _objects(**kwargs: Any) -> fields.List[Any]:
-    return fields.List(FreeObject(), validate=_MANY, **kwargs)
-
-
-_SecretReference = document(
-    "SecretReference",
-    {"name": Text(longest=253, shortest=1, required=True), "key": Text(longest=253, shortest=1, required=True)},
-)
+_EXCLUDE = Flag(load_default=False, **says("true: as if it were not there"))
+_Reference = document("SecretReference", {"name": name(required=True), "key": name(required=True)})
 _Variable = document(
     "EnvironmentVariable",
     {
         "name": Text(longest=128, shortest=1, required=True),
         "value": Text(longest=4096),
-        "secret": Section(_SecretReference, **says("Kept and told, not acted on: there is no store of secrets")),
-        "configMap": FreeObject(**KEPT),
-        "podFieldRef": FreeObject(**KEPT),
-        "userCredential": FreeObject(**KEPT),
-        "exclude": Flag(load_default=False, **says("true: as if it were not there")),
+        "secret": Section(_Reference, **says("The value is the text of the file NAME/KEY among the project's secrets")),
+        "configMap": Section(_Reference),
+        "podFieldRef": Section(document("PodFieldReference", {"path": Text(longest=253, shortest=1, **KEPT)})),
+        "userCredential": Section(_Reference),
+        "exclude": _EXCLUDE,
+        "description": Text(longest=1024, **RETURNED),
     },
 )
 _Named = document(
@@ -54,7 +30,7 @@ _Named = document(
     {
         "name": Text(longest=63, shortest=1, required=True),
         "value": Text(longest=255, load_default=""),
-        "exclude": Flag(load_default=False, **says("true: as if it were not there")),
+        "exclude": _EXCLUDE,
     },
 )
 _Compute = document(
@@ -64,59 +40,61 @@ _Compute = document(
         "gpuRequestType": Choice(("portion", "memory", "migProfile"), **says("Which of the next fields count")),
         "gpuPortionRequest": Number(0, 1, **says("portion: the share of one device")),
         "gpuPortionLimit": Number(0, 1, **KEPT),
-        "gpuMemoryRequest": _quantity(**says("memory: as much of one device as has this memory")),
-        "gpuMemoryLimit": _quantity(**KEPT),
+        "gpuMemoryRequest": quantity(**says("memory: as much of one device as has this memory")),
+        "gpuMemoryLimit": quantity(**KEPT),
         "migProfile": Choice(_MIG, **says("migProfile: such a slice of a GPU")),
-        "cpuCoreRequest": Number(0, 4096, **says("Cores, rounded up")),
+        "cpuCoreRequest": Number(0, 4096, **says("Cores, rounded up to whole ones")),
         "cpuCoreLimit": Number(0, 4096, **KEPT),
-        "cpuMemoryRequest": _quantity(**says("Memory of the node that is set aside")),
-        "cpuMemoryLimit": _quantity(**KEPT),
+        "cpuMemoryRequest": quantity(**says("Memory of the node that is set aside")),
+        "cpuMemoryLimit": quantity(**KEPT),
         "largeShmRequest": Flag(**KEPT),
-        "extendedResources": _objects(**KEPT),
+        "extendedResources": items(
+            "ExtendedResource", {"resource": name(required=True, **KEPT), "quantity": Count(required=True)}
+        ),
     },
 )
 _PASSED_ON = {
     "imagePullPolicy": Choice(("Always", "Never", "IfNotPresent"), **KEPT),
     "createHomeDir": Flag(**KEPT),
-    "probes": FreeObject(**KEPT),
-    "podAffinity": FreeObject(**KEPT),
+    "probes": Section(pods.Probes),
+    "podAffinity": Section(pods.PodAffinity),
     "tty": Flag(**KEPT),
     "stdin": Flag(**KEPT),
-    "annotations": fields.List(Section(_Named), validate=_MANY, **says("Told again")),
-    "tolerations": _objects(**says("Told again: nodes here have no taints")),
+    "annotations": fields.List(Section(_Named), validate=MANY, **RETURNED),
+    "tolerations": pods.tolerations(),
     "autoDeletionTimeAfterCompletionSeconds": Whole(
         0, **says("So long after its end it is gone here; the native API has it still")
     ),
     "category": Text(longest=128, **KEPT),
-    "imagePullSecrets": _objects(**KEPT),
-    "nodeAffinityRequired": FreeObject(**KEPT),
-    "ports": _objects(**KEPT),
-    "exposedUrls": _objects(**KEPT),
-    "relatedUrls": _objects(**KEPT),
+    "imagePullSecrets": pods.image_pull_secrets(),
+    "nodeAffinityRequired": Section(pods.NodeAffinityRequired),
+    "ports": pods.ports(),
+    "exposedUrls": pods.exposed_urls(),
+    "relatedUrls": pods.related_urls(),
     "storage": Section(Storage),
-    "security": FreeObject(**KEPT),
+    "security": Section(pods.Security),
     "terminationGracePeriodSeconds": Whole(0, **KEPT),
     "restartPolicy": Choice(("Always", "Never", "OnFailure"), **KEPT),
 }
 _SPEC: dict[str, Any] = {
     "command": Text(longest=32768, shortest=1, **says("The program, split into words as a shell would")),
     "args": Text(longest=32768, shortest=1, **says("What it is called with, split likewise")),
-    "image": Text(longest=512, **says("Kept and told: jobs run on the node itself, without containers")),
-    "workingDir": Text(longest=1024, **says("Where it starts, if jobs may read the directory; else kept and told")),
+    "image": Text(longest=512, **KEPT),
+    "workingDir": Text(longest=1024, **says("Where it starts, if jobs may read it; else a warning names it")),
     "nodeType": Text(longest=128, **says("A label that the nodes must have")),
     "nodePools": fields.List(
         Text(longest=128, shortest=1),
-        validate=_MANY,
+        validate=MANY,
         **says("Labels of which the nodes must have one; all are in the pool default"),
     ),
-    "environmentVariables": fields.List(Section(_Variable), validate=_MANY),
-    "labels": fields.List(Section(_Named), validate=_MANY, **says("Labels of the job")),
+    "environmentVariables": fields.List(Section(_Variable), validate=MANY),
+    "labels": fields.List(Section(_Named), validate=MANY, **says("Labels of the job")),
     "terminateAfterPreemption": Flag(**says("true: it ends; else it waits and goes on by itself")),
     "backoffLimit": Whole(0, 100, **says("Retries after failures", default=6)),
     "priorityClass": Text(longest=63, **says("build, interactive-preemptible or train, or very-low to very-high")),
     "preemptibility": Choice(("preemptible", "non-preemptible")),
     "completions": Whole(1, 10_000, **says("So often the command runs, one run after the other")),
-    "parallelism": Whole(1, 10_000, **says("At most so many runs at a time; it is one")),
+    "parallelism": Whole(1, 10_000, **says("One run at a time, whatever is asked for; more is named in a warning")),
     "compute": Section(_Compute),
     **_PASSED_ON,
 }
@@ -140,8 +118,8 @@ _DistributedSpec = document(
 _REQUEST: dict[str, Any] = {
     "name": Text(longest=128, shortest=1, required=True),
     "useGivenNameAsPrefix": Flag(load_default=False, **says("true: the name gets an ending of its own")),
-    "projectId": Identifier(required=True),
-    "clusterId": Text(longest=64, required=True, **says("Kept and told: there is one cluster")),
+    "projectId": Identifier(required=True, **says("The number of a project, or its name")),
+    "clusterId": Text(longest=64, required=True, **says("Kept and returned: there is one cluster")),
     "templateId": Text(longest=64, **KEPT),
 }
 TrainingSchema = document("TrainingCreationRequest", {**_REQUEST, "spec": Section(_TrainingSpec)})

@@ -3,14 +3,70 @@
 from collections.abc import Mapping
 from typing import Any
 
+from marshmallow import ValidationError, fields, validate
+
+from app.compat import quantities
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import says
+from app.schemas.strict_fields import LARGEST, Flag, Matching, Section, Text, Whole, says
 
 Described = Mapping[str, Any]
-KEPT = says("Kept and told, not acted on")
+KEPT = says("Kept and returned, not acted on; docs/compatibility.md says why")
+RETURNED = says("Kept and returned")
+MANY = validate.Length(max=100)
 
 
 def document(name: str, described: Described) -> type[DocumentSchema]:
     """The schema of an object with these fields."""
     schema: Any = DocumentSchema.from_dict(dict(described), name=f"{name}Schema")
     return schema  # type: ignore[no-any-return]
+
+
+def items(name: str, described: Described, **kwargs: Any) -> fields.List[Any]:
+    """A list of such objects, each of which a client may exclude."""
+    common = {"exclude": Flag(**says("true: as if it were not there"))}
+    return fields.List(Section(document(name, {**described, **common})), validate=MANY, **kwargs)
+
+
+def name(**kwargs: Any) -> Text:
+    return Text(longest=253, shortest=1, **kwargs)
+
+
+def path(**kwargs: Any) -> Text:
+    return Text(longest=1024, shortest=1, **kwargs)
+
+
+def port(**kwargs: Any) -> Whole:
+    return Whole(1, 65535, **kwargs)
+
+
+def quantity(**kwargs: Any) -> Matching:
+    return Matching(quantities.FORM, quantities.RULE, **kwargs)
+
+
+class Count(fields.Field[Any]):
+    """A quantity, as text or as a whole number."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(metadata={"type": ["string", "integer"], "minimum": 0, "maximum": LARGEST}, **kwargs)
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+        if type(value) is int and 0 <= value <= LARGEST:
+            return value
+        if isinstance(value, str) and quantities.FORM.fullmatch(value):
+            return value
+        raise ValidationError(f"must be a whole number, or {quantities.RULE.removeprefix('must be ')}")
+
+
+class Identifier(fields.Field[Any]):
+    """A text or a number."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            metadata={"type": ["string", "integer"], "minLength": 1, "maxLength": 128, **kwargs.pop("metadata", {})},
+            **kwargs,
+        )
+
+    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str | int:
+        if isinstance(value, bool) or not isinstance(value, str | int) or not 1 <= len(str(value)) <= 128:
+            raise ValidationError("must be a number, or a text of 1 to 128 characters")
+        return value

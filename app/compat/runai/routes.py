@@ -58,7 +58,7 @@ def list_projects() -> Reply:
 @operation("Read a project", permission=Permission.VIEW)
 def get_project(project_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(project_of(projects.visible(session, caller(), project_id)))
+        return Reply(project_of(projects.referred(session, caller(), project_id)))
 
 
 @blueprint.get("/openapi.json")

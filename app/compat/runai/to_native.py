@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from app.compat.mounts import location_of, placed
 from app.compat.quantities import amount_of
+from app.compat.runai.fields import without_effect
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.masking import MASK, is_secret
 from app.domain.names import EITHER
 from app.domain.training_rules import is_reserved
+from app.schemas.field_verdicts import warning
 from app.services.secret_files import Reference
 
 DIALECT = "runai"
@@ -39,23 +41,18 @@ NAMES = {
     "resource_config.cpu_cores": "spec.compute.cpuCoreRequest",
     "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest", "scheduling_config.priority": "spec.priorityClass",
 }  # fmt: skip
-# What is acted on; of the rest the job's history tells that it is not.
-_HONOURED = frozenset(
-    {"command", "args", "environmentVariables", "labels", "terminateAfterPreemption", "backoffLimit", "priorityClass",
-     "preemptibility", "completions", "parallelism", "compute", "nodeType", "nodePools", "workingDir", "storage",
-     "annotations", "tolerations", "autoDeletionTimeAfterCompletionSeconds", "distributedFramework", "numWorkers"}
-)  # fmt: skip
-_OF_MASTERS = frozenset({"command", "args", "environmentVariables", "compute"})
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
 PYTORCH = "PyTorch"
+# By gpuRequestType the field that says how much of one device is asked for.
+PARTS = {"portion": "gpuPortionRequest", "memory": "gpuMemoryRequest", "migProfile": "migProfile"}
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, what it has no place for, and the fields that nothing comes of."""
+    """A document that no schema has checked yet, what it has no place for, and a line for each field without effect."""
 
     document: dict[str, Any]
     foreign: dict[str, Any]
-    unheeded: list[str]
+    warnings: list[str]
 
 
 def to_native(
@@ -68,14 +65,14 @@ def to_native(
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
-    unheeded = [*_kept_only(spec, master, distributed=distributed), *volumes.unheeded, *_reserved(spec)]
+    warnings = [*volumes.warnings, *_reserved(spec, REST), *_reserved(master, "masterSpec")]
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
         "custom_command": [placed(word, volumes.found) for word in _words(spec, master)],
     }
-    framework |= _directory(spec, volumes, may_read, unheeded)
-    resources, of_compute = _resources(spec.get("compute") or {})
+    framework |= _directory(spec, volumes, may_read, warnings)
+    resources = _resources(spec.get("compute") or {}, warnings)
     if distributed:
         resources["node_count"] = _nodes(spec, master)
     if resources["gpu_count"] > 1:
@@ -92,17 +89,11 @@ def to_native(
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
-        "resource_config": resources | _affinity(spec, unheeded),
+        "resource_config": resources | _affinity(spec, warnings),
         "scheduling_config": _scheduling(spec),
     }
-    unheeded += [f"compute.{field}" for field in of_compute]
-    return Native(document, {DIALECT: _kept(training, distributed=distributed)}, sorted(unheeded))
-
-
-def _kept_only(spec: Mapping[str, Any], master: Mapping[str, Any], *, distributed: bool) -> list[str]:
-    alone = () if distributed else ("podAffinity",)  # a single pod is where it is
-    found = [field for field in spec if field not in _HONOURED and field not in alone]
-    return found + [f"masterSpec.{field}" for field in master if field not in _OF_MASTERS]
+    kept = {DIALECT: _kept(training, distributed=distributed)}
+    return Native(document, kept, [*without_effect(training), *warnings])
 
 
 def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
@@ -110,6 +101,8 @@ def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
         "requested_name": training["name"], "cluster_id": training["clusterId"],
         "spec": _without_secrets(training.get("spec") or {}),
     }  # fmt: skip
+    if isinstance(training["projectId"], int):
+        kept["numbered"] = True
     if distributed:
         kept["kind"] = DISTRIBUTED
         if master := training.get("masterSpec"):
@@ -133,7 +126,7 @@ def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
 
 
 def _directory(
-    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], unheeded: list[str]
+    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], warnings: list[str]
 ) -> dict[str, str]:
     """Where the command starts, if that is somewhere on the nodes."""
     directory = spec.get("workingDir")
@@ -141,7 +134,7 @@ def _directory(
         return {}
     found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
     if found is None:
-        unheeded.append("workingDir")
+        warnings.append(warning("spec.workingDir", "jobs may not read it, and it is in no volume that they may"))
         return {}
     return {"custom_code_dir": found}
 
@@ -167,10 +160,10 @@ def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str
     return common
 
 
-def _affinity(spec: Mapping[str, Any], unheeded: list[str]) -> dict[str, list[str]]:
+def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:
     pools = spec.get("nodePools") or []
     if len(pools) > 1:
-        unheeded.append("nodePools (their order)")
+        warnings.append(warning("spec.nodePools", "a node of any of them will do: their order has no effect"))
     labels = [spec["nodeType"]] if spec.get("nodeType") else []
     if pools and ALL_NODES not in pools:
         labels.append(EITHER.join(pools))
@@ -209,25 +202,27 @@ def megabytes(quantity: str) -> int:
         raise BadSpec(str(error), field="spec.compute") from error
 
 
-def _resources(compute: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Of the native document, and the fields of `compute` that nothing comes of."""
-    devices = compute.get("gpuDevicesRequest")
+def _resources(compute: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Of the native document. Raises BadSpec."""
+    devices, kind = compute.get("gpuDevicesRequest"), compute.get("gpuRequestType")
     found: dict[str, Any] = {"gpu_count": max(1, devices or 0)}
     if not devices:
         found["device_type"] = "cpu"
-    kind, used = compute.get("gpuRequestType"), {"gpuDevicesRequest", "gpuRequestType"}
     part = _part(kind, compute) if devices else {}
     if part and devices and devices > 1:
         raise BadSpec("several devices are given whole; leave parts of them out", field="spec.compute.gpuRequestType")
-    found |= part
-    used |= {"portion": {"gpuPortionRequest"}, "memory": {"gpuMemoryRequest"}, "migProfile": {"migProfile"}}.get(
-        kind or "", set()
-    )
-    if compute.get("cpuCoreRequest"):
-        found["cpu_cores"] = math.ceil(compute["cpuCoreRequest"])
+    for of_kind, field in PARTS.items():
+        if compute.get(field) and not devices:
+            warnings.append(warning(f"spec.compute.{field}", "without gpuDevicesRequest there is no GPU to take it of"))
+        elif compute.get(field) and kind != of_kind:
+            warnings.append(warning(f"spec.compute.{field}", f"it counts only if gpuRequestType is {of_kind}"))
+    if cores := compute.get("cpuCoreRequest"):
+        found["cpu_cores"] = math.ceil(cores)
+        if cores != found["cpu_cores"]:
+            warnings.append(warning("spec.compute.cpuCoreRequest", f"{cores:g} is rounded up: cores are given whole"))
     if compute.get("cpuMemoryRequest"):
         found["ram_min_mb"] = megabytes(compute["cpuMemoryRequest"])
-    return found, sorted(compute.keys() - used - {"cpuCoreRequest", "cpuMemoryRequest"})
+    return found | part
 
 
 def _part(kind: str | None, compute: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,10 +248,13 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _reserved(spec: Mapping[str, Any]) -> list[str]:
-    """Variables of which nothing comes: they are the platform's to set."""
+def _reserved(spec: Mapping[str, Any], part: str) -> list[str]:
     given: Sequence[Mapping[str, Any]] = spec.get("environmentVariables") or []
-    return [f"environmentVariables.{each['name']}" for each in given if is_reserved(each["name"])]
+    return [
+        warning(f"{part}.environmentVariables.{each['name']}", "the platform sets this variable itself")
+        for each in given
+        if not each["exclude"] and is_reserved(each["name"])
+    ]
 
 
 def secrets_of(training: Mapping[str, Any]) -> dict[str, Reference]:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from app.compat.naming import ending, named_as
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
+from app.compat.runai.owners import Owners
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import NAMES, REST, secrets_of, to_native
 from app.compat.secrets import secret_values
@@ -39,7 +40,7 @@ def create_training(body: dict[str, Any]) -> Reply:
 @operation("Read a training", permission=Permission.VIEW)
 def get_training(workload_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(training_of(lookup.find(session, workload_id, distributed=False)))
+        return Reply(lookup.training(session, workload_id, distributed=False))
 
 
 @blueprint.delete("/workloads/trainings/<workload_id>")
@@ -78,7 +79,7 @@ def create_distributed(body: dict[str, Any]) -> Reply:
 @operation("Read a training on several nodes", permission=Permission.VIEW)
 def get_distributed(distributed_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(training_of(lookup.find(session, distributed_id, distributed=True)))
+        return Reply(lookup.training(session, distributed_id, distributed=True))
 
 
 @blueprint.delete("/workloads/distributed/<distributed_id>")
@@ -108,13 +109,13 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{ending(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
-    project = body["projectId"]
-    projects.enter(plane().db, caller(), project)  # before anything of it is looked at
+    with plane().db.read() as session:  # before anything of the project is looked at
+        project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, warnings=native.unheeded, secret_variables=hidden.keys())
+        origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys())
         jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
 
@@ -127,5 +128,6 @@ def _may_read(directory: str) -> bool:
     return True
 
 
-def _submitted(_session: Session, submitted: Submitted) -> Reply:
-    return Reply(training_of(of_new(submitted.job)), 202, warnings=submitted.warnings)
+def _submitted(session: Session, submitted: Submitted) -> Reply:
+    told = training_of(of_new(submitted.job), Owners(session).of(submitted.job))
+    return Reply(told, 202, warnings=submitted.warnings)

@@ -5,39 +5,60 @@ and what else is mounted lies below one of the storage roots: `nfs/SERVER/PATH`,
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from app.compat.mounts import Mount, mount_of_data
+from app.schemas.field_verdicts import warning
 
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
+# What says where a volume lies.
+_NEEDED = {
+    "hostPath": "without path there is no directory to read",
+    "nfs": "without server there is nothing to read",
+    "pvc": "a new claim would be empty: name one that exists, with existingPvc and claimName",
+    "git": "without a repository's URL there is nothing to read",
+    "s3": "without bucket there is nothing to read",
+}
 _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
 
 class Volumes(NamedTuple):
-    """In the order of the native document's sources, and the fields of which nothing comes."""
+    """In the order of the native document's sources, and a line for each of which nothing comes."""
 
     found: Sequence[Mount]
-    unheeded: Sequence[str]
+    warnings: Sequence[str]
 
 
 def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> Volumes:
     found: list[Mount] = []
-    unheeded = [f"storage.{kind}" for kind in storage if kind not in _KINDS]
+    warnings: list[str] = []
     for kind in _KINDS:
         for number, each in enumerate(storage.get(kind) or []):
             if each.get("exclude"):
                 continue
-            field = f"storage.{kind}.{each.get('name', number)}"
+            field = f"spec.storage.{kind}.{each.get('name', number)}"
             mounted = str(each.get("mountPath" if kind in ("hostPath", "nfs") else "path") or "").rstrip("/")
             location = _location(kind, each)
-            if not location or not mounted.startswith("/") or not (kind == "pvc" or may_read(location)):
-                unheeded.append(field)
+            if problem := _problem(kind, mounted, location, may_read):
+                warnings.append(warning(field, problem))
                 continue
             found.append(mount_of_data(mounted, location, len(found)))
-            unheeded += [f"{field}.{part}" for part in _lost(kind, each)]
-    return Volumes(found, unheeded)
+            if kind in ("hostPath", "nfs", "pvc") and each.get("readOnly") is False:
+                warnings.append(warning(f"{field}.readOnly", "jobs only read it: write to TRAINYARD_OUTPUT_DIR"))
+    return Volumes(found, warnings)
+
+
+def _problem(kind: str, mounted: str, location: str, may_read: Callable[[str], bool]) -> str:
+    """Why nothing comes of a volume; empty where it is found."""
+    if not location:
+        return _NEEDED[kind]
+    if not mounted.startswith("/"):
+        return "where it is mounted must begin with a slash"
+    if kind != "pvc" and not may_read(location):
+        return f"jobs may not read {location}: it must lie below a storage root of the operator"
+    return ""
 
 
 def _location(kind: str, volume: Mapping[str, Any]) -> str:
@@ -64,13 +85,3 @@ def _repository(url: str) -> str:
     host, path = (ssh[1], ssh[2]) if ssh else (parts.hostname if parts else "", parts.path if parts else "")
     name = str(path).strip("/").removesuffix(".git")
     return f"git/{host}/{name}" if host and name else ""
-
-
-def _lost(kind: str, volume: Mapping[str, Any]) -> Iterator[str]:
-    """What is asked of it beyond being there to be read."""
-    if kind in ("hostPath", "nfs", "pvc") and volume.get("readOnly") is False:
-        yield "readOnly"
-    if kind == "git":
-        yield from (part for part in ("branch", "revision") if volume.get(part))
-    if kind == "pvc" and volume.get("ephemeral"):
-        yield "ephemeral"

@@ -14,6 +14,7 @@ from app.compat.every_job import MOST_JOBS
 from app.compat.runai import lookup
 from app.compat.runai.from_native import event_of, pods_of, record_of, workload_of
 from app.compat.runai.measurements import KINDS, REQUESTS, SERIES, Point, Window, counted, measured, requested
+from app.compat.runai.owners import Owners
 from app.compat.runai.queries import CountQuerySchema, MeasurementsQuerySchema, WorkloadsQuerySchema
 from app.compat.runai.requests import BatchSchema
 from app.domain.errors import BadSpec, TrainyardError
@@ -58,7 +59,7 @@ def count_workloads(query: dict[str, Any]) -> Reply:
 def act_on_workloads(body: dict[str, Any]) -> Reply:
     succeeded: list[str] = []
     failed: list[dict[str, Any]] = []
-    for each in dict.fromkeys(body["ids"]):
+    for each in dict.fromkeys(map(str, body["ids"])):
         try:
             _VERBS[body["action"]](each)
         except TrainyardError as error:
@@ -73,7 +74,8 @@ def act_on_workloads(body: dict[str, Any]) -> Reply:
 @operation("Read a workload", permission=Permission.VIEW)
 def get_workload(workload_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(workload_of(lookup.find(session, workload_id)))
+        found = lookup.find(session, workload_id)
+        return Reply(workload_of(found, Owners(session).of(found.job)))
 
 
 @blueprint.get("/workloads/<workload_id>/metrics")
@@ -121,7 +123,7 @@ def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
         attempts = job_history.attempts(session, found.job.id)
-        pods = pods_of(found, attempts[-1] if attempts else None)
+        pods = pods_of(found, attempts[-1] if attempts else None, Owners(session).of(found.job))
     begin, end = query["offset"], query["offset"] + query["limit"]
     return Reply({"pods": pods[begin:end], **({"next": end} if end < len(pods) else {})})
 

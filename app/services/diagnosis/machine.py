@@ -3,14 +3,16 @@
 import ctypes
 import secrets
 import shutil
-import subprocess
 from pathlib import Path
 
 from sqlalchemy import select
 
 from app.domain.errors import NotFound
 from app.domain.ids import new_id
+from app.domain.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.models import Artifact, Checkpoint
+from app.services.bubblewrap import lack_of_sandbox
+from app.services.data_dir import is_without_sandbox
 from app.services.diagnosis.broker import is_loopback
 from app.services.diagnosis.findings import Findings, failed, fine, size, skipped, warning
 from app.services.diagnosis.site import Site
@@ -18,9 +20,6 @@ from app.storage.keys import artifact_key, checkpoint_key
 
 SAMPLE = 5
 LITTLE_BYTES, TOO_LITTLE_BYTES = 10 * 1024**3, 1024**3
-PROBE_SECONDS = 10
-# What the sandbox of trainers needs; workers.sandbox asks for more, which fails together with this.
-BWRAP_PROBE = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true")
 PCI = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR, DISPLAY_CLASSES = "0x10de", ("0x0300", "0x0302")
 
@@ -50,7 +49,10 @@ def stored_files(site: Site) -> Findings:
             .limit(SAMPLE)
         ).all()
         artifacts = session.execute(
-            select(Artifact.job_id, Artifact.path).order_by(Artifact.job_id.desc()).limit(SAMPLE)
+            select(Artifact.job_id, Artifact.path)
+            .where(~Artifact.pending)
+            .order_by(Artifact.job_id.desc())
+            .limit(SAMPLE)
         ).all()
     keys = [checkpoint_key(job, name) for job, name in checkpoints] + [
         artifact_key(job, path) for job, path in artifacts
@@ -96,23 +98,18 @@ def cache_size(site: Site) -> Findings:
 
 def sandbox(site: Site) -> Findings:
     wanted = site.settings.node.sandbox
-    if wanted == "process":
-        return warning("jobs run without a sandbox, as TRAINYARD_NODE_SANDBOX says", "set it to auto or bubblewrap")
-    found = failed if wanted == "bubblewrap" else warning
-    program = shutil.which("bwrap")
-    if program is None:
-        return found("bubblewrap is not installed: nodes here run jobs as plain processes", "apt install bubblewrap")
-    probe = subprocess.run(
-        [program, *BWRAP_PROBE], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=PROBE_SECONDS,
-        check=False,
-    )  # fmt: skip
-    if probe.returncode:
-        said = probe.stderr.strip().splitlines()[-1:] or ["no word"]
-        return found(
-            f"bubblewrap may not make namespaces here: {said[0][:200]}",
-            "allow unprivileged user namespaces (docs/operations.md, What a job can reach)",
+    if is_without_sandbox(site.settings):
+        return warning(
+            "jobs run without a sandbox, as `trainyard up --no-sandbox` said: they can do all that its user can",
+            "install bubblewrap (apt install bubblewrap), and start `trainyard up` without that option",
         )
-    return fine("bubblewrap works")
+    if wanted == PROCESS:
+        return warning("jobs run without a sandbox, as TRAINYARD_NODE_SANDBOX says", "set it to auto or bubblewrap")
+    lack = lack_of_sandbox()
+    if lack is None:
+        return fine("bubblewrap works")
+    found = failed if wanted == BUBBLEWRAP else warning
+    return found(f"{lack}: a node here takes no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
 
 
 def gpu_driver(site: Site) -> Findings:

@@ -1,5 +1,6 @@
 """Checks of who works: coordinators, nodes, and whether their clocks agree."""
 
+from app.domain.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
 from app.services.diagnosis.findings import Findings, failed, fine, warning
 from app.services.diagnosis.pulses import COORDINATOR, NODE, Pulse
 from app.services.diagnosis.site import Site
@@ -32,7 +33,13 @@ def nodes(site: Site) -> Findings:
             f"of {len(known)} nodes {len(silent)} give no sign of life: {_names(silent)}",
             "start them again, or forget them with `trainyard nodes remove NAME`",
         )
-    unconfined = [pulse for pulse in alive if pulse.sandbox != "bubblewrap"]
+    for lack, why in WHY_NONE.items():
+        lacking = [pulse for pulse in alive if pulse.sandbox == lack]
+        if lacking:
+            findings += failed(
+                f"{_names(lacking)} take no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}"
+            )  # fmt: skip
+    unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, *WHY_NONE)]
     if unconfined:
         findings += warning(
             f"jobs run without a sandbox on {_names(unconfined)}",

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.cyxwiz import messages_pb2 as pb
+from app.compat.cyxwiz.fields import FIELDS
 from app.compat.cyxwiz.from_native import STATES, config_of, numbers
+from app.compat.cyxwiz.shapes import body_of
 from app.compat.cyxwiz.to_native import DIALECT, Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.job_state import JobState
 from app.http.request_body import validated
 from app.models import Job
+from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 from scripts.generated_messages import ROOT, write
@@ -94,9 +97,10 @@ def test_every_field_arrives_where_the_native_document_has_it():
         },
         "data_config": {"batch_size": 8, "sources": [{"path": "/srv/data/train.jsonl"}]},
         "resource_config": {"gpu_count": 1, "device_type": "cuda", "gpu_memory_min_mb": 16_000},
+        "output_config": {"max_output_size_mb": 500},
         "scheduling_config": {"priority": 8, "max_runtime_seconds": 3600},
     }
-    assert native.foreign == {DIALECT: {"job_id": "night-7", "max_output_size_mb": 500, "plain_model": True}}
+    assert native.foreign == {DIALECT: {"job_id": "night-7", "plain_model": True}}
 
 
 def test_memory_is_that_of_the_node_where_no_gpu_is_asked_for():
@@ -121,6 +125,21 @@ def test_the_model_may_bring_parts_of_a_native_document():
     assert (document["resource_config"], document["labels"]) == ({"gpu_count": 2}, {"team": "support"})
 
 
+DEFINITION = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "tokenizer_id": "/srv/tokenizer"}
+
+
+def test_the_definition_of_a_model_is_trained_from_scratch():
+    native = to_native(config(model_config=json.dumps(DEFINITION)))
+
+    base = native.document["training_config"]["base_model"]
+    assert base == {
+        "model_id": "none",
+        "from_config": {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2},
+        "tokenizer_id": "/srv/tokenizer",
+    }
+    assert json.loads(given_back(native).model_config) == DEFINITION
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "why"),
     [
@@ -135,6 +154,7 @@ def test_the_model_may_bring_parts_of_a_native_document():
         ({"job_id": "job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"}, "job_id", "none of our own ids"),
         ({"model_config": "{"}, "model_config", "neither a model's id"),
         ({"model_config": '{"model": 1}'}, "model_config", "model is unknown; known: training_config"),
+        ({"model_config": '{"model_type": "llama"}'}, "model_config.tokenizer_id", "names the tokenizer"),
         (
             {"model_config": '{"data_config": {"batch_size": 4}}'},
             "model_config.data_config.batch_size",
@@ -158,7 +178,7 @@ def test_what_no_node_would_accept_is_refused_with_its_field(changes, field, why
         epochs=st.integers(1, 2**31 - 1), batch_size=st.integers(1, 4096),
         learning_rate=st.floats(0, 1, allow_nan=False), required_device=st.sampled_from((0, pb.CPU, pb.CUDA)),
         min_memory_mb=st.integers(0, 2**31 - 1), priority=st.integers(0, 10),
-        timeout_seconds=st.integers(0, 316_224_000), max_output_size_mb=st.integers(0, 2**53),
+        timeout_seconds=st.integers(0, 316_224_000), max_output_size_mb=st.integers(0, 2**53 - 1),
     )
 )  # fmt: skip
 def test_what_was_submitted_is_given_back(submitted):
@@ -180,6 +200,10 @@ def test_what_has_no_field_of_its_own_is_given_back_within_the_model():
     assert returned["training_config"]["hyperparameters"] == {"lora_r": "8"}
     assert returned["training_config"]["framework"]["type"] == "FSDP"
     assert "sources" not in returned["data_config"]
+
+
+def test_table_of_fields_has_those_of_the_request():
+    assert list(FIELDS) == list(field_paths(body_of(pb.JobConfig)()))
 
 
 def test_every_native_state_is_one_of_cyxwiz():

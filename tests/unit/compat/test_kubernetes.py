@@ -116,6 +116,6 @@ def test_binary_description_is_a_message_of_gnostics():
     assert begin == b"\x0a\x032.0\x12\x14\x0a\x09Trainyard\x12\x07v1beta1"
     assert (paths[0] & 127) + (paths[1] & 127) * 128 == len(paths) - 2
     assert [path.rpartition("/")[0].rpartition("/")[2] for path in discovery.OPENAPI["paths"]] == [
-        "trainingjobs", "trainingruntimes", "clustertrainingruntimes",
+        "trainingjobs", "trainingruntimes", "clustertrainingruntimes", "basemodels",
     ]  # fmt: skip
     assert all(path.encode() in paths for path in discovery.OPENAPI["paths"])

@@ -1,34 +1,35 @@
 """ModelArts' words for training jobs, both ways; its flavors and units."""
 
 import dataclasses
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compat.modelarts.flavors import flavor, flavors_of, of_resources, told
-from app.compat.modelarts.from_native import STATES, STATES_OF_PHASES, job_of, node_counts, phase_of, record_of
+from app.compat.modelarts.from_native import Cluster, job_of
 from app.compat.modelarts.requests import CreateSchema
+from app.compat.modelarts.status import NO_TROUBLE
 from app.compat.modelarts.to_native import DIALECT, METHODS, Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.job_state import JobState
 from app.domain.resources import Device, NodeCapacity
 from app.http.request_body import validated
-from app.models import Attempt, Job
+from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 
 NODES = [
     NodeCapacity(
         name="n1", devices=tuple(Device(index=i, type="cpu") for i in range(3)), free=frozenset(), cpu_cores=8,
-        ram_mb=32_768,
+        ram_mb=32_768, storage_mb=81_920, arch="x86_64",
     ),
     NodeCapacity(
         name="n2", devices=tuple(Device(index=i, type="NVIDIA A100", memory_mb=81_920) for i in range(8)),
-        free=frozenset(), cpu_cores=96, ram_mb=1_048_576,
+        free=frozenset(), cpu_cores=96, ram_mb=1_048_576, storage_mb=8_192_000,
+        arch="aarch64",
     ),
 ]  # fmt: skip
 # The example of the documentation, as it would be created.
@@ -53,17 +54,28 @@ ALGORITHM = {
 }  # fmt: skip
 
 
+CLUSTER = Cluster(NODES, {"key-1": "ada"}, NO_TROUBLE, datetime(2026, 1, 2, tzinfo=UTC))
+
+
+USUAL = "/home/ma-user/modelarts/user-job-dir"
+
+
 def translated(algorithm: dict[str, Any], *, metadata: dict[str, Any] | None = None, **more: Any) -> Native:
     body = {"kind": "job", "metadata": {"name": "minist", **(metadata or {})}, "algorithm": algorithm, **more}
     return to_native(validated(CreateSchema(), body), NODES)
+
+
+def named(native: Native) -> list[str]:
+    """The fields that it warns of."""
+    return [line.partition(": ")[0] for line in native.warnings]
 
 
 def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
     spec = validated(SubmitJobSchema(), native.document)
     job = Job(
         id=new_id("job"), project="default", created_by="key-1", name=native.document["name"], labels={},
-        foreign=native.foreign, priority=spec["scheduling_config"]["priority"], framework="CUSTOM", attempt=0,
-        status=state, created_at=datetime(2026, 1, 1, tzinfo=UTC), **columns,
+        foreign=native.foreign, priority=spec["scheduling_config"]["priority"], framework="CUSTOM",
+        status=state, created_at=datetime(2026, 1, 1, tzinfo=UTC), **{"attempt": 1, **columns},
     )  # fmt: skip
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
     return JobDetails(**{**shown, "job": job, "spec": spec, "elapsed_seconds": 1.5})
@@ -89,7 +101,7 @@ def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():
     }  # fmt: skip
     assert native.document["data_config"] == {"sources": [{"path": "obs://test/data/py_minist/"}]}
     assert native.document["output_config"] == {"output_path": "obs://test/train_output"}
-    assert native.unheeded == ["algorithm.engine"]
+    assert named(native) == [f"algorithm.engine.engine_{part}" for part in ("id", "name", "version")]
 
 
 def test_command_is_a_shells_with_its_arguments_quoted():
@@ -111,7 +123,7 @@ def test_command_is_a_shells_with_its_arguments_quoted():
     assert training["environment"]["data"] == "$(TRAINYARD_DATA_0)"
     assert training["environment"]["MODE"] == "fast"
     assert "RANK" not in training["environment"]
-    assert native.unheeded == ["algorithm.engine", "algorithm.environments.RANK"]
+    assert named(native) == ["algorithm.engine.image_url", "algorithm.environments.RANK"]
 
 
 def test_id_is_a_built_in_method():
@@ -163,15 +175,16 @@ def test_policies_of_faults_times_and_priorities():
     assert native.document["scheduling_config"] == {
         "priority": 8, "preemptible": True, "max_runtime_seconds": 7200,
     }  # fmt: skip
-    assert native.unheeded == [
-        "algorithm.engine", "metadata.annotations.jupyter-lab/enable", "spec.schedule_policy.required_affinity",
+    assert named(native)[3:] == [
+        "spec.schedule_policy.required_affinity.affinity_type", "metadata.annotations.jupyter-lab/enable",
     ]  # fmt: skip
 
 
 def test_nothing_is_tried_again_unless_somebody_says_so():
     assert translated(ALGORITHM).document["training_config"]["max_retries"] == 0
-    always = {"annotations": {"fault-tolerance/job-unconditional-retry": "true"}}
-    assert translated(ALGORITHM, metadata=always).document["training_config"]["max_retries"] == 3
+    for name in ("job-unconditional-retry", "hang-retry"):
+        always = {"annotations": {f"fault-tolerance/{name}": "true"}}
+        assert translated(ALGORITHM, metadata=always).document["training_config"]["max_retries"] == 3
 
 
 @pytest.mark.parametrize(
@@ -183,7 +196,20 @@ def test_nothing_is_tried_again_unless_somebody_says_so():
         ({"id": "sft"}, {}, "algorithm.parameters.base_model"),
         ({**ALGORITHM, "subscription_id": "x"}, {}, "algorithm.subscription_id"),
         ({**ALGORITHM, "policies": {"auto_search": {}}}, {}, "algorithm.policies"),
-        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]}, {}, "algorithm.inputs.0"),
+        ({**ALGORITHM, "item_version_id": "x"}, {}, "algorithm.item_version_id"),
+        ({**ALGORITHM, "autosearch_config_path": "obs://b/x.yaml"}, {}, "algorithm.autosearch_config_path"),
+        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]}, {},
+         "algorithm.inputs.0.remote.dataset"),
+        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.inputs.0"),
+        ({**ALGORITHM, "local_code_dir": "/not/home"}, {}, "algorithm.local_code_dir"),
+        ({**ALGORITHM, "local_code_dir": "/home/../etc"}, {}, "algorithm.local_code_dir"),
+        ({**ALGORITHM, "working_dir": "src"}, {}, "algorithm.working_dir"),
+        ({"code_dir": "obs://b/x", "boot_file": "obs://b/y.py", "working_dir": f"{USUAL}/x"}, {},
+         "algorithm.boot_file"),
+        (ALGORITHM, {"metadata": {"annotations": {"fault-tolerance/hang-retry": "maybe"}}},
+         "metadata.annotations.fault-tolerance/hang-retry"),
+        (ALGORITHM, {"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "cabinet",
+         "affinity_group_size": 2}}}}, "spec.schedule_policy.required_affinity.affinity_group_size"),
         ({**ALGORITHM, "outputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.outputs.0"),
         ({**ALGORITHM, "outputs": [{"name": n, "remote": {"obs": {"obs_url": f"obs://{n}/x"}}} for n in ("aa", "bb")]},
          {}, "algorithm.outputs"),
@@ -201,95 +227,6 @@ def test_what_cannot_be_done_is_refused_by_its_name(algorithm, more, field):
     assert refused.value.field == field
 
 
-def test_flavors_are_counts_of_the_inventorys_devices():
-    found = {each.id: told(each) for each in flavors_of(NODES)}
-
-    assert list(found) == [
-        "trainyard.cpu.1", "trainyard.cpu.2", "trainyard.cpu.3", "trainyard.nvidia-a100.1", "trainyard.nvidia-a100.2",
-        "trainyard.nvidia-a100.4", "trainyard.nvidia-a100.8",
-    ]  # fmt: skip
-    eight = found["trainyard.nvidia-a100.8"]["flavor_info"]
-    assert eight["gpu"] == {"unit_num": 8, "product_name": "NVIDIA A100", "memory": "80GB"}
-    assert (eight["max_num"], eight["cpu"], eight["memory"]) == (
-        1, {"arch": "x86", "core_num": 96}, {"size": 1024, "unit": "GB"},
-    )  # fmt: skip
-    assert flavor("modelarts.pool.visual.4xlarge", NODES) == {"gpu_count": 4, "device_type": "cuda"}
-    assert flavor(None, NODES) == {"gpu_count": 1, "device_type": "cpu"}
-    assert of_resources({"gpu_count": 3, "gpu_type": ["NVIDIA A100"]}, NODES) is not None
-    assert of_resources({"gpu_count": 4, "device_type": "cpu"}, NODES) is None
-
-
-def test_every_state_is_one_of_modelarts():
-    assert set(STATES) == set(JobState)
-    native = translated(ALGORITHM)
-    assert phase_of(details_of(native, state=JobState.FAILED, error_type="NODE_LOST")) == ("Abnormal", "Lost")
-    running = dataclasses.replace(details_of(native, state=JobState.TRAINING), requested="cancel")
-    assert phase_of(running) == ("Terminating", "Terminating")
-
-
-@pytest.mark.parametrize("state", JobState)
-@pytest.mark.parametrize("error", [None, "NODE_LOST"])
-@pytest.mark.parametrize("requested", [None, "pause", "cancel"])
-def test_phase_is_looked_for_where_it_may_be(state, error, requested):
-    found = dataclasses.replace(
-        details_of(translated(ALGORITHM), state=state, error_type=error), requested=requested
-    )  # fmt: skip
-
-    assert state in STATES_OF_PHASES[phase_of(found)[0]]
-
-
-def attempt(number: int, begin: int, end: int | None, **columns: Any) -> Attempt:
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    return Attempt(
-        number=number, node_names=["n1", "n2"], created_at=start + timedelta(seconds=begin),
-        started_at=start + timedelta(seconds=begin + 1),
-        ended_at=None if end is None else start + timedelta(seconds=end), start_type="init_or_rescheduled", **columns,
-    )  # fmt: skip
-
-
-def test_details_have_milliseconds_and_records_have_seconds():
-    attempts = [
-        attempt(1, 0, 60, end_reason="exit with 127", end_related_task="worker-1", policy="job_reschedule",
-                recover_before_downgrade="proc_restart", exit_code=127),
-        attempt(2, 90, None),
-    ]  # fmt: skip
-    spec = {"resource": {"flavor_id": "trainyard.cpu.2", "node_count": 2}}
-    details = details_of(translated(ALGORITHM, spec=spec), state=JobState.TRAINING, error_message=None)
-
-    found = job_of(details, attempts, NODES)
-
-    epoch = 1_767_225_600
-    assert found["metadata"]["create_time"] == epoch * 1000
-    status = found["status"]
-    assert (status["duration"], status["start_time"]) == (1500, (epoch + 1) * 1000)
-    assert status["node_count_metrics"] == [
-        [epoch * 1000, 2], [(epoch + 60) * 1000, 0], [(epoch + 90) * 1000, 2],
-    ]  # fmt: skip
-    assert status["tasks"] == ["worker-0", "worker-1"]
-    assert status["task_statuses"] == [{"task": "worker-1", "exit_code": 127, "message": "exit with 127"}]
-    assert status["running_records"] == [
-        {
-            "start_at": epoch + 1, "end_at": epoch + 60, "start_type": "init_or_rescheduled",
-            "end_reason": "exit with 127", "end_related_task": "worker-1", "end_recover": "job_reschedule",
-            "end_recover_before_downgrade": "proc_restart",
-        },
-        {"start_at": epoch + 91, "start_type": "init_or_rescheduled"},
-    ]  # fmt: skip
-    resource = found["spec"]["resource"]
-    assert resource["flavor_detail"]["flavor_info"]["disk"]["size"] == "0"
-    assert (resource["flavor_id"], resource["node_count"]) == ("trainyard.cpu.2", 2)
-    assert {name: found["algorithm"][name] for name in ALGORITHM} == ALGORITHM
-
-
-def test_job_without_attempts_has_not_started():
-    status = job_of(details_of(translated(ALGORITHM)), [], NODES)["status"]
-
-    assert (status["start_time"], status["node_count_metrics"]) == (0, None)
-    assert "running_records" not in status
-    assert node_counts([]) is None
-    assert record_of(attempt(1, 0, None, end_reason=None))["start_type"] == "init_or_rescheduled"
-
-
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8)
 
 
@@ -303,7 +240,7 @@ def test_what_was_sent_is_told_again(parameters, environment, priority):
     algorithm = {**ALGORITHM, "parameters": given_parameters, "environments": environment}
     native = translated(algorithm, spec={"schedule_policy": {"priority": priority}})
 
-    found = job_of(details_of(native), [], NODES)
+    found = job_of(details_of(native), [], CLUSTER)
 
     assert found["algorithm"]["parameters"] == given_parameters
     assert {name: value for each in found["algorithm"]["environments"] for name, value in each.items()} == environment
@@ -315,7 +252,23 @@ def test_native_job_is_told_as_the_method_that_it_is(method):
     native = translated({"id": method, "parameters": [{"name": "base_model", "value": "org/m"}]})
     details = details_of(Native(native.document, {}, []))
 
-    found = job_of(details, [], NODES)["algorithm"]
+    found = job_of(details, [], CLUSTER)["algorithm"]
 
     assert (found["id"], found["parameters"]) == (method, [{"name": "base_model", "value": "org/m"}])
     assert DIALECT not in details.job.foreign
+
+
+def test_algorithm_is_named_as_its_method_and_what_brings_its_code_only_as_it_says_itself():
+    def name_of(algorithm: dict[str, Any]) -> Any:
+        return job_of(details_of(translated(algorithm)), [], CLUSTER)["algorithm"].get("name")
+
+    assert name_of(ALGORITHM) is None
+    assert name_of({**ALGORITHM, "name": "mine"}) == "mine"
+    assert name_of({"id": "dpo", "parameters": [{"name": "base_model", "value": "org/m"}]}) == "DPO"
+
+
+def test_user_is_told_by_the_name_of_the_key():
+    details = details_of(translated(ALGORITHM))
+
+    assert job_of(details, [], CLUSTER)["metadata"]["user_name"] == "ada"
+    assert job_of(details, [], CLUSTER._replace(names={}))["metadata"]["user_name"] == "key-1"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.compat.ids import job_id_of, uuid_of
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
+from app.compat.runai.owners import Owner
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
 from app.domain.errors import BadSpec
@@ -26,11 +27,11 @@ from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 
+OWNER = Owner(7, "Ada")
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
 
 
 def divided(spec: dict[str, Any], **more: Any) -> Native:
-    """Of a distributed workload."""
     body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
     training = validated(DistributedSchema(), {**body, **more})
     return to_native(training, training["name"], may_read=lambda _: True, distributed=True)
@@ -40,6 +41,11 @@ def translated(spec: dict[str, Any], **more: Any) -> Native:
     body = {"name": "my-training", "projectId": "default", "clusterId": CLUSTER, "spec": {"command": "true", **spec}}
     training = validated(TrainingSchema(), {**body, **more})
     return to_native(training, training["name"], may_read=lambda path: path.startswith("/srv"))
+
+
+def unheeded(native: Native) -> list[str]:
+    assert all(": " in line for line in native.warnings)
+    return sorted(line.partition(": ")[0] for line in native.warnings)
 
 
 def details_of(native: Native, **columns: Any) -> JobDetails:
@@ -85,7 +91,7 @@ def test_training_is_a_custom_job():
                             "required_node_labels": ["dgx", "pool-a"]},
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
     }  # fmt: skip
-    assert native.unheeded == []
+    assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
 
 
 def test_command_runs_until_it_has_succeeded_so_often(tmp_path: Path):
@@ -130,9 +136,9 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
 
     native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
 
-    assert native.unheeded == [
-        "compute.cpuCoreLimit", "compute.gpuMemoryRequest", "compute.gpuPortionLimit", "compute.migProfile", "image",
-        "nodePools (their order)", "tty",
+    assert unheeded(native) == [
+        "spec.compute.cpuCoreLimit", "spec.compute.gpuMemoryRequest", "spec.compute.gpuPortionLimit",
+        "spec.compute.migProfile", "spec.image", "spec.nodePools", "spec.tty",
     ]  # fmt: skip
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
     assert native.document["resource_config"]["required_node_labels"] == ["a|b"]
@@ -188,12 +194,19 @@ def test_training_is_told_as_it_was_sent():
     native = translated({"args": "-x", "image": "python:3.8"}, useGivenNameAsPrefix=True)
     details = details_of(native)
 
-    told = training_of(details)
+    told = training_of(details, OWNER)
 
     assert told["spec"] == {"command": "true", "args": "-x", "image": "python:3.8"}
-    assert (told["requestedName"], told["clusterId"], told["projectId"]) == ("my-training", CLUSTER, "default")
+    assert (told["requestedName"], told["clusterId"], told["createdBy"]) == ("my-training", CLUSTER, "Ada")
+    assert (told["projectId"], told["departmentId"]) == ("7", "1")
     assert job_id_of(told["workloadId"]) == details.job.id
     assert (told["desiredPhase"], told["actualPhase"]) == ("Running", "Pending")
+
+
+def test_number_of_a_project_is_told_as_a_number_to_who_sent_one():
+    told = training_of(details_of(translated({}, projectId=7)), OWNER)
+
+    assert (told["projectId"], told["departmentId"]) == (7, 1)
 
 
 @given(
@@ -272,8 +285,9 @@ def test_volumes_are_data_that_the_words_refer_to():
         "$(TRAINYARD_DATA_0)/a.jsonl", "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
     ]  # fmt: skip
     assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
-    assert native.unheeded == [
-        "storage.hostPath.etc", "storage.pvc.0.readOnly", "storage.pvc.new", "storage.secretVolume", "workingDir",
+    assert unheeded(native) == [
+        "spec.storage.hostPath.etc", "spec.storage.pvc.0.readOnly", "spec.storage.pvc.new", "spec.storage.secretVolume",
+        "spec.workingDir",
     ]  # fmt: skip
 
 
@@ -296,7 +310,7 @@ def test_each_kind_of_volume_has_a_place_below_the_storage_roots(storage, locati
     assert native.document["data_config"]["sources"] == [{"path": location}]
     assert native.document["training_config"]["framework"]["custom_code_dir"] == f"{location}/sub"
     assert native.document["training_config"]["framework"]["custom_command"] == ["true", "$(TRAINYARD_DATA_0)"]
-    assert native.unheeded == []
+    assert native.warnings == []
 
 
 def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
@@ -306,8 +320,8 @@ def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
 
     assert native.document["resource_config"] == {"gpu_count": 8, "node_count": 4}
     assert native.document["training_config"]["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
-    assert native.unheeded == ["slotsPerWorker"]
-    told = training_of(details_of(native))
+    assert unheeded(native) == ["spec.slotsPerWorker"]
+    told = training_of(details_of(native), OWNER)
     assert (told["spec"]["numWorkers"], told["masterSpecSameAsWorker"]) == (3, True)
 
 
@@ -323,8 +337,8 @@ def test_masters_own_command_is_the_first_ranks():
     script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
     assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
     assert native.document["training_config"]["environment"] == {"A": "1", "B": "2"}
-    assert native.unheeded == ["masterSpec.image"]
-    assert training_of(details_of(native))["masterSpec"]["args"] == "'lead it.py'"
+    assert unheeded(native) == ["masterSpec.image"]
+    assert training_of(details_of(native), OWNER)["masterSpec"]["args"] == "'lead it.py'"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.quarantine import Fault, QuarantineRule, counted, reason_for
+from app.domain.quarantine import Fault, QuarantineRule, Reached, counted, did_better, reason_for
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 RULE = QuarantineRule(faults=3, window_seconds=3600)
@@ -46,3 +46,18 @@ def test_fewer_than_too_many_or_none_at_all_is_no_reason(number: int) -> None:
     rule = QuarantineRule(faults=number, window_seconds=3600)
 
     assert reason_for([fault("a"), fault("b"), fault("c")], rule) == ""
+
+
+@pytest.mark.parametrize(
+    ("later", "failed", "is_better"),
+    [
+        (Reached(trained=True, step=0), Reached(trained=False, step=0), True),  # it could not even begin before
+        (Reached(trained=False, step=0), Reached(trained=False, step=0), False),
+        (Reached(trained=True, step=5), Reached(trained=True, step=5), False),
+        (Reached(trained=True, step=6), Reached(trained=True, step=5), True),
+        (Reached(trained=True, step=0, completed=True), Reached(trained=True, step=0), True),  # a script without steps
+        (Reached(trained=False, step=9), Reached(trained=True, step=5), False),
+    ],
+)
+def test_another_node_did_better_where_the_job_got_further(later: Reached, failed: Reached, *, is_better: bool) -> None:
+    assert did_better(later, failed) == is_better

@@ -2,33 +2,36 @@
 
 import pytest
 
+from app.domain.errors import ERROR_TYPES
 from app.domain.outcomes import OutcomeKind
 from app.domain.reputation import DISCONNECTS, FAULTS, verdict_on_node
-from app.domain.retry import RULES
+from app.domain.retry import may_retry
 
 
 @pytest.mark.parametrize(
     ("kind", "cause", "said"),
     [
-        ("completed", "", ("completions", 1.0)),
-        ("paused", "", ("completions", 1.0)),
-        ("preempted", "", ("completions", 1.0)),
+        ("completed", "", ("completions", 1.0, True)),
+        ("paused", "", ("completions", 1.0, True)),
+        ("preempted", "", ("completions", 1.0, True)),
         ("cancelled", "", None),
         ("requeued", "", None),
-        ("requeued", "NODE_LOST", ("disconnects", 0.0)),
-        ("failed", "NODE_LOST", ("disconnects", 0.0)),
-        ("failed", "SUPERVISOR_LOST", ("disconnects", 0.0)),
-        ("failed", "INTERNAL", ("faults", 0.0)),
-        ("failed", "DEVICE_FAULT", ("faults", 0.0)),
-        ("failed", "SCRIPT_ERROR", None),
-        ("failed", "RANK_KILLED", None),
-        ("failed", "HANG", None),
+        ("requeued", "NODE_LOST", ("disconnects", 0.0, False)),
+        ("failed", "NODE_LOST", ("disconnects", 0.0, False)),
+        ("failed", "SUPERVISOR_LOST", ("disconnects", 0.0, False)),
+        ("failed", "INTERNAL", ("faults", 0.0, False)),
+        ("failed", "DEVICE_FAULT", ("faults", 0.0, True)),
     ],
 )
-def test_only_what_is_the_nodes_counts(kind: OutcomeKind, cause: str, said: tuple[str, float] | None) -> None:
+def test_only_what_is_the_nodes_counts(kind: OutcomeKind, cause: str, said: tuple[str, float, bool] | None) -> None:
     verdict = verdict_on_node(kind, cause, trained=True, left_behind=False)
 
-    assert (None if verdict is None else (verdict.deed, verdict.towards)) == said
+    assert (None if verdict is None else (verdict.deed, verdict.towards, verdict.is_certain)) == said
+
+
+@pytest.mark.parametrize("cause", sorted(set(ERROR_TYPES) - DISCONNECTS - FAULTS))
+def test_what_a_script_or_we_ourselves_may_cause_says_nothing_of_the_node(cause: str) -> None:
+    assert verdict_on_node("failed", cause, trained=True, left_behind=False) is None
 
 
 def test_what_stopped_before_it_trained_is_no_merit() -> None:
@@ -40,8 +43,8 @@ def test_a_process_that_can_not_be_ended_is_a_fault_however_the_job_ended(kind: 
     verdict = verdict_on_node(kind, "", trained=True, left_behind=True)
 
     assert verdict is not None
-    assert (verdict.deed, verdict.towards) == ("faults", 0.0)
+    assert (verdict.deed, verdict.towards, verdict.is_certain) == ("faults", 0.0, True)
 
 
 def test_causes_are_known_ones() -> None:
-    assert set(RULES) >= DISCONNECTS | FAULTS
+    assert all(may_retry(cause) for cause in DISCONNECTS | FAULTS)

@@ -1,14 +1,14 @@
 """The recovery table, case by case, and what it makes of a job together with people's wishes."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from app.domain.divergence import OnDivergence
-from app.domain.errors import ERROR_TYPES
+from app.domain.errors import ERROR_TYPES, Cause
 from app.domain.job_state import HELD, JobState
 from app.domain.outcomes import decide
-from app.domain.retry import RULES, Backoff, History, Policy, Recovery, describe, recover
+from app.domain.retry import Backoff, History, Policy, Recovery, describe, may_retry, recover, rule_of, takes_host_down
 
 BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
 RESTART, ANEW, ELSEWHERE = Policy.RESTART, Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE
@@ -19,15 +19,34 @@ def found(cause: str, **history: Any) -> Recovery:
     return recover(cause, History(**{"max_retries": 3, "can_restart": True, **history}), BACKOFF)
 
 
-@pytest.mark.parametrize("cause", sorted(set(ERROR_TYPES) - set(RULES)))
-def test_what_no_retry_can_cure_fails_at_once(cause: str) -> None:
-    assert found(cause, max_retries=99) == Recovery(cause=cause)
-    assert describe(cause) == "fails at once"
+FATAL = {
+    "INVALID_CONFIG", "MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "TRAINER_ERROR", "POISON", "EXPORT_FAILED",
+    "NO_RESULT", "MAX_RUNTIME_EXCEEDED",
+}  # fmt: skip
 
 
-def test_every_cause_in_the_table_is_a_documented_error_type() -> None:
-    assert set(ERROR_TYPES) >= set(RULES) | {"POISON"}
+@pytest.mark.parametrize("retries_scripts", [False, True])
+@pytest.mark.parametrize("cause", [*ERROR_TYPES, "OF_A_NEWER_VERSION"])
+def test_every_cause_has_an_answer_whatever_the_job_says_of_scripts(cause: str, *, retries_scripts: bool) -> None:
+    fatal = FATAL | {"OF_A_NEWER_VERSION"} | (set() if retries_scripts else {"SCRIPT_ERROR"})
+
+    assert (rule_of(cause, retries_scripts=retries_scripts) is None) == (cause in fatal)
+    recovery = found(cause, max_retries=99, retries_scripts=retries_scripts, on_divergence=ROLLBACK)
+    assert (recovery.policy is None) == (cause in fatal)
+    assert recovery == Recovery(cause=cause) or cause not in fatal
+
+
+def test_the_type_of_causes_lists_the_documented_ones() -> None:
+    assert get_args(Cause) == tuple(ERROR_TYPES)
     assert all(kind.meaning and kind.what_to_do for kind in ERROR_TYPES.values())
+
+
+def test_what_is_said_of_a_cause_agrees_with_its_rule() -> None:
+    assert {cause for cause in ERROR_TYPES if describe(cause) == "fails at once"} == FATAL
+    assert {cause for cause in ERROR_TYPES if not may_retry(cause)} == FATAL
+    assert {cause for cause in ERROR_TYPES if takes_host_down(cause)} == {"NODE_LOST", "SUPERVISOR_LOST"}
+    anew = "scheduled anew, the last time on another node"
+    assert describe("SCRIPT_ERROR") == f"fails at once, or with `custom_retry_on_error`: {anew}"
 
 
 KILLED = {"retries_used": 2, "in_place_restarts": 2}

@@ -10,10 +10,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.domain.hyperparameters import USE_LORA
+from app.domain.model_rules import is_drawn
 from app.domain.output_rules import LORA_TYPES
 from app.domain.parallelism import MEGATRON
 from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
+from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.tokenizer import base_model
 
 _LIBRARIES = (
@@ -65,7 +67,7 @@ class ModelCard:
         kind = "adapter" if adapter else "model"
         parts = (
             self._front_matter(adapter=adapter),
-            f"# {_inline(self._name) or f'{kind.capitalize()} trained from {self._base}'}",
+            f"# {_inline(self._name) or self._untitled(kind)}",
             self._origin(kind),
             _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
             _section("Hyperparameters that were set", self._settings()),
@@ -108,9 +110,15 @@ class ModelCard:
     def _has_adapter(self) -> bool:
         return self.spec.training_type in LORA_TYPES or bool(self.spec.hyperparameters.get(USE_LORA))
 
+    def _untitled(self, kind: str) -> str:
+        return f"{kind.capitalize()} trained from {'scratch' if is_drawn(base_model(self.spec)) else self._base}"
+
     def _origin(self, kind: str) -> str:
         method = _METHODS.get(self.spec.method, self.spec.method)
-        return f"This {kind} was made by {method} from `{self._base}`, in {self.steps} optimizer steps."
+        base = base_model(self.spec)
+        seed = seed_of(self.spec.data_config)
+        begin = f"weights drawn by the seed {seed}" if is_drawn(base) else f"`{self._base}`"
+        return f"This {kind} was made by {method} from {begin}, in {self.steps} optimizer steps."
 
     def _front_matter(self, *, adapter: bool) -> str:
         task = "text-classification" if self._judges else "text-generation"
@@ -118,7 +126,7 @@ class ModelCard:
         if self._name:
             lines.append(f"model_name: {json.dumps(self._name, ensure_ascii=False)}")
         base = base_model(self.spec)
-        if base.get("source") == "hub" and base.get("model_id"):
+        if base.get("source") == "hub" and base.get("model_id") and not is_drawn(base):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
         library = "megatron-core" if self.spec.framework == MEGATRON else "trl"
         tags = ["trainyard", library, *(["lora"] if self._has_adapter else [])]

@@ -23,6 +23,7 @@ from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
+from workers.trainers.hf_trainer.scratch import configuration, draw, is_from_scratch
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
 
 __all__ = ["Precision", "leave_out_dropout", "load_model", "load_tokenizer", "precision", "resize", "without_dropout"]
@@ -71,10 +72,14 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
 
     Raises ModelNotFound and InvalidConfig.
     """
-    directory = existing(spec.model_path)
-    name = Path(directory).name
     kwargs = dict(base_model(spec).get("model_kwargs") or {})
     attention = kwargs.pop("attn_implementation", None)
+    if is_from_scratch(spec):
+        config = configuration(spec, load_tokenizer(spec))
+        _change(config, kwargs)
+        return draw(config, spec, dtype=precision(spec).weights, attn_implementation=attention)
+    directory = existing(spec.model_path)
+    name = Path(directory).name
     try:
         config = AutoConfig.from_pretrained(directory, **trust(spec))
         _change(config, kwargs)

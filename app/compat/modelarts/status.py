@@ -1,0 +1,152 @@
+"""A job's state and attempts → the status that ModelArts tells: phases, tasks, running records, durations. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from app.domain.job_state import RUNNING, TERMINAL, JobState
+from app.domain.script_options import processes_per_node
+from app.models import Attempt
+from app.services.job_details import JobDetails
+
+_S = JobState
+_RUNNING = ("Running", "Running")
+STATES: dict[JobState, tuple[str, str]] = {
+    _S.PENDING: ("Creating", "Creating"), _S.QUEUED: ("Pending", "Queuing"), _S.SCHEDULING: ("Pending", "Queuing"),
+    _S.PREPARING: _RUNNING, _S.TRAINING: _RUNNING, _S.CHECKPOINTING: _RUNNING, _S.EVALUATING: _RUNNING,
+    _S.EXPORTING: _RUNNING, _S.PAUSED: ("Pending", "Queuing"), _S.COMPLETED: ("Completed", "Completed"),
+    _S.FAILED: ("Failed", "Failed"), _S.CANCELLED: ("Terminated", "Terminated"),
+    _S.PREEMPTED: ("Terminated", "Terminated"),
+}  # fmt: skip
+_STOPPED = (_S.CANCELLED, _S.PREEMPTED)
+# Of each level-1 status, which states jobs that are told to be in it may be in.
+STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
+    **{phase: tuple(state for state in JobState if STATES[state][0] == phase) for phase, _ in STATES.values()},
+    "Terminating": tuple(state for state in JobState if state not in TERMINAL), "Abnormal": (_S.FAILED, *_STOPPED),
+}  # fmt: skip
+# Their fault of another kind than a failed job: the platform's own.
+_LOST = ("NODE_LOST", "SUPERVISOR_LOST")
+_STARTS = ("init_or_rescheduled", "restarted")
+_RANK, _WORKER = "rank-", "worker-"
+
+
+class Trouble(NamedTuple):
+    """Ids of jobs that the platform has lost hold of; nearly always none."""
+
+    unheard: frozenset[str] = frozenset()  # they should run, and have not been heard of for too long
+    unstoppable: frozenset[str] = frozenset()  # a process of theirs is left that nothing can end
+
+
+NO_TROUBLE = Trouble()
+
+
+def phase_of(details: JobDetails, trouble: Trouble = NO_TROUBLE) -> tuple[str, str]:
+    """Level-1 and level-2 status."""
+    job = details.job
+    if job.state is JobState.FAILED and job.error_type in _LOST:
+        return "Abnormal", "Lost"
+    if job.state is JobState.FAILED and job.attempt == 0:
+        return "Abnormal", "CreateFailed"
+    if job.state in _STOPPED and job.id in trouble.unstoppable:
+        return "Abnormal", "TerminatedFailed"
+    if details.requested == "cancel" and job.state not in TERMINAL:
+        return "Terminating", "Terminating"
+    if job.state in RUNNING and job.id in trouble.unheard:
+        return "Running", "Unknown"
+    return STATES[job.state]
+
+
+def status_of(
+    details: JobDetails, attempts: Sequence[Attempt], *, now: datetime, trouble: Trouble = NO_TROUBLE
+) -> dict[str, Any]:
+    """`duration` is what the running records add up to; the first of them begins at `start_time`."""
+    phase, secondary = phase_of(details, trouble)
+    begun = [each for each in attempts if each.started_at is not None or each.ended_at is not None]
+    found: dict[str, Any] = {
+        "phase": phase,
+        "secondary_phase": secondary,
+        "duration": sum(_ran(each, now) for each in begun),
+        "start_time": milliseconds(_begin(begun[0])) if begun else 0,
+        "node_count_metrics": node_counts(attempts),
+        "tasks": tasks_of(details),
+    }
+    if ended := [each for each in attempts if each.ended_at is not None]:
+        found["task_statuses"] = task_statuses(details, ended[-1])
+    if begun:
+        found["running_records"] = [record_of(each, details.spec) for each in begun]
+    return found
+
+
+def tasks_of(details: JobDetails) -> list[str]:
+    """One for each node."""
+    return [f"{_WORKER}{number}" for number in range(int(details.spec["resource_config"].get("node_count") or 1))]
+
+
+def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
+    """[milliseconds, how many nodes from then on]; None before it has had any."""
+    found: list[list[int]] = []
+    for each in attempts:
+        found.append([milliseconds(each.created_at), len(each.node_names)])
+        if each.ended_at is not None:
+            found.append([milliseconds(each.ended_at), 0])
+    return found or None
+
+
+def record_of(attempt: Attempt, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A running record: an attempt, in seconds."""
+    found: dict[str, Any] = {
+        "start_at": seconds(_begin(attempt)),
+        "start_type": attempt.start_type if attempt.start_type in _STARTS else _STARTS[0],
+    }
+    optional = {
+        "end_at": seconds(attempt.ended_at) if attempt.ended_at is not None else None,
+        "end_reason": attempt.end_reason,
+        "end_related_task": related_task(attempt, spec),
+        "end_recover": attempt.policy or attempt.end_recover,
+        "end_recover_before_downgrade": attempt.recover_before_downgrade,
+    }
+    return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def related_task(attempt: Attempt, spec: Mapping[str, Any]) -> str | None:
+    """The task of the rank, or on the node, that ended the attempt; None where none of them did."""
+    named = attempt.end_related_task
+    if not named:
+        return None
+    if named in attempt.node_names:
+        return f"{_WORKER}{attempt.node_names.index(named)}"
+    rank = named.removeprefix(_RANK)
+    if not named.startswith(_RANK) or not rank.isdecimal():
+        return None
+    per_node = processes_per_node(spec, devices=int(spec["resource_config"].get("gpu_count") or 1))
+    return f"{_WORKER}{min(int(rank) // per_node, len(attempt.node_names) - 1)}"
+
+
+def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
+    """Of each task of an attempt that has ended; how others than the one that failed ended is not known."""
+    failed = details.job.state is JobState.FAILED
+    exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
+    message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""
+    blamed = related_task(last, details.spec) or f"{_WORKER}0"
+    return [
+        {"task": task, "exit_code": exit_code, "message": message}
+        if exit_code == 0 or task == blamed
+        else {"task": task, "message": f"stopped because {blamed} had ended"}
+        for task in (f"{_WORKER}{number}" for number in range(len(last.node_names)))
+    ]
+
+
+def milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def seconds(moment: datetime) -> int:
+    return int(moment.timestamp())
+
+
+def _ran(attempt: Attempt, now: datetime) -> int:
+    return max(0, milliseconds(attempt.ended_at or now) - milliseconds(_begin(attempt)))
+
+
+def _begin(attempt: Attempt) -> datetime:
+    return attempt.started_at or attempt.created_at

@@ -1,0 +1,68 @@
+"""Jobs that name no command: their runtime's built-in trainer trains `inputModel` on `datasets`. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.domain.errors import BadSpec
+
+# How OME's runtimes of PyTorch fine-tune; a runtime's `trainer` says it otherwise.
+_USUAL = {"framework": "HF_TRAINER", "trainingType": "SFT"}
+_SIZES = {"maxSeqLength": "max_seq_length", "batchSize": "batch_size"}
+
+
+def is_for_built_in(trainer: Mapping[str, Any]) -> bool:
+    """Whether there is no program in it: nothing at all, or options only, as an image's entry point takes them."""
+    words = [*(trainer.get("command") or []), *(trainer.get("args") or [])]
+    return not words or (not trainer.get("command") and words[0].startswith("-"))
+
+
+def training_of(trainer: Mapping[str, Any], runtime: Mapping[str, Any], per_node: str) -> dict[str, Any]:
+    """The part `training_config` of a native document, without its model. Raises BadSpec."""
+    if "mpi" in (runtime.get("mlPolicy") or {}):
+        raise BadSpec("is needed: a runtime for MPI starts a program", field="spec.trainer.command")
+    if trainer.get("codeUri"):
+        raise BadSpec("needs a command that runs something of it", field="spec.trainer.codeUri")
+    method = {**_USUAL, **(runtime.get("trainer") or {})}
+    options = _options(trainer.get("args") or [])
+    distributed = {"config": {"num_proc_per_node": per_node}} if per_node.isdecimal() else {}
+    return {
+        "training_type": method["trainingType"],
+        "framework": {"type": method["framework"], **({"distributed": distributed} if distributed else {})},
+        "hyperparameters": {**(method.get("hyperparameters") or {}), **options},
+    }
+
+
+def data_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """What the runtime says of the part `data_config`."""
+    method = runtime.get("trainer") or {}
+    return {native: method[name] for name, native in _SIZES.items() if method.get(name)}
+
+
+def refuse_incomplete(spec: Mapping[str, Any]) -> None:
+    """Raises BadSpec where the trainer would have no model or no data."""
+    needed = {
+        "spec.modelConfig.inputModel": (spec.get("modelConfig") or {}).get("inputModel"),
+        "spec.datasets.storageUri": (spec.get("datasets") or {}).get("storageUri"),
+    }
+    for field, value in needed.items():
+        if not value:
+            raise BadSpec(
+                "is needed: neither the job nor its runtime has a command, so the built-in trainer runs", field=field
+            )
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """`--learning_rate 1e-4`, `--learning-rate=1e-4`; one without a value is true. Raises BadSpec."""
+    found, rest = {}, list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not name:
+            raise BadSpec(
+                f"{word[:64]!r} is no option of a built-in trainer, such as --learning_rate=1e-4; say a command to run "
+                "a program", field="spec.trainer.args",
+            )  # fmt: skip
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        found[name.replace("-", "_")] = value
+    return found

@@ -1,0 +1,32 @@
+"""Whom a workload belongs to, as Run:ai tells it: the number of its project and the name of whoever made it."""
+
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.models import Job, Project
+from app.services import keys
+
+
+class Owner(NamedTuple):
+    project: int
+    author: str
+
+
+class Owners:
+    """Of the workloads of one answer; each project and key is looked up once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._numbers: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+
+    def of(self, job: Job) -> Owner:
+        if job.project not in self._numbers:
+            number = self._session.scalars(select(Project.number).where(Project.name == job.project)).one()
+            self._numbers[job.project] = number
+        if job.created_by not in self._names:
+            named = keys.names(self._session, [job.created_by])
+            self._names[job.created_by] = named.get(job.created_by, job.created_by)
+        return Owner(self._numbers[job.project], self._names[job.created_by])

@@ -1,0 +1,27 @@
+"""How a node keeps jobs apart, and why one that can't takes none: what it reports as its `sandbox`."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+BUBBLEWRAP = "bubblewrap"
+PROCESS = "process"  # plain processes of the node worker's user, where an operator names it
+MISSING, FORBIDDEN = "missing", "forbidden"
+
+WHY_NONE: Mapping[str, str] = MappingProxyType(
+    {
+        MISSING: "has no sandbox for jobs: bubblewrap is not installed there",
+        FORBIDDEN: "has no sandbox for jobs: bubblewrap may not make namespaces there",
+    }
+)
+WAYS_OUT: Mapping[str, str] = MappingProxyType(
+    {
+        MISSING: "install it (apt install bubblewrap)",
+        FORBIDDEN: "allow unprivileged user namespaces (docs/operations.md, What a job can reach)",
+    }
+)
+AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SANDBOX=process"
+
+
+def why_none(sandbox: str) -> str:
+    """Why a node that reports this takes no jobs; empty where it takes them."""
+    return WHY_NONE.get(sandbox, "")

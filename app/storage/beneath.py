@@ -1,0 +1,101 @@
+"""Reads the files of a directory by descriptors alone: whatever its writer swaps meanwhile, no link is followed."""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from app.domain.errors import InvalidRequest
+
+BLOCK_BYTES = 1 << 20
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK a pipe put in a file's place would make the opener wait for ever.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# What opening says of a link, of a socket, and of a file where a directory was.
+_SWAPPED = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
+
+
+class RefusedFile(InvalidRequest):
+    """A link that leads out of the directory, a device, a pipe or a socket, or a file that changes."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds."""
+
+    size_bytes: int
+    sha256: str
+
+
+@contextmanager
+def directory_opened(path: Path) -> Iterator[int]:
+    """The descriptor of a directory that is not a link itself. Raises RefusedFile."""
+    try:
+        descriptor = os.open(path, DIRECTORY)
+    except OSError as error:
+        if error.errno in _SWAPPED:
+            raise RefusedFile(
+                f"{path.name} is not a directory but a link or a file; only a directory can be stored"
+            ) from error
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def file_opened(root: int, path: str) -> Iterator[BinaryIO]:
+    """A regular file beneath a directory, each part of its path opened from the one before. Raises RefusedFile."""
+    *folders, name = path.split("/")
+    directory = os.dup(root)
+    try:
+        for folder in folders:
+            before, directory = directory, _opened(folder, DIRECTORY, directory, path)
+            os.close(before)
+        descriptor = _opened(name, FILE, directory, path)
+    finally:
+        os.close(directory)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_regular(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        yield cast("BinaryIO", file)
+
+
+def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) -> Content:
+    """What an open file holds, each block of it given to ``write`` as well. Raises RefusedFile if its size changes.
+
+    No more is read than the file had when this began: its writer might let it grow for ever.
+    """
+    digest, size = hashlib.sha256(), os.fstat(file.fileno()).st_size
+    left = size
+    while left and (block := file.read(min(BLOCK_BYTES, left))):
+        write(block)
+        digest.update(block)
+        left -= len(block)
+    if left or file.read(1):
+        raise changed(path)
+    return Content(size, digest.hexdigest())
+
+
+def changed(path: str) -> RefusedFile:
+    return RefusedFile(f"{path} was changed while it was being stored; write nothing to a file after offering it")
+
+
+def _opened(name: str, flags: int, directory: int, path: str) -> int:
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _SWAPPED:
+            raise _not_regular(path) from error
+        raise
+
+
+def _not_regular(path: str) -> RefusedFile:
+    return RefusedFile(f"{path} is not a regular file, or lies behind a link; only files can be stored")

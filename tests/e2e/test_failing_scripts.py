@@ -1,0 +1,138 @@
+"""Scripts that fail, in every vocabulary: retried as the job says, told as their own error, and no fault of a node."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.compat.cyxwiz import messages_pb2 as pb
+from tests.installations import counting_job, with_inputs
+from tests.system import System, wait_for
+
+FAILING = ["sh", "-c", "echo it begins; exit 3"]
+CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
+    system = with_inputs(System(tmp_path_factory.mktemp("failing"), TRAINYARD_SCHEDULER_RETRY_BASE_SECONDS="0.1"))
+    try:
+        system.start("n1", "n2")
+        names = ("api", "coordinator", "node-n1", "node-n2")
+        owned_pids.update({system.redis.pid, *(system.pid(name) for name in names)})
+        yield system
+    finally:
+        system.stop()
+
+
+def script(words: list[str], *, retries: int = 0) -> dict[str, Any]:
+    document = counting_job()
+    framework = {"type": "CUSTOM", "custom_command": words, "custom_retry_on_error": retries > 0}
+    document["training_config"] |= {"framework": framework, "max_retries": retries}
+    return document
+
+
+def natively(system: System) -> str:
+    return system.submit(script(FAILING, retries=1))
+
+
+def by_modelarts(system: System) -> str:
+    annotations = {"fault-tolerance/job-retry-num": "1", "fault-tolerance/job-unconditional-retry": "true"}
+    body = {
+        "kind": "job", "metadata": {"name": "failing", "annotations": annotations},
+        "algorithm": {"command": "echo it begins; exit 3"},
+        "spec": {"resource": {"flavor_id": "trainyard.cpu.1", "node_count": 1}},
+    }  # fmt: skip
+    return f"job-{_made(system, '/v2/default/training-jobs', body, 201)['metadata']['id']}"
+
+
+def by_runai(system: System) -> str:
+    spec = {"command": "false", "image": "python:3.8", "backoffLimit": 1}
+    body = {"name": "failing", "projectId": "default", "clusterId": CLUSTER, "spec": spec}
+    return f"job-{_made(system, '/api/v1/workloads/trainings', body, 202)['workloadId']}"
+
+
+def by_runai_on_two_nodes(system: System) -> str:
+    spec = {"command": "false", "image": "x", "backoffLimit": 1, "numWorkers": 1, "distributedFramework": "PyTorch"}
+    body = {"name": "both", "projectId": "default", "clusterId": CLUSTER, "spec": spec, "masterSpecSameAsWorker": True}
+    return f"job-{_made(system, '/api/v1/workloads/distributed', body, 202)['workloadId']}"
+
+
+def by_ome(system: System) -> str:
+    """Whose jobs have no field that says whether a script is tried again."""
+    body = {
+        "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob", "metadata": {"name": "failing"},
+        "spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": FAILING}},
+    }  # fmt: skip
+    path = "/apis/ome.io/v1beta1/namespaces/default/trainingjobs"
+    return f"job-{_made(system, path, body, 201)['metadata']['uid']}"
+
+
+def by_cyxwiz(system: System) -> str:
+    framework = {"type": "CUSTOM", "custom_command": FAILING, "custom_retry_on_error": True}
+    training = {"framework": framework, "max_retries": 1, "base_model": {"model_id": "model"}}
+    config = pb.JobConfig(
+        job_type=pb.TRAINING, model_config=json.dumps({"training_config": training}), dataset_uri="data.jsonl",
+        epochs=1, batch_size=1, required_device=pb.CPU,
+    )  # fmt: skip
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{system.port}/compat/cyxwiz/v1/jobs", data=config.SerializeToString(),
+        headers={"Authorization": f"Bearer {system.key}", "Content-Type": "application/x-protobuf"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=30) as response:
+        made = json.loads(response.read())
+    return str(_shown(system, f"/compat/cyxwiz/v1/jobs/{made['job_id']}")["trainyard_job_id"])
+
+
+def _made(system: System, path: str, body: dict[str, Any], wanted: int) -> dict[str, Any]:
+    status, answer = system.call("POST", path, body)
+    assert status == wanted, answer
+    return dict(answer)
+
+
+def _shown(system: System, path: str) -> dict[str, Any]:
+    status, answer = system.call("GET", path)
+    assert status == 200, answer
+    return dict(answer)
+
+
+def standing(system: System) -> dict[str, tuple[str, float]]:
+    """Node → state and reputation."""
+    return {node["name"]: (node["status"], node["reputation"]) for node in system.get("/v1/nodes")["nodes"]}
+
+
+UNHARMED = ("ready", 1.0)
+
+
+@pytest.mark.timeout(200)
+def test_a_failing_script_is_no_nodes_fault_in_any_vocabulary(system: System) -> None:
+    tried = {natively: 2, by_modelarts: 2, by_runai: 2, by_runai_on_two_nodes: 2, by_ome: 1, by_cyxwiz: 2}
+    submitted = {submit.__name__: submit(system) for submit in tried}
+
+    attempts: dict[str, list[str]] = {}
+    for name, job_id in submitted.items():
+        job = system.wait_for_status(job_id, "FAILED", seconds=90)
+        assert job["error_type"] == "SCRIPT_ERROR", (name, system.story(job_id))
+        attempts[name] = [each["cause"] for each in system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]]
+    system.wait_for_status(system.submit(script(["true"])), "COMPLETED")
+
+    assert attempts == {submit.__name__: ["SCRIPT_ERROR"] * number for submit, number in tried.items()}
+    assert standing(system) == {"n1": UNHARMED, "n2": UNHARMED}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_cluster_on_which_half_of_the_scripts_fail_keeps_all_its_nodes(system: System) -> None:
+    jobs = [system.submit(script(["false"], retries=1) if n % 2 else script(["true"])) for n in range(24)]
+    ended = {"COMPLETED", "FAILED"}
+
+    def all_ended() -> bool:
+        return all(system.job(job_id)["status"] in ended for job_id in jobs)
+
+    wait_for(all_ended, seconds=200, what="every job to end")
+
+    said = [(system.job(job_id)["status"], system.job(job_id)["error_type"]) for job_id in jobs]
+    assert said == [("COMPLETED", None), ("FAILED", "SCRIPT_ERROR")] * 12
+    assert standing(system) == {"n1": UNHARMED, "n2": UNHARMED}

@@ -1,0 +1,134 @@
+"""Machines without a sandbox: their nodes take no jobs and say why, jobs wait, and operators are told the ways out."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.cli.sandbox import bring_sandbox
+from app.domain.job_state import JobState
+from app.domain.resources import Device
+from app.extensions import Database
+from app.models import Node
+from app.services import nodes, scheduling
+from app.services.data_dir import write_sandbox
+from app.services.diagnosis.findings import Level
+from app.services.diagnosis.site import Site
+from app.services.nodes import NodeReport
+from tests.apps import Api
+from tests.bubblewraps import put_forbidden_bubblewrap, put_program
+from tests.commands import run
+from tests.examining import Alive, said
+from tests.factories import make_document, make_job, make_node
+from tests.supervising import NODE, World
+from workers import node as node_worker
+
+DEVICES = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
+MISSING = "has no sandbox for jobs: bubblewrap is not installed there"
+
+
+def report(sandbox: str, name: str = "n1") -> NodeReport:
+    return NodeReport(
+        name=name, devices=DEVICES, cpu_cores=2, ram_mb=1, storage_mb=1, sandbox=sandbox, version="", boot_id="b"
+    )
+
+
+def test_jobs_wait_for_a_node_that_has_a_sandbox(api: Api) -> None:
+    nodes.register(api.db, report("missing"))
+
+    job_id = api.data(api.post("/v1/jobs", make_document()), 201)["job_id"]
+    with api.db.write() as session:
+        waiting = make_job(session).id
+    placed = scheduling.plan_once(api.db)
+
+    assert placed == []
+    assert api.get(f"/v1/jobs/{job_id}")["status"] == "PENDING", "it is accepted, although no node could take it now"
+    assert f"0 on n1 ({MISSING})" in api.get(f"/v1/jobs/{waiting}")["pending_reason"]
+    assert MISSING in str(api.get(f"/v1/nodes/n1/why/{waiting}")["filters"])
+    assert api.get("/v1/cluster")["devices"][0]["free"] == 0
+    assert api.get("/v1/nodes/n1")["sandbox"] == "missing"
+    nodes.register(api.db, report("bubblewrap"))
+    assert [each.job_id for each in scheduling.plan_once(api.db)] == [waiting]
+    assert api.get("/v1/cluster")["devices"][0]["total"] == 2
+
+
+def test_a_node_without_a_sandbox_is_told_with_the_ways_out(db: Database) -> None:
+    with db.write() as session:
+        make_node(session, "n1", sandbox="forbidden")
+
+    for command in (["list"], ["show", "n1"]):
+        told = run("nodes", *command).stdout
+        assert "n1 takes no jobs: it has no sandbox for jobs: bubblewrap may not make namespaces there" in told
+        assert "TRAINYARD_NODE_SANDBOX=process" in told
+
+
+def test_the_doctor_fails_for_a_node_without_a_sandbox(site: Site) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1", sandbox="missing")
+
+    with Alive(site.db):
+        (finding,) = said(replace(site, patience_seconds=3.0), "nodes")
+
+    assert finding.level is Level.FAILED
+    assert (finding.message, "apt install bubblewrap" in finding.fix) == (f"n1 take no jobs: each {MISSING}", True)
+
+
+def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
+    write_sandbox(site.settings, without=True)
+    (accepted,) = said(site, "sandbox")
+    write_sandbox(site.settings, without=False)
+    (again,) = said(site, "sandbox")
+
+    assert accepted.level is Level.WARNING
+    assert "as `trainyard up --no-sandbox` said" in accepted.message
+    assert again.level is Level.OK
+
+
+def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
+    world: World, no_bubblewrap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_worker, "LOOK_AGAIN_SECONDS", 0.0)
+    bubblewrap = shutil.which("bwrap", path=os.defpath)
+    assert bubblewrap is not None
+    settings = replace(world.settings, node=replace(world.settings.node, name=NODE))
+    worker = node_worker.Node(settings, world.db)
+
+    def seen() -> str:
+        worker._beat()
+        with world.db.read() as session:
+            return session.get_one(Node, NODE).sandbox
+
+    assert seen() == "missing"
+    put_forbidden_bubblewrap(no_bubblewrap)
+    assert seen() == "forbidden"
+    (no_bubblewrap / "bwrap").unlink()
+    put_program(no_bubblewrap, "bwrap", f'PATH={os.defpath} exec {bubblewrap} "$@"')
+    assert seen() == "bubblewrap"
+
+
+def test_an_attempt_does_not_start_where_the_sandbox_went_away(world: World, no_bubblewrap: Path) -> None:
+    job_id = world.start("print('unconfined')\n")
+
+    job = world.wait_for_end(job_id)
+
+    assert (job.state, job.error_type) == (JobState.QUEUED, "INTERNAL")
+    assert "this node can start no job: bubblewrap is not installed" in str(job.error_message)
+    assert world.log(job_id) == []
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_bubblewrap_is_installed_for_root_of_a_debian_alone(
+    no_bubblewrap: Path, monkeypatch: pytest.MonkeyPatch, *, is_root: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if is_root else 1000)
+    bubblewrap, calls, lines = shutil.which("bwrap", path=os.defpath), no_bubblewrap / "calls", list[str]()
+    link = f"{shutil.which('ln', path=os.defpath)} -s {bubblewrap} {no_bubblewrap}/bwrap"
+    put_program(no_bubblewrap, "apt-get", f'echo "$@" >> {calls}; case "$*" in *install*) {link};; esac')
+    put_program(no_bubblewrap, "true", "exit 0")
+
+    lack = bring_sandbox(lines.append)
+
+    assert (lack is None, bool(lines), calls.exists()) == (is_root, is_root, is_root)
+    assert lack is None or str(lack) == "bubblewrap is not installed"

@@ -1,0 +1,89 @@
+"""What of a Run:ai training has no effect is named, and what is no training is refused."""
+
+import re
+from typing import Any
+
+import pytest
+
+from app.security.permissions import Role
+from tests.apps import Api
+from tests.factories import make_node
+from tests.integration.runai_seed import TRAINING, WITHOUT_EFFECT
+from tests.integration.test_runai import BASE, BODY, TRAININGS, said
+
+
+def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
+    key = api.make_key(Role.USER, "default", name="test@lab.com")
+
+    answered = api.post(TRAININGS, TRAINING, key=key)
+    answer = said(answered, 202)
+    told = said(api.call("GET", f"{TRAININGS}/{answer['workloadId']}", key=key))
+
+    assert told == answer
+    assert told["spec"] == TRAINING["spec"]
+    assert told["requestedName"] == TRAINING["name"]
+    assert re.fullmatch(r"my-workload-name-[a-z0-9]{8}", told["name"])
+    assert (told["projectId"], told["departmentId"], told["createdBy"]) == (1, 1, "test@lab.com")
+    assert '299 - "spec.image: jobs run on the node itself' in answered.headers["Warning"]
+    events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
+    warning = next(event for event in events if event["type"] == "Warning")
+    assert warning["reason"] == "NOT_ACTED_ON"
+    lines = warning["message"].removeprefix("without effect: ").split("; ")
+    assert {line.partition(": ")[0] for line in lines} == WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"projectId": None}, "projectId"),
+        ({"projectId": True}, "projectId"),
+        ({"spec": {}}, "spec.command"),
+        ({"spec": {"command": "true", "colour": "blue"}}, "spec.colour"),
+        ({"spec": {"command": "true", "backoffLimit": -1}}, "spec.backoffLimit"),
+        ({"spec": {"command": "true", "completions": 0}}, "spec.completions"),
+        ({"spec": {"command": "true", "priorityClass": "urgent"}}, "spec.priorityClass"),
+        ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
+        ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
+        ({"spec": {"command": "true", "compute": {"cpuCoreRequest": 4000}}}, "spec.compute.cpuCoreRequest"),
+        ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "nodePools": ["a", "b"]}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "nodePools": ["a|b"] * 9}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
+         "spec.environmentVariables"),
+        ({"spec": {"command": "true", "probes": {"bad": 1}}}, "spec.probes.bad"),
+        ({"spec": {"command": "true", "probes": {"readiness": {"periodSeconds": 0}}}},
+         "spec.probes.readiness.periodSeconds"),
+        ({"spec": {"command": "true", "podAffinity": {"type": "Banana", "key": "a"}}}, "spec.podAffinity.type"),
+        ({"spec": {"command": "true", "podAffinity": {"type": "Required"}}}, "spec.podAffinity"),
+        ({"spec": {"command": "true", "tolerations": [{"operator": "Z"}]}}, "spec.tolerations.0.operator"),
+        ({"spec": {"command": "true", "security": {"foo": 1}}}, "spec.security.foo"),
+        ({"spec": {"command": "true", "security": {"runAsUid": "root"}}}, "spec.security.runAsUid"),
+        ({"spec": {"command": "true", "security": {"capabilities": ["FLY"]}}}, "spec.security.capabilities.0"),
+        ({"spec": {"command": "true", "security": {"supplementalGroups": "a"}}}, "spec.security.supplementalGroups"),
+        ({"spec": {"command": "true", "ports": [{"container": 70_000}]}}, "spec.ports.0.container"),
+        ({"spec": {"command": "true", "exposedUrls": [{"container": 80, "authorizedUsers": "ada"}]}},
+         "spec.exposedUrls.0.authorizedUsers"),
+        ({"spec": {"command": "true", "imagePullSecrets": ["a"]}}, "spec.imagePullSecrets.0"),
+        ({"spec": {"command": "true", "nodeAffinityRequired": {"nodeSelectorTerms": [{"matchExpressions": [{}]}]}}},
+         "spec.nodeAffinityRequired.nodeSelectorTerms.0.matchExpressions.0"),
+        ({"spec": {"command": "true", "compute": {"extendedResources": [{"resource": "a/b", "quantity": -1}]}}},
+         "spec.compute.extendedResources.0.quantity"),
+        ({"spec": {"command": "true", "storage": {"secretVolume": [{"defaultMode": "rw"}]}}},
+         "spec.storage.secretVolume.0.defaultMode"),
+        ({"spec": {"command": "true", "storage": {"pvc": [{"claimInfo": {"size": "big"}}]}}},
+         "spec.storage.pvc.0.claimInfo.size"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, changes: Any, field: str) -> None:
+    with api.db.write() as session:
+        make_node(session)
+
+    answer = said(api.post(TRAININGS, {**BODY, **changes}), 400)
+
+    assert answer["code"] == 400
+    assert answer["complianceIssues"][0]["field"].startswith(field), answer
+    assert api.get("/v1/jobs")["total_count"] == 0

@@ -1,0 +1,176 @@
+"""A job's state and attempts in ModelArts' words: phases, tasks, records, durations."""
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.compat.modelarts.from_native import job_of
+from app.compat.modelarts.status import (
+    STATES,
+    STATES_OF_PHASES,
+    Trouble,
+    node_counts,
+    phase_of,
+    status_of,
+    tasks_of,
+)
+from app.domain.job_state import RUNNING, JobState
+from app.models import Attempt
+from app.services.job_details import JobDetails
+from tests.unit.compat.test_modelarts import ALGORITHM, CLUSTER, details_of, translated
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH = 1_767_225_600
+
+
+def job(*, nodes: int = 1, devices: int = 1, state: JobState = JobState.TRAINING, **columns: Any) -> JobDetails:
+    spec = {"resource": {"flavor_id": f"trainyard.nvidia-a100.{devices}", "node_count": nodes}}
+    return details_of(translated(ALGORITHM, spec=spec), state=state, **columns)
+
+
+def attempt(number: int, begin: int, end: int | None, **columns: Any) -> Attempt:
+    values = {
+        "node_names": ["n1", "n2"], "created_at": START + timedelta(seconds=begin),
+        "started_at": START + timedelta(seconds=begin + 1), "start_type": "init_or_rescheduled",
+        "ended_at": None if end is None else START + timedelta(seconds=end), **columns,
+    }  # fmt: skip
+    return Attempt(number=number, **values)
+
+
+def told(details: JobDetails, *attempts: Attempt, seconds: int = 100) -> dict[str, Any]:
+    return status_of(details, attempts, now=START + timedelta(seconds=seconds))
+
+
+def test_every_state_is_one_of_modelarts():
+    assert set(STATES) == set(JobState)
+
+
+@pytest.mark.parametrize(
+    ("state", "columns", "phases"),
+    [
+        (JobState.FAILED, {"error_type": "NODE_LOST"}, ("Abnormal", "Lost")),
+        (JobState.FAILED, {"error_type": "INVALID_CONFIG"}, ("Failed", "Failed")),
+        (JobState.FAILED, {"error_type": "INVALID_CONFIG", "attempt": 0}, ("Abnormal", "CreateFailed")),
+        (JobState.CANCELLED, {}, ("Terminated", "Terminated")),
+    ],
+)
+def test_ends_are_told_by_what_ended_the_job(state, columns, phases):
+    assert phase_of(job(state=state, **columns)) == phases
+
+
+def test_job_that_the_platform_has_lost_hold_of_is_told_as_such():
+    running, stopped = job(), job(state=JobState.CANCELLED)
+    trouble = Trouble(unheard=frozenset({running.job.id}), unstoppable=frozenset({stopped.job.id}))
+
+    assert phase_of(running, trouble) == ("Running", "Unknown")
+    assert phase_of(stopped, trouble) == ("Abnormal", "TerminatedFailed")
+    assert phase_of(job(), trouble) == ("Running", "Running")
+
+
+def test_job_that_is_asked_to_end_is_terminating():
+    assert phase_of(dataclasses.replace(job(), requested="cancel")) == ("Terminating", "Terminating")
+
+
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("error", [None, "NODE_LOST"])
+@pytest.mark.parametrize("requested", [None, "pause", "cancel"])
+@pytest.mark.parametrize("attempts", [0, 1])
+@pytest.mark.parametrize("is_in_trouble", [False, True])
+def test_phase_is_looked_for_where_it_may_be(state, error, requested, attempts, is_in_trouble):
+    found = dataclasses.replace(job(state=state, error_type=error, attempt=attempts), requested=requested)
+    ids = frozenset({found.job.id} if is_in_trouble else ())
+
+    phase, secondary = phase_of(found, Trouble(ids, ids))
+
+    assert state in STATES_OF_PHASES[phase]
+    assert secondary != "Unknown" or state in RUNNING
+
+
+def test_duration_is_what_the_records_add_up_to():
+    status = told(
+        job(nodes=2),
+        attempt(1, 0, 60, end_reason="exit with 127", end_related_task="rank-1", policy="job_reschedule",
+                recover_before_downgrade="proc_restart", exit_code=127),
+        attempt(2, 90, None),
+    )  # fmt: skip
+
+    assert (status["start_time"], status["duration"]) == ((EPOCH + 1) * 1000, (59 + 9) * 1000)
+    assert status["node_count_metrics"] == [
+        [EPOCH * 1000, 2], [(EPOCH + 60) * 1000, 0], [(EPOCH + 90) * 1000, 2],
+    ]  # fmt: skip
+    assert status["running_records"] == [
+        {
+            "start_at": EPOCH + 1, "end_at": EPOCH + 60, "start_type": "init_or_rescheduled",
+            "end_reason": "exit with 127", "end_related_task": "worker-1", "end_recover": "job_reschedule",
+            "end_recover_before_downgrade": "proc_restart",
+        },
+        {"start_at": EPOCH + 91, "start_type": "init_or_rescheduled"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("related", "task"),
+    [
+        ("rank-0", "worker-0"), ("rank-1", "worker-1"), ("n2", "worker-1"), ("rank-7", "worker-1"), ("elsewhere", None),
+        (None, None), ("rank-x", None),
+    ],
+)  # fmt: skip
+def test_related_task_is_one_of_the_tasks(related, task):
+    details = job(nodes=2)
+
+    record = told(details, attempt(1, 0, 9, end_related_task=related))["running_records"][0]
+
+    assert record.get("end_related_task") == task
+    assert task is None or task in tasks_of(details)
+
+
+def test_task_of_a_rank_is_its_node_among_ranks_of_every_device():
+    details = job(nodes=2, devices=4)
+    details.spec["training_config"]["framework"]["distributed"]["config"]["num_proc_per_node"] = "gpu"
+
+    records = told(details, *(attempt(1, 0, 9, end_related_task=f"rank-{rank}") for rank in (3, 4)))["running_records"]
+
+    assert [each["end_related_task"] for each in records] == ["worker-0", "worker-1"]
+
+
+def test_every_task_has_a_status():
+    failed = job(nodes=2, state=JobState.FAILED, error_type="SCRIPT_ERROR", error_message="boom")
+    done = job(nodes=2, state=JobState.COMPLETED)
+
+    after_failure = told(failed, attempt(1, 0, 9, exit_code=3, end_related_task="rank-1"))["task_statuses"]
+    after_success = told(done, attempt(1, 0, 9, exit_code=0, end_reason="completed"))["task_statuses"]
+
+    assert after_failure == [
+        {"task": "worker-0", "message": "stopped because worker-1 had ended"},
+        {"task": "worker-1", "exit_code": 3, "message": "boom"},
+    ]
+    assert after_success == [
+        {"task": task, "exit_code": 0, "message": "completed"} for task in ("worker-0", "worker-1")
+    ]  # fmt: skip
+
+
+def test_job_without_attempts_has_not_started():
+    status = told(job())
+
+    assert (status["start_time"], status["duration"], status["node_count_metrics"]) == (0, 0, None)
+    assert "running_records" not in status
+    assert node_counts([]) is None
+
+
+def test_attempt_that_has_not_begun_is_no_record():
+    status = told(job(), attempt(1, 0, None, started_at=None))
+
+    assert (status["start_time"], status["duration"]) == (0, 0)
+    assert "running_records" not in status
+
+
+def test_details_have_the_flavor_and_the_algorithm_as_they_were_sent():
+    found = job_of(job(nodes=2), [], CLUSTER)
+
+    assert found["metadata"]["create_time"] == EPOCH * 1000
+    resource = found["spec"]["resource"]
+    assert (resource["flavor_id"], resource["node_count"]) == ("trainyard.nvidia-a100.1", 2)
+    assert resource["flavor_detail"]["flavor_info"]["disk"] == {"size": "1000", "unit": "GB"}
+    assert {name: found["algorithm"][name] for name in ALGORITHM} == ALGORITHM

@@ -1,0 +1,127 @@
+"""The thread that stores log lines: ranks wait for a slow storage, and for one that fails they do not."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import TransientStorageError
+from app.storage.logs import LogReader
+from app.storage.storage import Storage
+from tests.system import wait_for
+from workers import log_store
+from workers.disk_full import RoomWatch
+from workers.log_backlog import LINE_BYTES, LogBacklog
+from workers.log_lines import LogLine
+from workers.log_store import LogStore
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+JOB = "job-1"
+SIZE = LINE_BYTES + 1
+
+
+class GatedStorage(Storage):
+    """Takes lines only while its gate is open; fails instead of waiting where that is asked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.gate = threading.Event()
+        self.fails = False
+        self.asked = threading.Event()
+
+    def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
+        self.asked.set()
+        if self.fails:
+            raise TransientStorageError("away")
+        assert self.gate.wait(60)
+        super().grow(key, offset=offset, tail=tail, whole=whole)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> GatedStorage:
+    return GatedStorage(f"file://{tmp_path}")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(storage: GatedStorage, clock: Clock) -> Iterator[LogStore]:
+    backlog = LogBacklog(full_bytes=100 * SIZE, most_bytes=200 * SIZE)
+    store = LogStore(
+        storage,
+        JOB,
+        1,
+        room=RoomWatch(60, hurries=lambda: False, on_waiting=print, on_over=print),
+        backlog=backlog,
+        clock=clock,
+    )
+    yield store
+    storage.fails = False
+    storage.gate.set()
+    store.close(10)
+
+
+def lines(first: int, last: int) -> list[LogLine]:
+    return [LogLine(number=number, rank=0, at=AT, text="x") for number in range(first, last + 1)]
+
+
+def test_ranks_wait_for_a_slow_storage_and_no_line_is_dropped(store: LogStore, storage: GatedStorage) -> None:
+    store.add(lines(1, 10))
+    assert storage.asked.wait(30)
+    store.add(lines(11, 150))
+    assert not store.has_room
+
+    storage.gate.set()
+
+    wait_for(lambda: store.has_room, seconds=30, what="room")
+    assert store.close(30) == 0
+    assert [line.n for line in LogReader(storage, JOB).read()] == list(range(1, 151))
+
+
+def test_storage_that_stalls_holds_no_rank_up_for_ever(store: LogStore, storage: GatedStorage, clock: Clock) -> None:
+    store.add(lines(1, 10))
+    assert storage.asked.wait(30)
+    store.add(lines(11, 150))
+
+    clock.now = log_store.STALLED_SECONDS + 1
+
+    assert store.has_room
+
+
+def test_storage_that_fails_costs_the_oldest_lines_and_readers_see_how_many_and_where(
+    store: LogStore, storage: GatedStorage
+) -> None:
+    storage.fails = True
+    store.add(lines(1, 10))
+    assert storage.asked.wait(30)
+    store.add(lines(11, 250))
+    wait_for(lambda: store.has_room, seconds=30, what="ranks that write on")
+
+    storage.gate.set()
+    storage.fails = False
+    assert store.close(30) == 0
+
+    found = LogReader(storage, JOB).read()
+    assert [line.n for line in found] == [*range(1, 11), *range(50, 251)]
+    assert found[10].line == "[trainyard] 40 lines dropped here: the storage took no log lines for too long"
+
+
+def test_lines_that_could_not_be_stored_at_the_end_are_counted(store: LogStore, storage: GatedStorage) -> None:
+    storage.fails = True
+    store.add(lines(1, 10))
+    assert storage.asked.wait(30)
+    store.add(lines(11, 250))
+
+    assert store.close(0) == 250

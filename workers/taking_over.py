@@ -1,0 +1,80 @@
+"""Takes a directory that a rank offers out of the rank's reach, which may hold it open and go on changing it.
+
+Its files are moved one by one into directories that no rank has ever had. What a rank can still change are the bytes
+of a file that it has kept open, and those are hashed; it can put nothing else in a file's place.
+"""
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+
+from app.storage.beneath import DIRECTORY
+
+MAX_FILES = 250_000
+MAX_DEPTH = 64
+
+
+class Refused(Exception):
+    """A checkpoint that is not what its rank says it is."""
+
+
+@dataclass
+class _Count:
+    files: int = 0
+
+
+def take_over(name: str, offers: int, taken: int, target: str) -> None:
+    """Move what directory ``offers`` has as ``name`` into the new ``target`` of ``taken``. Raises Refused.
+
+    Both are descriptors, opened before any rank ran: the names of the two may mean others by now. What can't be taken
+    over is deleted.
+    """
+    offered = f"{target}.offered"
+    try:
+        os.rename(name, offered, src_dir_fd=offers, dst_dir_fd=taken)
+    except FileNotFoundError:
+        raise Refused(f"{name} is not in the directory that this attempt was given") from None
+    try:
+        source = os.open(offered, DIRECTORY, dir_fd=taken)
+    except NotADirectoryError:  # also for a link
+        os.unlink(offered, dir_fd=taken)
+        raise Refused(f"{name} is not a directory") from None
+    try:
+        _move_into(source, taken, target, count=_Count(), depth=0)
+    finally:
+        os.close(source)
+        shutil.rmtree(offered, dir_fd=taken, ignore_errors=True)
+
+
+def _move_into(source: int, parent: int, name: str, *, count: _Count, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise Refused(f"its directories are nested more than {MAX_DEPTH} deep")
+    os.mkdir(name, 0o700, dir_fd=parent)
+    target = os.open(name, DIRECTORY, dir_fd=parent)
+    try:
+        with os.scandir(source) as entries:
+            for entry in entries:
+                count.files += 1
+                if count.files > MAX_FILES:
+                    raise Refused(f"it holds more than {MAX_FILES} files; write fewer and larger ones")
+                _move(entry, source, target, count=count, depth=depth)
+    finally:
+        os.close(target)
+
+
+def _move(entry: "os.DirEntry[str]", source: int, target: int, *, count: _Count, depth: int) -> None:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            folder = os.open(entry.name, DIRECTORY, dir_fd=source)
+            try:
+                _move_into(folder, target, entry.name, count=count, depth=depth + 1)
+            finally:
+                os.close(folder)
+            return
+        os.rename(entry.name, entry.name, src_dir_fd=source, dst_dir_fd=target)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Refused(f"{entry.name} was changed while the checkpoint was taken over") from error
+    # Looked at only where none can replace it: a directory that came in a file's place may still be held open.
+    if stat.S_ISDIR(os.stat(entry.name, dir_fd=target, follow_symlinks=False).st_mode):
+        raise Refused(f"{entry.name} was changed while the checkpoint was taken over")
