@@ -1,13 +1,13 @@
 """Whether any node could ever hold a job, and when not, which of its wishes is too large and what would fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.domain import gangs
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
 from app.domain.placement import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
-from app.domain.resources import NodeCapacity, Request
+from app.domain.resources import WHOLE, NodeCapacity, Request
 from app.domain.software import HOW_TO_OFFER
 
 # (field, what the node has of it, the request asking for exactly that)
@@ -27,6 +27,14 @@ _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[
     ("ram_min_mb", lambda _, n: n.ram_mb, lambda r, v: replace(r, ram_min_mb=v)),
     ("storage_min_mb", lambda _, n: n.storage_mb, lambda r, v: replace(r, storage_min_mb=v)),
 )
+
+
+# What makes a job whose device_type is auto one for GPUs, beside a type or a slice of them.
+_OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
+    "gpu_memory_min_mb": lambda request: request.gpu_memory_min_mb > 0,
+    "gpu_memory_request_mb": lambda request: request.gpu_memory_request_mb > 0,
+    "gpu_fraction": lambda request: request.gpu_share < WHOLE,
+}
 
 
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
@@ -77,10 +85,16 @@ def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> Non
     _refuse_unknown_slice(request, nodes)
     _refuse_missing_size(request, nodes)
     if request.device_kind == "cuda" and not known:
-        raise CannotFit(
-            f"no GPU is registered; ask for device_type cpu or auto{_largest(nodes)}",
-            field="resource_config.device_type",
-        )
+        _refuse_without_gpus(request, nodes)
+
+
+def _refuse_without_gpus(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    asked = [name for name, value in _OF_A_GPU.items() if value(request)]
+    way_out = f"leave {' and '.join(asked)} out" if asked else "ask for device_type cpu or auto"
+    raise CannotFit(
+        f"no GPU is registered; {way_out} to train on CPU slots{_largest(nodes)}",
+        field=f"resource_config.{asked[0]}" if asked else "resource_config.device_type",
+    )
 
 
 def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> None:

@@ -9,7 +9,7 @@ from app.domain.splits import TRAIN, VALIDATION, Split, parse_split
 
 Document = Mapping[str, Any]
 # Of resource_config: what has no meaning for a CPU slot.
-NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile")
+NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile", "gpu_memory_min_mb")
 
 
 def trainer(document: Document) -> tuple[str, str]:

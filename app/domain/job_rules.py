@@ -37,7 +37,7 @@ def devices_are_of_one_kind(document: Document) -> None:
     resources = document["resource_config"]
     if resources.get("device_type") != "cpu":
         return
-    for name in (*NEEDING_A_GPU, "gpu_memory_min_mb"):
+    for name in NEEDING_A_GPU:
         if resources.get(name):
             raise BadSpec(
                 f"{name} asks for GPUs but device_type is cpu; leave one of them out", field=f"resource_config.{name}"

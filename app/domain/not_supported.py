@@ -23,10 +23,6 @@ GAPS: tuple[Gap, ...] = (
         "training_config.framework.config", (), "leave it out: use hyperparameters",
         read_by=("CUSTOM", "DEEPSPEED", "FSDP", "MEGATRON"),
     ),
-    Gap(
-        "training_config.framework.distributed.strategy", ("ddp",), "leave it out or say ddp: every rank has all",
-        read_by=("CUSTOM",),
-    ),
 )  # fmt: skip
 
 

@@ -280,16 +280,17 @@ def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
     gpu_types = gpu_types_of(resources.get("gpu_type") or ())
     fraction, memory_mb = resources.get("gpu_fraction"), resources.get("gpu_memory_request_mb") or 0
     mig_profile = resources.get("mig_profile") or ""
-    is_part = fraction or memory_mb or mig_profile
+    least_mb = resources.get("gpu_memory_min_mb") or 0
+    is_of_gpu = fraction or memory_mb or mig_profile or least_mb
     kind = resources.get("device_type") or "auto"
     if kind == "auto":
-        kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_part else "cpu"
+        kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_of_gpu else "cpu"
     return Request(
         node_count=resources.get("node_count") or 1,
         device_count=resources["gpu_count"],
         device_kind=kind,
         gpu_types=gpu_types,
-        gpu_memory_min_mb=resources.get("gpu_memory_min_mb") or 0,
+        gpu_memory_min_mb=least_mb,
         gpu_share=round(WHOLE * fraction) if fraction else WHOLE,
         gpu_memory_request_mb=memory_mb,
         mig_profile=mig_profile,

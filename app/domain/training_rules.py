@@ -2,13 +2,12 @@
 
 import re
 
-from app.domain import hyperparameters, rlhf
+from app.domain import distributed_rules, hyperparameters, rlhf
 from app.domain.data_defaults import BATCH_SIZE, MAX_SEQ_LENGTH
 from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import (
     Document,
-    asks_for_gpus,
     evaluates,
     has_validation_data,
     is_custom,
@@ -33,8 +32,6 @@ from app.domain.script_options import (
 )
 from app.domain.sharding import FSDP, InvalidSharding, sharding
 from app.domain.zero import DEEPSPEED, STAGE, InvalidZero, zero
-
-BACKENDS = ("nccl", "gloo")
 
 # They would change what runs beside the user's code, or which devices and files it sees.
 RESERVED_VARIABLES = frozenset(
@@ -65,10 +62,11 @@ def trainer_exists(document: Document) -> None:
     framework, training_type = trainer(document)
     if hyperparameters.supported(framework, training_type):
         return
-    known = ", ".join(f"{f} with {t}" for f, t in sorted(hyperparameters.TABLES))
+    others = ", ".join(sorted(f for f, t in hyperparameters.TABLES if t == training_type))
+    types = ", ".join(sorted(t for f, t in hyperparameters.TABLES if f == framework))
     raise NotSupportedYet(
-        f"no trainer for framework {framework} with training type {training_type}; "
-        f"supported: {known}, {hyperparameters.CUSTOM} with any",
+        f"{framework} does not train {training_type}: say framework.type {others}, or {hyperparameters.CUSTOM} for a "
+        f"script of your own; {framework} trains {types}",
         field="training_config.training_type",
     )
 
@@ -176,12 +174,6 @@ def ranks_match_devices(document: Document) -> None:
         raise BadSpec(
             f"world_size is {world_size} but {shown} is {count}; {each}: make them equal or leave world_size out",
             field=f"{prefix}.world_size",
-        )
-    backend = distributed.get("backend") or BACKENDS[0]
-    if backend not in BACKENDS or (backend == "gloo" and not is_custom(document) and asks_for_gpus(document)):
-        raise NotSupportedYet(
-            f"backend {backend!r} is not supported here; leave it out: GPUs use nccl and CPU slots gloo",
-            field=f"{prefix}.backend",
         )
 
 
@@ -337,6 +329,7 @@ RULES = (
     trainer_exists,
     script_belongs_to_custom,
     ranks_match_devices,
+    *distributed_rules.RULES,
     distributed_config_is_known,
     launcher_is_known,
     checkpoint_files_are_the_scripts_own,

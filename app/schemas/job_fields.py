@@ -27,8 +27,12 @@ _TRAINING: Table = {
         "HF_TRAINER has none: what it reads are hyperparameters"
     ),
     f"{_FRAMEWORK}.distributed.world_size": acted_on("checked: what differs from the number of ranks is 400"),
-    f"{_FRAMEWORK}.distributed.backend": acted_on("checked: nccl on GPUs, gloo on CPU slots; others are 400"),
-    f"{_FRAMEWORK}.distributed.strategy": acted_on("ddp, which is how ranks work; others are 400, CUSTOM may say any"),
+    f"{_FRAMEWORK}.distributed.backend": acted_on(
+        "checked: nccl on GPUs, gloo on CPU slots; gloo on GPUs and others are 400, nccl on CPU slots is warned of"
+    ),
+    f"{_FRAMEWORK}.distributed.strategy": acted_on(
+        "checked: what is not the framework's is 400, with the framework that does it; CUSTOM's script may read any"
+    ),
     f"{_FRAMEWORK}.distributed.config": acted_on(
         "num_proc_per_node; other names are 400, CUSTOM's script may read any"
     ),
@@ -83,7 +87,9 @@ _DATA: Table = {
 _PLACEMENT: Table = {
     f"{_RESOURCES}.gpu_count": acted_on("devices of a node; more than any node has is 400"),
     f"{_RESOURCES}.gpu_type": acted_on("the chip; one that no node has is 400"),
-    f"{_RESOURCES}.gpu_memory_min_mb": acted_on("the least memory of a GPU; more than any has is 400"),
+    f"{_RESOURCES}.gpu_memory_min_mb": acted_on(
+        "the least memory of a GPU; more than any has is 400, and any where there are no GPUs"
+    ),
     f"{_RESOURCES}.gpu_fraction": acted_on("the part of a GPU that is set aside; the memory of it is not enforced"),
     f"{_RESOURCES}.gpu_memory_request_mb": acted_on("the same, in memory"),
     f"{_RESOURCES}.mig_profile": acted_on("a MIG slice; one that no node has is 400"),
@@ -108,7 +114,7 @@ _PLACEMENT: Table = {
 }
 
 _RESULT: Table = {
-    f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report"),
+    f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
     f"{_OUTPUT}.max_output_size_mb": acted_on("an output that is larger fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),

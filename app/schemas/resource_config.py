@@ -12,7 +12,7 @@ _MOST_MB = 2**40  # an exabyte; what comes after it is a typing error
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
 _GPU_COUNT = says("Devices of one node, at least 1: GPUs or CPU slots")
-_DEVICE_TYPE = says("auto: CUDA if any node has it, else CPU slots")
+_DEVICE_TYPE = says("auto: CUDA if any node has it or anything of a GPU is asked for, else CPU slots")
 _GPU_FRACTION = says("The part of one GPU, in steps of 0.01; others may have the rest. 1, the default: all of it")
 _GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: as much of one GPU as has this memory")
 _MIG_PROFILE = says("Instead of a GPU, a MIG slice of one, as nvidia-smi names it: 1g.10gb")

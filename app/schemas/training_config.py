@@ -64,8 +64,17 @@ class DistributedSchema(DocumentSchema):
         65536,
         **says("Must equal gpu_count × node_count, which is the default: one rank per device (see config)"),
     )
-    backend = Text(longest=32, load_default="nccl", **says("nccl on GPUs; CPU slots use gloo whatever is said here"))
-    strategy = Text(longest=64, **says("ddp; custom scripts may read any", default="ddp"))
+    backend = Text(
+        longest=32,
+        **says("nccl on GPUs, gloo on CPU slots, where nccl has no effect; custom scripts choose", default="nccl"),
+    )
+    strategy = Text(
+        longest=64,
+        **says(
+            "The framework decides it: ddp with HF_TRAINER, fsdp with FSDP, deepspeed or zero with DEEPSPEED, megatron "
+            "with MEGATRON; custom scripts may read any"
+        ),
+    )
     config = FreeObject(
         **says(
             "num_proc_per_node: auto, gpu (one rank for each device), and for CUSTOM cpu (one for each of cpu_cores) "

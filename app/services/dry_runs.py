@@ -55,7 +55,7 @@ def plan(
     missing = admission.missing_input(checked.spec.document, plane.reading)
     with plane.db.read() as session:
         candidates = _candidates(session, checked)
-        warnings = [*_of_queue(session, checked), *_of_nodes(checked, candidates)]
+        warnings = [*checked.warnings, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
         if missing is not None:
             warnings.append(f"admission would fail it with {missing.cause}: {missing.message}")
         return Plan(

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from app.domain import distributed_rules
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.ids import JOB_ID, new_id
 from app.domain.job_rules import locations
@@ -34,6 +35,7 @@ class Checked:
     project: str
     request: Request
     wait_seconds: float | None
+    warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +102,13 @@ def submit(
         if origin is not None and origin.alias is not None:
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
-        warnings = origin.warnings if origin is not None else ()
+        warnings = _warnings(checked, origin)
         remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+
+
+def _warnings(checked: Checked, origin: Origin | None) -> list[str]:
+    return [*(origin.warnings if origin is not None else ()), *checked.warnings]
 
 
 def check(
@@ -120,11 +126,15 @@ def check(
     target = project or caller.home_project
     with plane.db.read() as session:
         request = plane.inventory.request(session, spec.document)
+        distributed_rules.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
             session, request, queue=spec.queue, priority=spec.priority, project=target,
             preemptible=project_quotas.is_preemptible(spec.document),
         )  # fmt: skip
-    return Checked(spec=spec, project=target, request=request, wait_seconds=wait)
+    warnings = [
+        f"{field}: {why}" for field, why in distributed_rules.without_effect(spec.document, request.device_kind)
+    ]
+    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings)
 
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
@@ -313,6 +323,6 @@ def store(
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     lifecycle.record_submission(
         session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data,
-        has_webhooks=entered.has_webhooks, warnings=origin.warnings,
+        has_webhooks=entered.has_webhooks, warnings=_warnings(checked, origin),
     )  # fmt: skip
     return job

@@ -32,7 +32,10 @@ def sft_job(assets: dict[str, str], *, steps: int, ranks: int) -> dict[str, Any]
             "seed": 7,
         },
         "resource_config": {"gpu_count": ranks, "device_type": "cpu"},
-        "output_config": {"checkpoint": {"save_steps": 10, "metric_for_best_model": "eval_loss"}},
+        "output_config": {
+            "output_model_name": "docstrings-v1",
+            "checkpoint": {"save_steps": 10, "metric_for_best_model": "eval_loss"},
+        },
     }
 
 
@@ -69,6 +72,7 @@ def test_a_model_comes_out_and_runs_elsewhere(
         (folder / artifact["path"]).write_bytes(content)
     weights = b"".join((folder / name).read_bytes() for name in report["weight_files"])
     assert report["model_hash"] == hashlib.sha256(weights).hexdigest()
+    assert "\n# docstrings-v1\n" in (folder / "README.md").read_text()
     generate = [sys.executable, "-m", "examples.generate", "--model", str(folder), "--prompt", "def close(self):"]
     said = subprocess.run(generate, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120).stdout
     assert said.strip()

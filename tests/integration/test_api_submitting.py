@@ -8,7 +8,7 @@ from app.security import known_keys
 from app.security.permissions import Role
 from app.services import keys, projects
 from tests.apps import Api
-from tests.factories import make_document
+from tests.factories import make_document, make_node
 from tests.statements import statements
 
 
@@ -113,4 +113,41 @@ def test_field_without_effect_is_named_in_the_answer_the_dry_run_and_the_history
 def test_submission_of_what_is_acted_on_warns_of_nothing(api: Api) -> None:
     document = make_document(output_config={"checkpoint": {"save_on_each_node": False}})
 
+    assert api.data(api.post("/v1/jobs", document), 201)["warnings"] == []
+
+
+_AUTO = {"device_type": "auto"}
+
+
+def test_backend_that_cpu_slots_do_not_use_is_warned_of_and_memory_of_a_gpu_is_refused(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, devices=2)
+    document = make_document()
+    document["training_config"]["framework"]["distributed"] = {"backend": "nccl"}
+
+    submitted = api.data(api.post("/v1/jobs", document), 201)
+    planned = api.data(api.post("/v1/jobs?dry_run=true", document))
+    refused = api.problem(api.post("/v1/jobs", make_document(resource_config={"gpu_memory_min_mb": 9, **_AUTO})), 400)
+
+    (warning,) = submitted["warnings"]
+    assert warning == (
+        "training_config.framework.distributed.backend: nccl is for GPUs; the ranks of CPU slots use gloo"
+    )
+    assert warning in planned["warnings"]
+    events = api.get(f"/v1/jobs/{submitted['job_id']}/events")["events"]
+    assert [event["data"]["warnings"] for event in events if event["reason"] == "NOT_ACTED_ON"] == [[warning]]
+    assert refused["details"][0]["field"] == "resource_config.gpu_memory_min_mb"
+    assert "leave gpu_memory_min_mb out to train on CPU slots" in refused["message"]
+
+
+def test_backend_of_cpu_slots_is_refused_where_the_job_gets_gpus(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, device_type="a100", memory_mb=40_960)
+    document = make_document(resource_config=_AUTO)
+    document["training_config"]["framework"]["distributed"] = {"backend": "gloo"}
+
+    refused = api.problem(api.post("/v1/jobs", document), 400)
+
+    assert refused["details"][0]["field"] == "training_config.framework.distributed.backend"
+    document["training_config"]["framework"]["distributed"] = {"backend": "nccl"}
     assert api.data(api.post("/v1/jobs", document), 201)["warnings"] == []

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.model_card import ModelCard
 
 
-def card(locations=("data.jsonl",), metrics=(), **base_model):
+def card(locations=("data.jsonl",), metrics=(), name=None, **base_model):
     spec = RunSpec(
         run_dir=Path("/run"),
         framework="HF_TRAINER",
@@ -18,6 +19,7 @@ def card(locations=("data.jsonl",), metrics=(), **base_model):
         data_paths=(),
         sources=tuple({"location": location, "files": []} for location in locations),
         training_config={"base_model": base_model, "hyperparameters": {"lora_r": "8"}},
+        output_config={"output_model_name": name},
         data_config={"sources": [{"split": "train"}] * len(locations), "batch_size": 4, "seed": 7},
     )
     return ModelCard(spec, dict(metrics), 12)
@@ -52,6 +54,30 @@ def test_everything_that_was_asked_for_and_measured_is_told():
     assert "eval_loss" not in text
     assert "in 12 optimizer steps" in text
     assert "| torch | " in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("support-v3", "support-v3"),
+        ('Übung "5" 🚂', 'Übung "5" 🚂'),
+        ("a\n# b: c\x7f\x85|d\ud800", "a # b: c |d"),
+    ],
+)
+def test_name_of_the_result_is_the_title_and_in_the_metadata(name, shown):
+    text = card(name=name, source="hub", model_id="owner/base").text()
+
+    _, front_matter, page = text.split("---\n", 2)
+    assert yaml.safe_load(front_matter)["model_name"] == shown
+    assert page.strip().splitlines()[0] == "# " + shown.replace("|", "\\|")
+    assert "from `owner/base`, in 12 optimizer steps" in page
+
+
+def test_result_without_a_name_is_titled_by_its_base():
+    text = card(name="\n", source="hub", model_id="owner/base").text()
+
+    assert "model_name" not in text
+    assert "\n# Model trained from owner/base\n" in text
 
 
 def test_local_base_model_is_named_by_its_last_part():

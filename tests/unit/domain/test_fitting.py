@@ -1,12 +1,13 @@
 """What is said to a job that no node could ever hold."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from app.domain.errors import CannotFit
 from app.domain.fitting import refuse_unfitting
-from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of
+from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of, request_of
 
 
 def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:
@@ -101,8 +102,26 @@ def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> No
     assert raised.value.field == "resource_config.forbidden_node_labels"
 
 
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({"gpu_memory_min_mb": 30_000}, "gpu_memory_min_mb"),
+        ({"gpu_memory_min_mb": 30_000, "gpu_fraction": 0.5}, "gpu_memory_min_mb"),
+        ({"gpu_memory_request_mb": 1000}, "gpu_memory_request_mb"),
+        ({"gpu_fraction": 0.5}, "gpu_fraction"),
+    ],
+)
+def test_what_only_a_gpu_has_is_refused_where_there_is_none(resources: dict[str, Any], field: str) -> None:
+    request = request_of({"resource_config": {"gpu_count": 1, "device_type": "auto", **resources}}, has_gpus=False)
+
+    with pytest.raises(CannotFit, match=rf"no GPU is registered; leave {' and '.join(resources)} out") as raised:
+        refuse_unfitting(request, [node("a", 2, kind="cpu", memory_mb=0)])
+
+    assert raised.value.field == f"resource_config.{field}"
+
+
 def test_without_gpus_the_way_out_is_the_cpu() -> None:
     with pytest.raises(CannotFit, match=r"device_type cpu.*2 CPU slots on node a"):
         refuse_unfitting(cuda(1), [node("a", 2, kind="cpu", memory_mb=0)])
-    with pytest.raises(CannotFit, match="no GPU is registered"):
+    with pytest.raises(CannotFit, match="no GPU is registered: ask for device_type cpu"):
         refuse_unfitting(cuda(1, gpu_types=gpu_types_of("a100")), [node("a", 2, kind="cpu")])

@@ -100,6 +100,7 @@ REFUSED: list[tuple[Any, ...]] = [
     (*_SCRIPT, (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}, "world_size": 1}),
      f"{_FRAMEWORK}.distributed.world_size"),
     ((f"{_FRAMEWORK}.distributed", {"backend": "mpi"}), f"{_FRAMEWORK}.distributed.backend"),
+    ((f"{_FRAMEWORK}.distributed", {"strategy": "horovod"}), f"{_FRAMEWORK}.distributed.strategy"),
     (("training_config.hyperparameters", {"lr": "1"}), "training_config.hyperparameters.lr"),
     (("training_config.hyperparameters", {"lora_r": "8"}), "training_config.hyperparameters.lora_r"),
     (("training_config.hyperparameters", {"early_stopping_patience": "1"}),

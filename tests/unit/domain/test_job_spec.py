@@ -112,9 +112,25 @@ def test_unknown_hyperparameters_list_the_known_ones() -> None:
         spec_of(changed(("training_config.hyperparameters", {"lr": "1"})))
 
 
-def test_unsupported_pairs_list_the_supported_ones() -> None:
-    with pytest.raises(NotSupportedYet, match=r"HF_TRAINER with SFT.*CUSTOM with any"):
-        spec_of(changed(("training_config.framework.type", "MEGATRON"), ("training_config.training_type", "QLORA")))
+@pytest.mark.parametrize(
+    ("training_type", "others"),
+    [
+        ("LORA", "DEEPSPEED, FSDP, HF_TRAINER"),
+        ("QLORA", "DEEPSPEED, HF_TRAINER"),
+        ("DPO", "DEEPSPEED, FSDP, HF_TRAINER"),
+        ("RLHF", "DEEPSPEED, FSDP, HF_TRAINER"),
+    ],
+)
+def test_what_a_framework_does_not_train_is_refused_with_those_that_do(training_type: str, others: str) -> None:
+    megatron = ("training_config.framework.type", "MEGATRON")
+
+    error = refusal(changed(megatron, ("training_config.training_type", training_type)))
+
+    assert isinstance(error, NotSupportedYet)
+    assert error.message == (
+        f"MEGATRON does not train {training_type}: say framework.type {others}, or CUSTOM for a script of your own; "
+        "MEGATRON trains CONTINUED_PRETRAIN, FULL_FINETUNE, SFT"
+    )
 
 
 def test_a_custom_script_reads_as_it_likes() -> None:
@@ -293,12 +309,3 @@ def test_places_of_the_user_need_the_users_token(change: tuple[str, Any], forwar
     assert error.field == change[0]
     assert "X-User-Token" in error.message
     assert spec_of(changed(change), user="t").name == "a"
-
-
-def test_gloo_is_for_cpu_slots_and_scripts() -> None:
-    document = changed(("training_config.framework.distributed", {"world_size": 1, "backend": "gloo"}))
-    spec_of(document)
-    document["resource_config"]["device_type"] = "cuda"
-
-    with pytest.raises(NotSupportedYet, match="GPUs use nccl"):
-        spec_of(document)

@@ -65,9 +65,10 @@ class ModelCard:
     def text(self, *, adapter: bool = False, resized: bool = False) -> str:
         """Markdown; `adapter` tells how to load one, `resized` that its base needs more embeddings first."""
         kind = "adapter" if adapter else "model"
+        origin = "scratch" if is_drawn(base_model(self.spec)) else self._base
         parts = (
             self._front_matter(adapter=adapter),
-            f"# {kind.capitalize()} trained from {'scratch' if is_drawn(base_model(self.spec)) else self._base}",
+            f"# {_inline(self._name) or f'{kind.capitalize()} trained from {origin}'}",
             self._origin(kind),
             _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
             _section("Hyperparameters that were set", self._settings()),
@@ -81,6 +82,12 @@ class ModelCard:
     def base_location(self) -> str:
         """The base model for those who load an adapter: a hub id or URI as it is, of a directory its name only."""
         return self._base
+
+    @property
+    def _name(self) -> str:
+        """As the job calls its result, in characters that any reader of YAML takes; empty when it has no name."""
+        said = str(self.spec.output_config.get("output_model_name") or "")
+        return " ".join("".join(c if c.isprintable() else " " for c in said).split())
 
     @property
     def _base(self) -> str:
@@ -114,6 +121,8 @@ class ModelCard:
     def _front_matter(self, *, adapter: bool) -> str:
         task = "text-classification" if self._judges else "text-generation"
         lines = ["---", f"library_name: {'peft' if adapter else 'transformers'}", f"pipeline_tag: {task}"]
+        if self._name:
+            lines.append(f"model_name: {json.dumps(self._name, ensure_ascii=False)}")
         base = base_model(self.spec)
         if base.get("source") == "hub" and base.get("model_id") and not is_drawn(base):
             lines.append(f"base_model: {json.dumps(base['model_id'])}")
