@@ -34,8 +34,8 @@ def _storage(prefix: str, **rules: FieldRule) -> Table:
         "parameters": warned("the settings of the operator say how a storage is reached"),
         "storageKey": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
         "key": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
-        "nodeSelector": warned("nodes are chosen by resources; use the native node_affinity for labels"),
-        "nodeAffinity": warned("nodes are chosen by resources; use the native node_affinity for labels"),
+        "nodeSelector": warned("nodes are chosen by resources; use the native required_node_labels"),
+        "nodeAffinity": warned("nodes are chosen by resources; use the native required_node_labels and node_affinity"),
     }
     return {f"{prefix}.{name}": rule for name, rule in {**usual, **rules}.items()}
 
