@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-examples test-contract test-gpu matrix faults soak check docs bench up
+.PHONY: help install demo test test-long test-examples test-contract test-gpu test-vm matrix faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -44,6 +44,9 @@ test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-c
 
 test-gpu: $(STAMP)  ## what only a machine with an NVIDIA GPU can show; nothing else may use the GPU meanwhile
 	@$(RUN)/python -m pytest -m gpu tests/gpu $(ARGS)
+
+test-vm: $(STAMP)  ## an attack on the kernel from a job's sandbox, in a virtual machine without KVM: a minute or two
+	@scripts/test-vm
 
 faults: $(STAMP)  ## faults at random moments, by a seed that is printed; make faults FAULTS_SEED=7 FAULTS_DRAWS=200
 	@scripts/install-system-packages

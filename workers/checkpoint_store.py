@@ -12,13 +12,13 @@ from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.events import EventType
 from app.services import checkpoints
 from app.services.checkpoints import NewCheckpoint
+from app.services.database_errors import passes
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
 from trainyard import _manifest
 from trainyard._channel import Message
 from workers import disk_full
 from workers.allowance import Allowance
-from workers.database_errors import passes
 from workers.disk_full import RoomWatch
 from workers.ground import Ground
 from workers.log_store import LogStore

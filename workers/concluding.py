@@ -11,14 +11,14 @@ from app.domain.job_state import JobState
 from app.domain.json_numbers import json_number
 from app.domain.retry import Backoff
 from app.extensions import Database
-from app.services import attempts, parts
+from app.services import attempts, outcome_errors, parts
 from app.services.attempts import Ending, Outcome, Work
+from app.services.database_errors import passes
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
 from workers import disk_full
 from workers.checkpoint_store import CheckpointStore
-from workers.database_errors import passes
 from workers.disk_full import RoomWatch
 from workers.event_store import EventStore
 from workers.failures import AttemptFailed
@@ -75,6 +75,21 @@ def conclude(attempt: Attempt) -> Ending | None:
 
     The lease is renewed and fenced until everything is stored. Raises LeaseLost; nothing was concluded then.
     """
+    try:
+        outcome = _store(attempt)
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if passes(error) and not isinstance(error, OSError):
+            raise
+        log.exception("what the attempt has made can't be stored")
+        outcome = _unstored(attempt, error)
+    attempt.renewal.unfence()
+    return _finish(attempt, outcome)
+
+
+def _store(attempt: Attempt) -> Outcome:
+    """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
     attempt.seen.no_room = attempt.room.last_error
     verdict = judge(attempt.seen) if attempt.work.part == 0 else judge_part(attempt.seen)
     hurries = verdict.kind == "cancelled" or verdict.cause == "HANG"
@@ -95,8 +110,16 @@ def conclude(attempt: Attempt) -> Ending | None:
         attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
         attempt.reporter.flush()
     attempt.events.close(LOG_SECONDS)
-    attempt.renewal.unfence()
-    return _finish(attempt, verdict, model)
+    return _outcome(attempt, verdict, model)
+
+
+def _unstored(attempt: Attempt, error: Exception) -> Outcome:
+    """How it ended, where storing failed in a way that we don't know: at worst by an error of our own."""
+    outcome = outcome_errors.outcome_of("of the attempt", error, left_behind=attempt.ranks.left_behind)
+    ran_seconds = round(time.monotonic() - attempt.began, 3)
+    if isinstance(error, OSError):
+        outcome = replace(outcome, cause="DISK_FULL" if disk_full.is_full(error) else "STORAGE_ERROR")
+    return replace(outcome, ran_seconds=ran_seconds, end_step=attempt.ranks.reports.last_step)
 
 
 def _export(attempt: Attempt) -> StoredModel:
@@ -136,12 +159,12 @@ def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> N
             )
 
 
-def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | None:
+def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
     """Write the outcome, however long the database is away; of several nodes the first one when all others have.
 
-    Raises LeaseLost.
+    What fails in us while it is written is no fault of the node: the attempt ends by OUTCOME_ERROR then, at last by as
+    little as that takes. Raises LeaseLost.
     """
-    outcome = _outcome(attempt, verdict, model)
     backoff = _backoff(attempt.settings)
     others_end_by = time.monotonic() + attempt.settings.watch.stuck_seconds
     while True:
@@ -159,13 +182,14 @@ def _finish(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Ending | 
                 log.warning("the outcome could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
                 continue
-            if outcome.cause == "OUTCOME_ERROR":
-                raise
             log.exception("the outcome %s can't be written", outcome.kind)
-            message = f"the outcome {outcome.kind} could not be written: {type(error).__name__}"
-            outcome = replace(
-                outcome, kind="failed", cause="OUTCOME_ERROR", message=message, stack="", artifacts=(), report={}
-            )
+            instead = replace(
+                outcome_errors.outcome_of(outcome.kind, error, left_behind=outcome.left_behind),
+                ran_seconds=outcome.ran_seconds, end_step=outcome.end_step,
+            )  # fmt: skip
+            if outcome.cause == outcome_errors.CAUSE:
+                return outcome_errors.finish(attempt.db, attempt.work, instead, backoff)
+            outcome = instead
 
 
 def _end(attempt: Attempt, outcome: Outcome, backoff: Backoff) -> Ending | None:

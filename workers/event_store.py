@@ -10,10 +10,10 @@ from datetime import datetime
 
 from app.domain.errors import LeaseLost, TransientStorageError
 from app.services.attempts import NewArtifact
+from app.services.database_errors import passes
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers import event_files
-from workers.database_errors import passes
 
 log = logging.getLogger(__name__)
 

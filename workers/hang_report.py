@@ -8,8 +8,8 @@ from hashlib import sha256
 
 from app.services import artifacts
 from app.services.attempts import NewArtifact
+from app.services.database_errors import passes
 from app.storage.keys import run_file_key, stacks_file
-from workers.database_errors import passes
 from workers.failures import AttemptFailed
 from workers.ground import Ground
 from workers.hang_watch import Hang

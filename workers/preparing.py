@@ -97,7 +97,7 @@ def give_back(checkpoint: Path, run: RunDirectory) -> None:
     """Put what was kept of a script's own files where the script had them. Raises OSError."""
     kept = checkpoint / FILES
     if kept.is_dir():  # else the script, or that of the job before, saved it by hooks
-        shutil.copytree(kept, run.path / "work", dirs_exist_ok=True)
+        shutil.copytree(kept, run.path / "work", symlinks=True, dirs_exist_ok=True)
 
 
 def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:

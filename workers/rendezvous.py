@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from app.extensions import Database
 from app.services import rendezvous
 from app.services.attempts import Work
+from app.services.database_errors import passes
 from app.services.rendezvous import Place
 from config.settings import Settings
-from workers.database_errors import passes
 from workers.failures import AttemptFailed
 from workers.preparing import Prepared
 from workers.rank_agent import PORTS

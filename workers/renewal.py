@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from app.domain.errors import LeaseLost, StaleJob
+from app.services.database_errors import passes
 from app.services.leases import Wishes
 from config.settings import LeaseSettings
-from workers.database_errors import passes
 from workers.fence import boot_seconds
 
 log = logging.getLogger(__name__)

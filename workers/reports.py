@@ -17,10 +17,10 @@ from app.domain.job_state import JobState
 from app.extensions import Database
 from app.services import attempts, checkpoints, lifecycle, metric_summaries, telemetry
 from app.services.attempts import Work
+from app.services.database_errors import passes
 from app.services.telemetry import MetricPoint, Progress
 from config.redaction import Redaction
 from workers.allowance import Allowance
-from workers.database_errors import passes
 from workers.messages import clean_text
 from workers.metric_backlog import MetricBacklog
 

@@ -50,7 +50,7 @@ def take_over(name: str, offers: int, taken: int, target: str) -> None:
 def _move_into(source: int, parent: int, name: str, *, count: _Count, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise Refused(f"its directories are nested more than {MAX_DEPTH} deep")
-    os.mkdir(name, 0o700, dir_fd=parent)
+    os.mkdir(name, dir_fd=parent)
     target = os.open(name, DIRECTORY, dir_fd=parent)
     try:
         with os.scandir(source) as entries:

@@ -9,13 +9,15 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.domain.resources import WHOLE
 from app.models.base import Base, JsonOrNull, utc_now
 
+# In words that the index is found by, which a bound parameter is not.
+IS_OUTCOME_ERROR = text("cause = 'OUTCOME_ERROR'")
+
 
 class Attempt(Base):
     __tablename__ = "attempt"
     __table_args__ = (
-        Index("ix_attempt_outcome_error", "ended_at",
-              postgresql_where=text("cause = 'OUTCOME_ERROR'"), sqlite_where=text("cause = 'OUTCOME_ERROR'")),
-    )  # fmt: skip
+        Index("ix_attempt_outcome_error", "ended_at", postgresql_where=IS_OUTCOME_ERROR, sqlite_where=IS_OUTCOME_ERROR),
+    )
 
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)

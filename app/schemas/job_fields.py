@@ -23,8 +23,8 @@ _TRAINING: Table = {
     f"{_MODEL}.model_kwargs": acted_on("changes the model's configuration; unknown names are 400"),
     f"{_FRAMEWORK}.type": acted_on("decides what trains"),
     f"{_FRAMEWORK}.config": acted_on(
-        "the options of DEEPSPEED, FSDP and MEGATRON, and whatever CUSTOM's script reads; unknown ones are 400. "
-        "HF_TRAINER has none: what it reads are hyperparameters"
+        "the options of DEEPSPEED, FSDP and MEGATRON, arguments of HF_TRAINER's Trainer, and whatever CUSTOM's script "
+        "reads; unknown ones are 400 with the list"
     ),
     f"{_FRAMEWORK}.distributed.world_size": acted_on("checked: what differs from the number of ranks is 400"),
     f"{_FRAMEWORK}.distributed.backend": acted_on(

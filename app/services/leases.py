@@ -1,7 +1,7 @@
 """Leases: claimed by one conditional UPDATE, renewed by raising a counter, taken away when it stands still."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
@@ -10,14 +10,15 @@ from sqlalchemy import BindParameter, Row, Table, bindparam, select, tuple_, upd
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, load_only
 
-from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob
+from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
 from app.domain.job_state import JobState
 from app.domain.outcomes import OutcomeKind, Preemption
 from app.domain.retry import Backoff
 from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now, utc_now
-from app.services import lifecycle, stuck_devices
+from app.services import lifecycle, outcome_errors, stuck_devices
+from app.services.database_errors import passes
 from app.services.endings import Outcome
 from app.services.lifecycle import Step
 from app.services.parts import end_part
@@ -283,13 +284,11 @@ def take_away(
     """End the part of an attempt whose lease's counter still is the seen one; False when the holder was faster.
 
     The caller has seen the counter stand still for the TTL, or knows that no process of the attempt is left, but for
-    those that nothing can end (``left_behind``).
+    those that nothing can end (``left_behind``). What fails while that is written is our own error: the job and all
+    that it holds are let go all the same, and no node is blamed.
     """
-    with db.write() as session:
-        job = lifecycle.load_for_change(session, lease.job_id)
-        row = session.get(Lease, lease.lease_id, with_for_update=True, populate_existing=True)
-        if row is None or row.released_at is not None or row.counter != lease.counter:
-            return False
+
+    def end_it(session: Session, job: Job, row: Lease) -> None:
         detect_seconds = None
         if row.renewed_at is not None:
             detect_seconds = round(max(0.0, (utc_now() - row.renewed_at).total_seconds()), 3)
@@ -302,4 +301,24 @@ def take_away(
             end_step=job.current_step if attempt.trained_at is not None else attempt.start_step,
         )  # fmt: skip
         end_part(session, job, row, outcome, backoff, actor=actor)
+
+    try:
+        return _take(db, lease, end_it)
+    except Exception as error:
+        if isinstance(error, TrainyardError) or passes(error):
+            raise
+        log.exception("job %s attempt %s: its end %s can't be written", lease.job_id, lease.attempt, cause)
+        instead = outcome_errors.outcome_of(cause, error, left_behind=left_behind)
+        return _take(
+            db, lease, lambda session, job, row: outcome_errors.end(session, job, row, instead, backoff, actor=actor)
+        )
+
+
+def _take(db: Database, lease: LiveLease, end: Callable[[Session, Job, Lease], object]) -> bool:
+    with db.write() as session:
+        job = lifecycle.load_for_change(session, lease.job_id)
+        row = session.get(Lease, lease.lease_id, with_for_update=True, populate_existing=True)
+        if row is None or row.released_at is not None or row.counter != lease.counter:
+            return False
+        end(session, job, row)
         return True

@@ -14,7 +14,7 @@ from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWa
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
-from app.services import cluster, queue_limits
+from app.services import cluster, outcome_errors, queue_limits
 from app.services.scheduling import PLANNER
 
 Labels = tuple[str, ...]
@@ -218,6 +218,8 @@ def _backlogs(session: Session) -> Iterator[Figure]:
     yield _one(
         "leases", "Attempts that hold devices", _count(session, Lease.job_id.distinct(), Lease.released_at.is_(None))
     )
+    yield _one("outcome_errors", "Attempts of the last 24 hours whose end Trainyard itself could not write as it was",
+               outcome_errors.count(session))  # fmt: skip
     yield _one("mirror_backlog_jobs", "Jobs whose newest state the result backend has not been told",
                _count(session, Job.id, Job.mirrored_version < Job.version))  # fmt: skip
     yield _one("webhook_deliveries_waiting", "Webhook deliveries that are still to be made",

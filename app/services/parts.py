@@ -66,8 +66,13 @@ def end_others(db: Database, work: Work, outcome: Outcome) -> None:
     """Tell the other parts to end: this one, the first, has ended with ``outcome`` and waited long enough for them."""
     with db.write() as session:
         attempt = session.get_one(Attempt, (work.job_id, work.attempt), with_for_update=True, populate_existing=True)
-        if attempt.ending is None:
-            attempt.ending = _end(session, replace(outcome, node=work.node)).kept()
+        tell_to_end(session, attempt, outcome, node=work.node)
+
+
+def tell_to_end(session: Session, attempt: Attempt, outcome: Outcome, *, node: str) -> None:
+    """Tell the parts of the locked attempt to end, because that of the node has; the first one told is the cause."""
+    if attempt.ending is None:
+        attempt.ending = _end(session, replace(outcome, node=node)).kept()
 
 
 def end_part(
@@ -83,7 +88,7 @@ def end_part(
         return end_attempt(session, job, attempt.number, outcome, backoff, actor=actor)
     outcome = replace(outcome, node=lease.node)
     known, this = _known(attempt), _end(session, outcome)
-    if not _others_run(session, lease):
+    if not others_run(session, lease):
         _take_out(session, attempt, outcome, actor)
         is_done = lease.part == 0 and outcome.kind == "completed" and _says_nothing(known)
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
@@ -96,7 +101,8 @@ def end_part(
     return None
 
 
-def _others_run(session: Session, lease: Lease) -> bool:
+def others_run(session: Session, lease: Lease) -> bool:
+    """Whether the lease's attempt still has parts on other nodes."""
     others = select(func.count()).where(
         Lease.job_id == lease.job_id, Lease.attempt == lease.attempt, Lease.id != lease.id, Lease.released_at.is_(None)
     )

@@ -7,6 +7,7 @@ from app.domain.leases import StandstillWatch
 from app.domain.retry import Backoff
 from app.extensions import Database
 from app.services import leases, nodes
+from app.services.database_errors import passes
 from app.services.leases import LiveLease
 from config.settings import Settings
 
@@ -69,6 +70,12 @@ class Reaper:
             )
         except TrainyardError as error:
             logger.warning("job %s attempt %s: not taken away: %s", lease.job_id, lease.attempt, error)
+            return
+        except Exception as error:
+            if passes(error):
+                raise
+            # It must not keep the leases after it from being taken away; the next look tries again.
+            logger.exception("job %s attempt %s can't be taken away", lease.job_id, lease.attempt)
             return
         if taken:
             logger.warning("job %s: %s", lease.job_id, message)

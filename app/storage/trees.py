@@ -50,6 +50,15 @@ def walked(directory: Path) -> Iterator[TreeFile]:
                 yield TreeFile(path, str(source.relative_to(root)), source.lstat().st_size)
 
 
+def source_of(directory: Path, path: str) -> str:
+    """The file in the directory that holds the bytes of one of its files, relative to it. Raises RefusedFile."""
+    root = directory.resolve(strict=True)
+    source = _source(root / path, root)
+    if source is None:
+        raise RefusedFile(f"{path} is a directory")
+    return str(source.relative_to(root))
+
+
 def files_of(directory: Path, known: Known | None) -> list[TreeFile]:
     """The files, which must be those that are known of it, each with its size. Raises RefusedFile."""
     files = tree_files(directory)

@@ -101,7 +101,7 @@ def _until(look: Callable[[], str], wanted: str, *, seconds: float = 60) -> None
 
 def runai_of(system: System) -> RunaiClient:
     """The client with a pair of its own, at a running system."""
-    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default"})[1]["data"]
+    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "ada"})[1]["data"]
     return RunaiClient(
         ApiClient(
             Configuration(
@@ -129,7 +129,9 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
     def submitted(name: str, steps: int) -> Training1:
         spec = TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
         wanted = TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
-        return _typed(Training1, trainings.create_training1(wanted).data)
+        made = trainings.create_training1(wanted)
+        assert made.headers["Warning"] == '299 - "spec.tty: no terminal is attached"'
+        return _typed(Training1, made.data)
 
     def phase(workload_id: str) -> str:
         found = _typed(Training1, trainings.get_training(workload_id).data).actual_phase
@@ -142,7 +144,8 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
     _until(lambda: phase(endless), "Stopped")
     trainings.resume_training(endless)
     _until(lambda: phase(endless), "Running")
-    short = submitted("short", 3).workload_id
+    made = submitted("short", 3)
+    short = made.workload_id
     _until(lambda: phase(short), "Completed")
     listed = workloads.get_workloads(filter_by=["name=^s", "phase==Completed"]).data
     trainings.delete_training(endless)
@@ -150,6 +153,8 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
         lambda: True if system.job(f"job-{endless}")["status"] == "CANCELLED" else None, seconds=30, what="its end"
     )  # fmt: skip
 
+    assert (made.project_id, made.department_id, made.created_by) == ("1", "1", "ada")
+    assert (row.project_id, row.submitted_by) == ("1", "ada")
     assert (row.project_name, row.priority_class_name, row.running_pods) == ("default", "train", 1)
     assert [_typed(Workload, each).name for each in listed["workloads"]] == ["short"]
     assert system.log_lines(f"job-{short}")[-1] == "step 2"

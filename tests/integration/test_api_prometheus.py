@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from app.domain.job_state import JobState
-from app.models import Inspection, Webhook, WebhookDelivery
+from app.models import Attempt, Inspection, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services import scheduling
@@ -136,6 +136,12 @@ def test_lags_and_backlogs_are_told(api: Api) -> None:
             session, make_job(session, state=JobState.SCHEDULING), node, device_indices=(1,), claimed=False
         )
         unclaimed.created_at = now - timedelta(seconds=40)
+        for hours in (1, 23, 25):
+            ended = make_job(session, state=JobState.FAILED)
+            make_attempt(session, ended, node, device_indices=()).released_at = now
+            attempt = session.get_one(Attempt, (ended.id, 1))
+            attempt.cause, attempt.ended_at = "OUTCOME_ERROR", now - timedelta(hours=hours)
+            ended.status, ended.mirrored_version = JobState.FAILED, ended.version
         make_job(session, state=JobState.PENDING, created_at=now - timedelta(seconds=70))
         session.add_all(
             [
@@ -162,6 +168,7 @@ def test_lags_and_backlogs_are_told(api: Api) -> None:
     assert 70 <= number(found, "oldest_pending_seconds") < 100
     assert 0 <= number(found, "planner_silent_seconds") < 30
     assert (of(found, "coordinators"), of(found, "leases"), of(found, "mirror_backlog_jobs")) == (1, 2, 3)
+    assert of(found, "outcome_errors") == 2
     assert of(found, "webhook_deliveries_waiting") == 2
     assert [of(found, "preflights", state=state) for state in ("waiting", "running")] == [1, 0]
     assert of(found, "preflights_remembered", verdict="passed") == 1

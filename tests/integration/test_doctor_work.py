@@ -9,14 +9,44 @@ import pytest
 from sqlalchemy import update
 
 from app.domain.job_state import JobState
-from app.models import Inspection, Job, Lease, Webhook, WebhookDelivery
+from app.models import Attempt, Inspection, Job, Lease, Webhook, WebhookDelivery
 from app.models.base import utc_now
+from app.services import quarantine
 from app.services.diagnosis.findings import Level
 from app.services.diagnosis.site import Site
 from tests.examining import Alive, said
 from tests.factories import make_attempt, make_job, make_node, make_project
 
 LONG_AGO = timedelta(hours=1)
+
+# ---- how attempts ended
+
+
+def test_ends_that_could_not_be_written_fail(site: Site) -> None:
+    assert said(site, "ends of attempts")[0].level is Level.OK
+    with site.db.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session, "n1"))
+        attempt = session.get_one(Attempt, (job.id, 1))
+        attempt.cause, attempt.ended_at = "OUTCOME_ERROR", utc_now()
+
+    (finding,) = said(site, "ends of attempts")
+
+    assert (finding.level, job.id in finding.message) == (Level.FAILED, True)
+
+
+def test_a_node_with_many_faults_that_are_not_proven_is_named(site: Site) -> None:
+    with site.db.write() as session:
+        for node, number in (("n1", 3), ("n2", 2)):
+            make_node(session, node)
+            for job in range(number):
+                quarantine.note(session, node, job_id=f"job-{job}", attempt=1, cause="INTERNAL", is_proven=False)
+
+    (finding,) = said(site, "suspected nodes")
+
+    assert finding.level is Level.WARNING
+    assert finding.message.startswith("attempts of 3 jobs ended on n1 by its doing or by theirs (INTERNAL)")
+
 
 # ---- who works
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from app.models import Attempt
+from app.models import Attempt, Lease, NodeFault
 from app.services import attempts
 from config.watching import WatchSettings
 from tests.factories import make_attempt, make_job, make_node
@@ -255,6 +255,21 @@ def test_hang_is_concluded_although_a_checkpoint_can_not_be_stored(supervisor, a
     with supervisor._db.read() as session:
         assert session.query(Attempt).filter_by(number=1).one().cause == "HANG"
     assert not concluding.is_alive()
+
+
+def test_error_of_ours_before_the_outcome_is_known_is_no_fault_of_the_node(supervisor, agent, monkeypatch):
+    ranks, _ = agent
+    monkeypatch.setattr(supervisor, "_ranks", ranks)
+    supervisor._seen.stopping, supervisor._seen.forced = "a wish that no table knows", True
+
+    supervisor._conclude()
+
+    with supervisor._db.read() as session:
+        attempt = session.query(Attempt).filter_by(number=1).one()
+        assert attempt.cause == "OUTCOME_ERROR"
+        assert attempt.end_reason == "the outcome of the attempt could not be written: KeyError"
+        assert session.query(NodeFault).count() == 0
+        assert session.query(Lease).filter(Lease.released_at.is_(None)).count() == 0
 
 
 def test_broken_word_of_the_agent_is_its_end(agent):

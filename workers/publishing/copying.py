@@ -6,10 +6,13 @@ The first file is a marker that says whose the directory is; it says that everyt
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
+from app.storage.beneath import RefusedFile, directory_opened, file_opened
+from app.storage.trees import source_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File, Order
 
@@ -40,8 +43,8 @@ class Place(Protocol):
         """Write a small file whole or not at all, replacing another."""
         ...
 
-    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
-        """The same with a file of any size."""
+    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+        """The same with a file of any size, which is open."""
         ...
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
@@ -93,17 +96,32 @@ def _take(place: Place, folder: str, order: Order) -> set[str] | None:
 def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Arrived) -> None:
     place.write(folder, MARKER, _marker(order, complete=False))
     for file in order.in_order():
-        if (order.source / file.path).stat().st_size != file.size_bytes:
-            raise NotPublished(f"{file.path} is not as it was stored; the storage may be damaged")
-        wanted = (file.size_bytes, file.sha256)
-        if place.digest(folder, file.path, arrived) == wanted:
-            continue  # an earlier try got that far
-        place.put(folder, file, order.source / file.path, arrived)
-        if place.digest(folder, file.path, arrived) != wanted:
-            raise NotPublished(f"{file.path} is not there as it was sent, by size or SHA-256", transient=True)
+        with _opened(order.source, file) as source:
+            _put(place, folder, file, source, arrived)
     for path in sorted(before - {file.path for file in order.files}):
         place.remove(folder, path)
     place.write(folder, MARKER, _marker(order, complete=True))
+
+
+def _put(place: Place, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+    wanted = (file.size_bytes, file.sha256)
+    if place.digest(folder, file.path, arrived) == wanted:
+        return  # an earlier try got that far
+    place.put(folder, file, source, arrived)
+    if place.digest(folder, file.path, arrived) != wanted:
+        raise NotPublished(f"{file.path} is not there as it was sent, by size or SHA-256", transient=True)
+
+
+@contextlib.contextmanager
+def _opened(directory: Path, file: File) -> Iterator[BinaryIO]:
+    """A file of the model; a link in the directory stands for a file in it, as it did when that was described."""
+    try:
+        with directory_opened(directory) as root, file_opened(root, source_of(directory, file.path)) as source:
+            if os.fstat(source.fileno()).st_size != file.size_bytes:
+                raise NotPublished(f"{file.path} is not as it was stored; the storage may be damaged")
+            yield source
+    except RefusedFile as error:
+        raise NotPublished(f"{error}; the storage may be damaged") from error
 
 
 def _marker(order: Order, *, complete: bool) -> bytes:

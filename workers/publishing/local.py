@@ -70,9 +70,9 @@ class LocalPlace:
         with self._saying(), self._replacing(folder, path) as target:
             target.write(data)
 
-    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
-        with self._saying(), source.open("rb") as stream, self._replacing(folder, file.path) as target:
-            while block := stream.read(BLOCK_BYTES):
+    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+        with self._saying(), self._replacing(folder, file.path) as target:
+            while block := source.read(BLOCK_BYTES):
                 target.write(block)
                 arrived(len(block))
 

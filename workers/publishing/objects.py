@@ -1,9 +1,9 @@
 """A prefix in a bucket of an S3-compatible service: objects appear whole, and are read back to be checked."""
 
 import contextlib
+import mimetypes
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
@@ -63,10 +63,14 @@ class ObjectPlace:
         with self._saying():
             self._fs.pipe_file(self._at(folder, path), data)
 
-    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
+    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+        kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess by the name of the descriptor
+        options = {"ContentType": kind} if kind else {}
         with self._saying():
-            target = self._at(folder, file.path)
-            self._fs.put_file(str(source), target, callback=_Told(arrived), max_concurrency=PARALLEL_PARTS)
+            self._fs.put_file(
+                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_Told(arrived),
+                max_concurrency=PARALLEL_PARTS, **options,
+            )  # fmt: skip
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         key = self._at(folder, path)

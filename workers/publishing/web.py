@@ -4,7 +4,6 @@ import functools
 import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, urlsplit
 
@@ -63,12 +62,10 @@ class WebPlace:
         with self._asking("PUT", self._at(folder, path), data) as answer:
             self._accept(answer)
 
-    def put(self, folder: str, file: File, source: Path, arrived: Arrived) -> None:
-        with source.open("rb") as stream:
-            told = _Told(stream, arrived)
-            length = {"Content-Length": str(file.size_bytes)}
-            with self._asking("PUT", self._at(folder, file.path), told, length) as answer:
-                self._accept(answer)
+    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+        length = {"Content-Length": str(file.size_bytes)}
+        with self._asking("PUT", self._at(folder, file.path), _Told(source, arrived), length) as answer:
+            self._accept(answer)
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         with self._asking("GET", self._at(folder, path)) as answer:

@@ -131,13 +131,13 @@ FIELDS: Table = {
 }
 
 _ONE_WORKSPACE = warned("there is one workspace")
-# Of what other requests may say without effect.
+# Of what other requests, and queries, may say without effect.
 SEARCH_FIELDS: Table = {
     "group_by": warned("jobs are not grouped"),
     "workspace_id": _ONE_WORKSPACE,
     "train_type": FIELDS["train_type"],
 }
-INSTANCES_FIELDS: Table = {"workspace_id": _ONE_WORKSPACE}
+WORKSPACE_FIELDS: Table = {"workspace_id": _ONE_WORKSPACE}
 QUOTAS_FIELDS: Table = {
     "user_id": warned("quotas are of projects"),
     "quotas.used": warned("is counted, not set"),
@@ -198,6 +198,11 @@ def _beside_others(algorithm: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if algorithm.get("id"):
         own = ("code_dir", "boot_file", "command", "local_code_dir", "working_dir")
         yield from ((name, "has no effect beside id, a built-in method") for name in own if algorithm.get(name))
+        channels = [(name, each) for name in ("inputs", "outputs") for each in algorithm.get(name) or []]
+        told = {
+            f"{name}.{part}" for name, each in channels for part in ("local_dir", "access_method") if each.get(part)
+        }
+        yield from ((name, "has no effect beside id: a built-in method finds its data itself") for name in sorted(told))
         return
     if command and algorithm.get("boot_file"):
         yield "boot_file", "has no effect beside command, which runs instead"

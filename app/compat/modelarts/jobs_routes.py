@@ -8,7 +8,13 @@ from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
-from app.compat.modelarts.fields import SEARCH_FIELDS, TENSORBOARD, check_annotations, warnings_of_annotations
+from app.compat.modelarts.fields import (
+    SEARCH_FIELDS,
+    TENSORBOARD,
+    WORKSPACE_FIELDS,
+    check_annotations,
+    warnings_of_annotations,
+)
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
 from app.compat.modelarts.to_native import DIALECT, NAMES, REST, Native, to_native, wants_tensorboard
@@ -122,12 +128,13 @@ def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
 @blueprint.get("/<project_id>/training-job-names")
 @operation("Ask whether a name is taken", permission=Permission.VIEW, query=NameQuerySchema)
 def check_name(project_id: str, query: dict[str, Any]) -> Reply:
+    is_taken = True
     with plane().db.read() as session:
         try:
             jobs.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
         except NotFound:
-            return Reply({"is_duplicate": False})
-    return Reply({"is_duplicate": True})
+            is_taken = False
+    return Reply({"is_duplicate": is_taken}, warnings=warnings_of(query, WORKSPACE_FIELDS))
 
 
 def _alias(project: str, name: str) -> str:

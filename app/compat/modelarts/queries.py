@@ -11,7 +11,7 @@ SOURCES = ("K8S", "Job", "Task")
 
 class NameQuerySchema(Schema):
     job_name = Text(longest=64, required=True)
-    workspace_id = Text(longest=64, **says("Ignored: there is one workspace"))
+    workspace_id = Text(longest=64, **says("Without effect: there is one workspace"))
 
 
 class FlavorsQuerySchema(Schema):
@@ -19,7 +19,7 @@ class FlavorsQuerySchema(Schema):
 
 
 class QuotasQuerySchema(Schema):
-    user_id = Text(longest=64, **says("Ignored: quotas are of projects"))
+    user_id = Text(longest=64, **says("Without effect: quotas are of projects"))
     resource = Text(longest=64)
 
 

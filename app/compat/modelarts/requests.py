@@ -257,11 +257,14 @@ _Quota = _document(
     {
         "resource": Choice(("gpus", "cpu_slots", "running_jobs", "waiting_jobs"), required=True),
         "quota": Whole(-1, 2**31 - 1, required=True, **says("-1: no limit")),
-        "used": Whole(0, **says("Ignored")),
-        "extra_info": Text(longest=255, **says("Ignored")),
+        "used": Whole(0, **says("Without effect")),
+        "extra_info": Text(longest=255, **says("Without effect")),
     },
 )
 QuotasSchema = _document(
     "TrainingQuotas",
-    {"user_id": Text(longest=64, **says("Ignored: quotas are of projects")), "quotas": _list_of(_Quota, required=True)},
+    {
+        "user_id": Text(longest=64, **says("Without effect: quotas are of projects")),
+        "quotas": _list_of(_Quota, required=True),
+    },
 )

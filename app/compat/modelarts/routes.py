@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.compat.ids import uuid_of
 from app.compat.modelarts import jobs_routes, lookup, observations_routes
-from app.compat.modelarts.fields import INSTANCES_FIELDS, QUOTAS_FIELDS
+from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
 from app.compat.modelarts.flavors import flavors_of, told
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
@@ -59,7 +59,8 @@ def list_engines(project_id: str) -> Reply:  # noqa: ARG001
 def list_quotas(project_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = _quotas(session, project_id)
-    return Reply({"quotas": [each for each in found if query.get("resource", each["resource"]) == each["resource"]]})
+    wanted = [each for each in found if query.get("resource", each["resource"]) == each["resource"]]
+    return Reply({"quotas": wanted}, warnings=warnings_of(query, QUOTAS_FIELDS))
 
 
 @blueprint.put("/<project_id>/training-quotas")
@@ -114,7 +115,7 @@ def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG
 def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     found = _tagged(body)
     page = found[query["offset"] : query["offset"] + query["limit"]]
-    return Reply({"resources": page, "total_count": len(found)}, warnings=warnings_of(body, INSTANCES_FIELDS))
+    return Reply({"resources": page, "total_count": len(found)}, warnings=warnings_of(body, WORKSPACE_FIELDS))
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/count")
@@ -122,7 +123,7 @@ def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -
     "Count training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema
 )  # fmt: skip
 def count_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return Reply({"total_count": len(_tagged(body))})
+    return Reply({"total_count": len(_tagged(body))}, warnings=warnings_of(body, WORKSPACE_FIELDS))
 
 
 @blueprint.get("/openapi.json")

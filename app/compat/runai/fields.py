@@ -44,14 +44,14 @@ _SPEC: Table = {
     "backoffLimit": acted_on("retries after failures"),
     "priorityClass": acted_on("the priority, and whether the training is preemptible; unknown classes are 400"),
     "preemptibility": acted_on("whether the training is preemptible"),
-    "completions": acted_on("how often the command runs, one run after the other, with JOB_COMPLETION_INDEX"),
-    "parallelism": warned("the command runs once at a time"),
+    "completions": acted_on("how often the command runs, each run with its JOB_COMPLETION_INDEX"),
+    "parallelism": acted_on("how many of the completions run at a time, the next ones when all of them have ended"),
     "category": warned("every workload is in the category Train"),
     "relatedUrls.url": _RETURNED,
     "relatedUrls.type": _RETURNED,
     "relatedUrls.name": _RETURNED,
     "relatedUrls.exclude": _RETURNED,
-    "terminationGracePeriodSeconds": warned("the operator sets it for all jobs (TRAINYARD_KILL_GRACE_SECONDS)"),
+    "terminationGracePeriodSeconds": warned("the operator sets it for all jobs (TRAINYARD_LEASE_KILL_GRACE_SECONDS)"),
     "restartPolicy": warned("a failure is retried in a new attempt, as often as backoffLimit says"),
 }  # fmt: skip
 _COMPUTE: Table = {
@@ -155,7 +155,7 @@ _RULES: Table = {
 }
 _OF_THE_MASTER = "the first rank has its own command and args; else spec is for all ranks"
 # What is so in any case, and asks for nothing.
-_AS_IT_IS: tuple[tuple[str, Any], ...] = (("parallelism", 1), ("mountPropagation", "None"), ("exclude", False))
+_AS_IT_IS: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
 
 
 def _rule_of(path: str) -> FieldRule:

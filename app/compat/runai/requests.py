@@ -93,8 +93,8 @@ _SPEC: dict[str, Any] = {
     "backoffLimit": Whole(0, 100, **says("Retries after failures", default=6)),
     "priorityClass": Text(longest=63, **says("build, interactive-preemptible or train, or very-low to very-high")),
     "preemptibility": Choice(("preemptible", "non-preemptible")),
-    "completions": Whole(1, 10_000, **says("So often the command runs, one run after the other")),
-    "parallelism": Whole(1, 10_000, **says("One run at a time, whatever is asked for; more is named in a warning")),
+    "completions": Whole(1, 10_000, **says("So often the command runs")),
+    "parallelism": Whole(1, 10_000, **says("So many runs at a time", default=1)),
     "compute": Section(_Compute),
     **_PASSED_ON,
 }

@@ -114,15 +114,28 @@ def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
     """Of the command, as often as it is to succeed; the master's own, if it has one, for the first rank alone."""
     words = command_of(spec)
     if (times := spec.get("completions", 1)) > 1:
-        # As many at a time as Kubernetes may at least run: one. The variable is Kubernetes', too.
-        rounds = f'while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {shlex.join(words)} || exit'
-        counted = "JOB_COMPLETION_INDEX=$((JOB_COMPLETION_INDEX + 1)); done"
-        return ["sh", "-c", f"export JOB_COMPLETION_INDEX=0; {rounds}; {counted}"]
+        return ["sh", "-c", _rounds(shlex.join(words), times, min(times, spec.get("parallelism", 1)))]
     of_master = command_of(master, "masterSpec") if master.get("command") or master.get("args") else words
     if of_master == words:
         return words
     first, others = shlex.join(of_master), shlex.join(words)
     return ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {others}; fi']
+
+
+def _rounds(command: str, times: int, together: int) -> str:
+    """A script that runs the command so often, so many at a time. The variable is Kubernetes', too."""
+    if together == 1:
+        return (
+            f'export JOB_COMPLETION_INDEX=0; while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {command} || exit; '
+            "JOB_COMPLETION_INDEX=$((JOB_COMPLETION_INDEX + 1)); done"
+        )
+    return (
+        f'index=0; while [ "$index" -lt {times} ]; do running=; '
+        f'for _ in $(seq {together}); do if [ "$index" -lt {times} ]; then '
+        f'(export JOB_COMPLETION_INDEX="$index"; exec {command}) & '
+        'running="$running $!"; index=$((index + 1)); fi; done; '
+        'for each in $running; do wait "$each" || { code=$?; kill $running 2>/dev/null; exit "$code"; }; done; done'
+    )
 
 
 def _directory(

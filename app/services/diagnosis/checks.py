@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.domain.errors import TrainyardError
-from app.services.diagnosis import broker, database, machine, processes, secrets, stuck
+from app.services.diagnosis import broker, database, machine, outcomes, processes, secrets, stuck
 from app.services.diagnosis.findings import Finding, Findings, Level, failed, skipped
 from app.services.diagnosis.site import Site
 
@@ -47,6 +47,8 @@ CHECKS = (
     Check("jobs", stuck.jobs, SCHEMA),
     Check("leases", stuck.leases, SCHEMA),
     Check("messages", stuck.messages, SCHEMA),
+    Check("ends of attempts", outcomes.written, SCHEMA),
+    Check("suspected nodes", outcomes.suspected_nodes, SCHEMA),
 )
 
 

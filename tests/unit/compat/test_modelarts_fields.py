@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.compat.modelarts.fields import INSTANCES_FIELDS, QUOTAS_FIELDS, SEARCH_FIELDS, warnings_of_annotations
+from app.compat.modelarts.fields import QUOTAS_FIELDS, SEARCH_FIELDS, WORKSPACE_FIELDS, warnings_of_annotations
 from app.compat.modelarts.requests import CreateSchema, InstancesSchema, QuotasSchema, SearchSchema
 from app.http.errors import BadShape
 from app.http.request_body import validated
@@ -14,7 +14,7 @@ from tests.unit.compat.test_modelarts import ALGORITHM, USUAL, named, translated
 
 @pytest.mark.parametrize(
     ("table", "schema"),
-    [(SEARCH_FIELDS, SearchSchema), (INSTANCES_FIELDS, InstancesSchema), (QUOTAS_FIELDS, QuotasSchema)],
+    [(SEARCH_FIELDS, SearchSchema), (WORKSPACE_FIELDS, InstancesSchema), (QUOTAS_FIELDS, QuotasSchema)],
 )
 def test_entries_of_other_requests_are_fields_of_theirs(table, schema):
     assert table.keys() <= set(field_paths(schema()))
@@ -95,7 +95,8 @@ def test_annotations_are_heeded_or_named(annotations, warned_of):
     ("algorithm", "fields"),
     [
         ({"id": "sft", "parameters": [{"name": "base_model", "value": "org/m"}], "code_dir": "obs://b/x/",
-          "working_dir": "/home/x"}, ["code_dir", "working_dir"]),
+          "working_dir": "/home/x", "inputs": [{"name": "d", "local_dir": "/home/d",
+           "remote": {"obs": {"obs_url": "obs://b/d"}}}]}, ["code_dir", "working_dir", "inputs.local_dir"]),
         ({"command": "python x.py", "boot_file": "obs://b/x.py"}, ["boot_file"]),
         ({"command": "true", "code_dir": "file:///srv/src", "local_code_dir": "/home/x"}, ["local_code_dir"]),
         ({"command": "true", "working_dir": "/home/elsewhere"}, ["working_dir"]),

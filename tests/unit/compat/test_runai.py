@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import shlex
-import subprocess
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,21 +89,6 @@ def test_training_is_a_custom_job():
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
     }  # fmt: skip
     assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
-
-
-def test_command_runs_until_it_has_succeeded_so_often(tmp_path: Path):
-    script = tmp_path / "my run.sh"
-    script.write_text('echo "$JOB_COMPLETION_INDEX $1"; [ "$JOB_COMPLETION_INDEX" != "$2" ] || exit 7')
-    command, args = shlex.join(["sh", str(script)]), "'a b'"
-
-    def ended(last: str) -> tuple[int, list[str]]:
-        native = translated({"command": command, "args": f"{args} {last}", "completions": 3, "parallelism": 2})
-        words = native.document["training_config"]["framework"]["custom_command"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout.splitlines()
-
-    assert ended("9") == (0, ["0 a b", "1 a b", "2 a b"])
-    assert ended("1") == (7, ["0 a b", "1 a b"])
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
         ({"tolerations": [{"operator": "Exists", "exclude": True}]}, []),
         ({"security": {"runAsUid": 500, "hostIpc": False}}, ["spec.security"]),
         ({"security": {"hostIpc": False}}, []),
-        ({"parallelism": 1}, []),
-        ({"parallelism": 2, "completions": 2}, ["spec.parallelism"]),
         ({"storage": {"hostPath": [{"mountPropagation": "None"}]}}, []),
         ({"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},
          ["spec.storage.hostPath.mountPropagation"]),

