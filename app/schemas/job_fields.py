@@ -90,7 +90,9 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.gpu_memory_min_mb": acted_on(
         "the least memory of a GPU; more than any has is 400, and any where there are no GPUs"
     ),
-    f"{_RESOURCES}.gpu_fraction": acted_on("the part of a GPU that is set aside; the memory of it is not enforced"),
+    f"{_RESOURCES}.gpu_fraction": acted_on(
+        "the part of a GPU that is set aside; built-in trainers keep to its memory, scripts are not held to it"
+    ),
     f"{_RESOURCES}.gpu_memory_request_mb": acted_on("the same, in memory"),
     f"{_RESOURCES}.mig_profile": acted_on("a MIG slice; one that no node has is 400"),
     f"{_RESOURCES}.cpu_cores": acted_on("cores that are set aside, and the threads of the ranks; not enforced"),

@@ -79,10 +79,9 @@ class ModelCard:
     def text(self, *, adapter: bool = False, resized: bool = False) -> str:
         """Markdown; `adapter` tells how to load one, `resized` that its base needs more embeddings first."""
         kind = "adapter" if adapter else "model"
-        origin = "scratch" if is_drawn(base_model(self.spec)) else self._base
         parts = (
             self._front_matter(adapter=adapter),
-            f"# {_inline(self._name) or f'{kind.capitalize()} trained from {origin}'}",
+            f"# {_inline(self._name) or self._untitled(kind)}",
             self._origin(kind),
             _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
             _section("Hyperparameters that were set", self._settings()),
@@ -124,6 +123,9 @@ class ModelCard:
     @property
     def _has_adapter(self) -> bool:
         return self.spec.training_type in LORA_TYPES or bool(self.spec.hyperparameters.get(USE_LORA))
+
+    def _untitled(self, kind: str) -> str:
+        return f"{kind.capitalize()} trained from {'scratch' if is_drawn(base_model(self.spec)) else self._base}"
 
     def _origin(self, kind: str) -> str:
         method = _METHODS.get(self.spec.method, self.spec.method)
