@@ -40,7 +40,8 @@ def _storage(prefix: str, **rules: FieldRule) -> Table:
     return {f"{prefix}.{name}": rule for name, rule in {**usual, **rules}.items()}
 
 
-_NO_SWEEPS = refused("hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out")
+NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
+_NO_TUNING = refused(NO_TUNING)
 FIELDS: Table = {
     **_METADATA,
     "spec.runtimeRef.name": acted_on("the runtime says what the job leaves open"),
@@ -73,7 +74,7 @@ FIELDS: Table = {
         parameters=acted_on("format and compression, for the built-in trainer; all else has a warning"),
     ),
     **{
-        f"spec.hyperParameterTuningConfig.{name}": _NO_SWEEPS
+        f"spec.hyperParameterTuningConfig.{name}": _NO_TUNING
         for name in ("method", "metric.name", "metric.goal", "parameters", "maxTrials")
     },
     "spec.suspend": acted_on("true: created suspended, or paused; false: resumed"),
