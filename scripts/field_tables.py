@@ -12,7 +12,8 @@ from app.compat.cyxwiz.shapes import body_of
 from app.compat.modelarts.fields import FIELDS as MODELARTS
 from app.compat.modelarts.requests import CreateSchema
 from app.compat.ome.fields import FIELDS as OME
-from app.compat.ome.manifests import TrainingJobSchema
+from app.compat.ome.fields import MODEL_FIELDS, RUNTIME_FIELDS
+from app.compat.ome.manifests import BaseModelSchema, RuntimeSchema, TrainingJobSchema
 from app.compat.runai.fields import FIELDS as RUNAI
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.schemas.field_verdicts import Table, Verdict, field_paths
@@ -40,6 +41,8 @@ VOCABULARIES: tuple[Vocabulary, ...] = (
     Vocabulary("Huawei ModelArts", (CreateSchema,), MODELARTS),
     Vocabulary("NVIDIA Run:ai", (TrainingSchema, DistributedSchema), RUNAI),
     Vocabulary("OME", (TrainingJobSchema,), OME),
+    Vocabulary("OME's runtimes", (RuntimeSchema,), RUNTIME_FIELDS),
+    Vocabulary("OME's base models", (BaseModelSchema,), MODEL_FIELDS),
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 WEIGHT_SUFFIXES = frozenset(
-    {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".npy", ".npz", ".onnx", ".pt", ".pth", ".safetensors"}
+    {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".npy", ".npz", ".onnx", ".onnx_data", ".pt", ".pth", ".safetensors"}
 )
 
 

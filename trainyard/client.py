@@ -13,6 +13,7 @@ A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a
 
 import http.client
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -97,11 +98,19 @@ class Client:
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4()), **_forwarded(tokens)}
         return Submitted.of(self._calls.record("POST", "/v1/jobs", body=document, headers=headers))
 
-    def apply(self, path: str, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """Create or change the resource of Kubernetes at this path; what it is then, and whether it was created."""
+    def apply(
+        self, path: str, manifest: Mapping[str, Any], *, warn: Callable[[str], None] | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Create or change the resource of Kubernetes at this path; what it is then, and whether it was created.
+
+        ``warn`` is called with a line for each field of the manifest that has no effect.
+        """
         headers = {"Content-Type": "application/apply-patch+yaml"}
         with self._http.open("PATCH", path, body=manifest, headers=headers) as response:
             found: dict[str, Any] = json.loads(response.read())
+            if warn is not None:
+                for header in response.headers.get_all("Warning") or ():
+                    warn(_text_of_warning(header))
             return found, response.status == HTTPStatus.CREATED
 
     def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
@@ -311,3 +320,9 @@ def _job(job_id: str) -> str:
 
 def _forwarded(tokens: Mapping[str, str] | None) -> dict[str, str]:
     return {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}
+
+
+def _text_of_warning(header: str) -> str:
+    """Of `299 - "text"`, in which quotes and backslashes are escaped."""
+    quoted = header.partition('"')[2].removesuffix('"')
+    return re.sub(r"\\(.)", r"\1", quoted)

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.script_options import MPI
-from app.domain.software import EXTRAS
+from app.domain.software import EXPORT, EXTRAS
 from workers.mpi import MPIRUN
 from workers.node_config import NodeConfig
 from workers.nvlink import grouped, links_of
@@ -48,7 +48,7 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
 
 def found_capabilities() -> tuple[str, ...]:
     """What jobs need of a node's software, beside what its configuration says."""
-    extras = (extra.name for extra in EXTRAS.values() if _has_module(extra.module))
+    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
     return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()))
 
 

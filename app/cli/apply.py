@@ -31,13 +31,17 @@ def apply(file: Path, namespace: str, as_json: bool) -> None:  # noqa: FBT001
     applied = []
     with server() as client:
         for manifest, path in zip(manifests, paths, strict=True):
-            found, is_new = client.apply(path, manifest)
+            found, is_new = client.apply(path, manifest, warn=_warn)
             applied.append(found)
             if not as_json:
                 name = f"{manifest['kind'].lower()}.ome.io/{found['metadata']['name']}"
                 click.echo(f"{name} {'created' if is_new else 'applied'}")
     if as_json:
         print_json(applied)
+
+
+def _warn(line: str) -> None:
+    click.echo(f"Warning: {line}", err=True)
 
 
 def read_manifests(file: Path) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from app.cli.command_lines import (
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.cli.process_group import ChildSpec, ProcessGroup
 from app.cli.readiness import Readiness, reachable, seconds_since_start
-from app.services.data_dir import replace_secret, url_file, write_roots
+from app.services.data_dir import replace_secret, url_file, write_roots, write_sandbox
 from config.privacy import hide_from_same_user
 from config.settings import NodeSettings, Settings
 
@@ -204,6 +204,7 @@ class Everything:
         self._group.stop([name for name in self._group.names() if name != "redis"], seconds=STOP_SECONDS)
         self._group.stop(["redis"], seconds=STOP_SECONDS)
         url_file(self._settings).unlink(missing_ok=True)
+        write_sandbox(self._settings, without=False)
 
 
 def _url_of(listener: socket.socket) -> str:

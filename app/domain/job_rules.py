@@ -7,7 +7,6 @@ from app.domain import data_rules, model_rules, output_rules, training_rules
 from app.domain.errors import BadSpec
 from app.domain.job_document import NEEDING_A_GPU, Document, locations
 from app.domain.locations import ReadingRules, check_code, check_model, check_output, check_script, check_source
-from app.domain.not_supported import refuse_gaps
 from app.domain.resources import WHOLE
 from app.domain.rlhf import REWARD_MODEL
 from app.domain.script_options import CODE_DIR, SCRIPT
@@ -21,7 +20,6 @@ def check(document: Document, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
     for rule in RULES:
         rule(document)
-    refuse_gaps(document)
     _check_locations(document, rules)
 
 

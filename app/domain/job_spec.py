@@ -13,6 +13,7 @@ from app.domain.locations import ReadingRules
 from app.domain.masking import take_secrets
 from app.domain.output_rules import DEFAULT_SAVE_STEPS
 from app.domain.routing import DEFAULT_PRIORITY
+from app.domain.trainer_arguments import with_hyperparameters
 
 DEFAULT_MAX_RETRIES = 3
 
@@ -71,6 +72,7 @@ def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
     training.setdefault("max_retries", DEFAULT_MAX_RETRIES)
     training.setdefault("hyperparameters", {})
     training.setdefault("environment", {})
+    with_hyperparameters(training)
     # Priority has two places; the scheduler's own one wins, and it is the one that is read from here on.
     scheduling.setdefault("priority", training.get("priority", DEFAULT_PRIORITY))
     evaluation = training.get("evaluation")

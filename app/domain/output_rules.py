@@ -3,12 +3,15 @@
 import re
 
 from app.domain import hyperparameters, measures
-from app.domain.errors import BadSpec
+from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.measures import EVAL_PREFIX
+from app.domain.rlhf import REWARD_METHOD
 
-EXPORT_FORMATS = ("safetensors", "merged", "adapter")
-_WHOLE = EXPORT_FORMATS[:1]
+SAFETENSORS, PYTORCH, GGUF, ONNX = "safetensors", "pytorch", "gguf", "onnx"
+_WHOLE = (SAFETENSORS, PYTORCH, GGUF, ONNX)  # forms of a whole model
+EXPORT_FORMATS = (*_WHOLE, "merged", "adapter")
+_CONVERTED = (PYTORCH, GGUF, ONNX)
 LORA_TYPES = ("LORA", "QLORA")
 _ADAPTERS = f"adapters, which {' and '.join(LORA_TYPES)} train, and other types with {hyperparameters.USE_LORA}"
 DEFAULT_SAVE_STEPS = 500
@@ -43,7 +46,7 @@ def export_is_possible(document: Document) -> None:
     )
     if form and form not in EXPORT_FORMATS:
         raise BadSpec(f"unknown export_format {form!r}; known: {', '.join(EXPORT_FORMATS)}", field=field)
-    if is_custom(document) and (merge or (form and form not in possible)):
+    if is_custom(document) and (merge or (form and form != SAFETENSORS)):
         name = "merge_lora" if merge else "export_format"
         raise BadSpec(
             f"a custom script writes its model itself, in the form it likes; leave {name} out",
@@ -54,7 +57,7 @@ def export_is_possible(document: Document) -> None:
             f"export_format {form} is for {_ADAPTERS}; say safetensors, or leave it out",
             field=field,
         )
-    if merge and len(possible) == 1:
+    if merge and possible == _WHOLE:
         raise BadSpec(
             f"merge_lora is for {_ADAPTERS}; leave it out",
             field="output_config.merge_lora",
@@ -63,6 +66,22 @@ def export_is_possible(document: Document) -> None:
         raise BadSpec(
             "merge_lora asks for the merged model, export_format for the adapter; leave one of them out",
             field="output_config.merge_lora",
+        )
+
+
+def form_fits_the_model(document: Document) -> None:
+    output, field = document["output_config"], "output_config.export_format"
+    form = output.get("export_format")
+    if form in _CONVERTED and trains_adapter(document) and not output.get("merge_lora"):
+        raise BadSpec(
+            f"export_format {form} is a form of a whole model, and what is trained is an adapter; set merge_lora to "
+            "true, or leave export_format out",
+            field=field,
+        )
+    if form in (GGUF, ONNX) and method(document) == REWARD_METHOD:
+        raise NotSupportedYet(
+            f"{form} is for models that generate text, and a reward model does not; say {SAFETENSORS} or {PYTORCH}",
+            field=field,
         )
 
 
@@ -131,4 +150,4 @@ def best_checkpoint_has_a_metric(document: Document) -> None:
         )
 
 
-RULES = (export_is_possible, hub_upload_is_complete, best_checkpoint_has_a_metric)
+RULES = (export_is_possible, form_fits_the_model, hub_upload_is_complete, best_checkpoint_has_a_metric)

@@ -21,6 +21,9 @@ class Extra(NamedTuple):
 
 EXTRAS = {DEEPSPEED: Extra("deepspeed", "deepspeed"), MEGATRON: Extra("megatron", "megatron.core")}  # by framework
 
+# What writes these forms of a model.
+EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
+
 # How an operator has a node offer what no user and no operator writes down.
 HOW_TO_OFFER = {
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
@@ -29,6 +32,8 @@ HOW_TO_OFFER = {
         f"{extra.command} there, and start the worker again"
         for framework, extra in EXTRAS.items()
     },
+    EXPORT.name: f"export_format {' and '.join(EXPORTED)} need it, and a node offers {EXPORT.name} when its worker "
+    f"finds the library: {EXPORT.command} there, and start the worker again",
 }
 
 
@@ -36,4 +41,6 @@ def needed(spec: Mapping[str, Any]) -> frozenset[str]:
     """The capabilities that a job document implies."""
     framework = ((spec.get("training_config") or {}).get("framework") or {}).get("type")
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
+    if (spec.get("output_config") or {}).get("export_format") in EXPORTED:
+        words.add(EXPORT.name)
     return frozenset(words | ({MPI} if launcher(spec) == MPI else set()))

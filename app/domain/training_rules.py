@@ -2,7 +2,7 @@
 
 import re
 
-from app.domain import distributed_rules, hyperparameters, rlhf
+from app.domain import distributed_rules, hyperparameters, rlhf, trainer_arguments
 from app.domain.data_defaults import BATCH_SIZE, MAX_SEQ_LENGTH
 from app.domain.divergence import ROLLBACK, STOP
 from app.domain.errors import BadSpec, NotSupportedYet
@@ -130,6 +130,19 @@ def fsdp_can_divide(document: Document) -> None:
     try:
         sharding(document["training_config"]["framework"].get("config") or {})
     except InvalidSharding as error:
+        raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
+
+
+def trainer_arguments_are_known(document: Document) -> None:
+    if trainer(document)[0] != trainer_arguments.HF_TRAINER:
+        return
+    options, loaders = (
+        document["training_config"]["framework"].get("config"),
+        document["data_config"].get("num_workers"),
+    )
+    try:
+        trainer_arguments.check(options or {}, loaders=loaders or 0)
+    except hyperparameters.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
@@ -349,4 +362,5 @@ LATER_RULES = (
     megatron_can_divide,
     fsdp_can_divide,
     zero_can_divide,
+    trainer_arguments_are_known,
 )

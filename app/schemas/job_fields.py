@@ -23,8 +23,8 @@ _TRAINING: Table = {
     f"{_MODEL}.model_kwargs": acted_on("changes the model's configuration; unknown names are 400"),
     f"{_FRAMEWORK}.type": acted_on("decides what trains"),
     f"{_FRAMEWORK}.config": acted_on(
-        "the options of DEEPSPEED, FSDP and MEGATRON, and whatever CUSTOM's script reads; unknown ones are 400. "
-        "HF_TRAINER has none: what it reads are hyperparameters"
+        "the options of DEEPSPEED, FSDP and MEGATRON, arguments of HF_TRAINER's Trainer, and whatever CUSTOM's script "
+        "reads; unknown ones are 400 with the list"
     ),
     f"{_FRAMEWORK}.distributed.world_size": acted_on("checked: what differs from the number of ranks is 400"),
     f"{_FRAMEWORK}.distributed.backend": acted_on(
@@ -90,7 +90,9 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.gpu_memory_min_mb": acted_on(
         "the least memory of a GPU; more than any has is 400, and any where there are no GPUs"
     ),
-    f"{_RESOURCES}.gpu_fraction": acted_on("the part of a GPU that is set aside; the memory of it is not enforced"),
+    f"{_RESOURCES}.gpu_fraction": acted_on(
+        "the part of a GPU that is set aside; built-in trainers keep to its memory, scripts are not held to it"
+    ),
     f"{_RESOURCES}.gpu_memory_request_mb": acted_on("the same, in memory"),
     f"{_RESOURCES}.mig_profile": acted_on("a MIG slice; one that no node has is 400"),
     f"{_RESOURCES}.cpu_cores": acted_on("cores that are set aside, and the threads of the ranks; not enforced"),

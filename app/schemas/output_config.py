@@ -68,7 +68,7 @@ class OutputConfigSchema(DocumentSchema):
         longest=64,
         **says(
             f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, QLORA and use_lora, "
-            "whose default is the adapter",
+            "whose default is the adapter and whose other forms need merge_lora",
             default=EXPORT_FORMATS[0],
         ),
     )

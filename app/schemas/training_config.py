@@ -7,6 +7,7 @@ from marshmallow import fields, validate
 
 from app.domain.divergence import ACTIONS, STOP, OnDivergence
 from app.domain.model_rules import DTYPES, known_model_kwargs
+from app.domain.trainer_arguments import ARGUMENTS
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import (
     Choice,
@@ -97,6 +98,7 @@ class FrameworkSchema(DocumentSchema):
         keys=PARAMETER,
         rule="must be the name of an option",
         **says(
+            f"HF_TRAINER: hyperparameters, and {', '.join(ARGUMENTS)}; "
             "DEEPSPEED: zero_stage, default 2, offload_optimizer and offload_param, default none; "
             "FSDP: reshard_after_forward, default true, and cpu_offload, default false; "
             "MEGATRON: tensor_parallel and pipeline_parallel, default 1; CUSTOM: launcher (mpi), checkpoint_glob, "

@@ -143,6 +143,7 @@ def _deciding(spec: Mapping[str, Any]) -> dict[str, Any]:
         "base_model": training["base_model"],
         "hyperparameters": {name: given[name] for name in SHAPING if name in given},
         "data_config": spec["data_config"],
+        "export_format": (spec.get("output_config") or {}).get("export_format"),
         "ranks": _ranks(spec.get("resource_config") or {}),
     }
 

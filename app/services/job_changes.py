@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 from app.domain.errors import IllegalTransition, InvalidRequest
 from app.domain.events import EventType
 from app.domain.job_state import TERMINAL, JobState
-from app.domain.not_supported import refuse_gaps
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services import audit, job_details, job_labels, jobs, lifecycle, project_quotas
@@ -62,7 +61,6 @@ def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, A
     }
     if "preemptible" in changed:
         spec = {**job.spec, "scheduling_config": {**scheduling, "preemptible": wanted["preemptible"]}}
-        refuse_gaps(spec)
         if not wanted["preemptible"]:
             project_quotas.refuse_to_keep_borrowed(session, job)
         job.spec = spec

@@ -39,12 +39,12 @@ def note(session: Session, node: str, *, job_id: str, attempt: int, cause: str, 
 def look(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
     """Quarantine the ready nodes that have had too many faults; returns their names. What runs there goes on.
 
-    First, faults are counted whose jobs have got further on another node.
+    First, suspicions are settled whose jobs have got further since.
     """
     with db.read() as session:
-        is_news = any(did_better(*_reached(row)) for row in _elsewhere(session))
-    if is_news:
-        _prove(db)
+        decided = _decided(session)
+    for row in decided:
+        _settle(db, row)
     if not rule.faults:
         return []
     with db.read() as session:
@@ -77,8 +77,8 @@ def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
     return found
 
 
-def _elsewhere(session: Session) -> list[Row[Any]]:
-    """Each suspicion, with a later attempt of its job that has trained on other nodes."""
+def _decided(session: Session) -> list[Row[Any]]:
+    """The suspicions whose jobs have got further since, each with the first attempt that did."""
     failed, later = aliased(Attempt), aliased(Attempt)
     rows = session.execute(
         select(
@@ -90,9 +90,13 @@ def _elsewhere(session: Session) -> list[Row[Any]]:
         .join(later, and_(later.job_id == NodeFault.job_id, later.number > NodeFault.attempt))
         .join(Job, Job.id == NodeFault.job_id)
         .where(~NodeFault.is_proven, later.trained_at.is_not(None))
-        .order_by(NodeFault.node, NodeFault.job_id, NodeFault.attempt)
+        .order_by(NodeFault.node, NodeFault.job_id, NodeFault.attempt, later.number)
     )  # fmt: skip
-    return [row for row in rows if row.node not in row.node_names]
+    first: dict[tuple[str, str, int], Row[Any]] = {}
+    for row in rows:
+        if did_better(*_reached(row)):
+            first.setdefault((row.node, row.job_id, row.attempt), row)
+    return list(first.values())
 
 
 def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
@@ -103,22 +107,24 @@ def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
     return later, Reached(trained=row.trained_at is not None, step=row.end_step or 0)
 
 
-def _prove(db: Database) -> None:
-    """Count the faults whose jobs have got further on another node, each once."""
+def _settle(db: Database, row: Row[Any]) -> None:
+    """Count a fault whose job got further on another node, once; one whose job did on the same node is dropped.
+
+    Each in a transaction of its own: with the records of two nodes locked it could deadlock with the end of a gang.
+    """
+    this = (NodeFault.node == row.node) & (NodeFault.job_id == row.job_id) & (NodeFault.attempt == row.attempt)
     with db.write() as session:
-        for row in _elsewhere(session):
-            if not did_better(*_reached(row)):
-                continue
-            this = (NodeFault.node == row.node) & (NodeFault.job_id == row.job_id) & (NodeFault.attempt == row.attempt)
-            proven = session.execute(
-                update(NodeFault).where(this, ~NodeFault.is_proven).values(is_proven=True).returning(NodeFault.node)
-            )
-            if proven.first() is not None:
-                node_records.count(session, row.node, Verdict(deed=deed_of(row.cause), towards=0.0))
-                logger.warning(
-                    "node %s: attempt %s of %s ended there by %s, and the job got further elsewhere", row.node,
-                    row.attempt, row.job_id, row.cause,
-                )  # fmt: skip
+        if row.node in row.node_names:
+            session.execute(delete(NodeFault).where(this, ~NodeFault.is_proven))
+            return
+        proven = update(NodeFault).where(this, ~NodeFault.is_proven).values(is_proven=True).returning(NodeFault.node)
+        if session.execute(proven).first() is None:
+            return  # another coordinator was faster
+        node_records.count(session, row.node, Verdict(deed=deed_of(row.cause), towards=0.0))
+    logger.warning(
+        "node %s: attempt %s of %s ended there by %s, and the job got further elsewhere", row.node, row.attempt,
+        row.job_id, row.cause,
+    )  # fmt: skip
 
 
 def _quarantine(db: Database, name: str, rule: QuarantineRule, actor: str) -> bool:

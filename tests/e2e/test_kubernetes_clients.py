@@ -42,7 +42,7 @@ def secured(make_system: Callable[..., System], tmp_path: Path) -> Iterator[tupl
 
 class Kubectl:
     def __init__(self, system: System, server: str, certificate: Path, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self.warned = folder, ""  # what the last call wrote to stderr
         named = {
             "clusters": [{"name": "t", "cluster": {"server": server, "certificate-authority": str(certificate)}}],
             "users": [{"name": "t", "user": {"token": system.key}}],
@@ -60,6 +60,7 @@ class Kubectl:
             env={**os.environ, "HOME": str(self._folder)},
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
+        self.warned = done.stderr
         return done.stdout
 
     def write(self, *objects: dict[str, Any]) -> str:
@@ -123,9 +124,10 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
 def _leads_a_base_model_through_its_life(kubectl: Kubectl, place: str) -> None:
     model = {
         "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "tiny"},
-        "spec": {"storage": {"storageUri": place}},
+        "spec": {"storage": {"storageUri": place, "path": "/mnt"}},
     }  # fmt: skip
     kubectl("apply", "-f", kubectl.write(model))
+    assert kubectl.warned.startswith("Warning: spec.storage.path: data and models are used where they are")
     assert place in kubectl("describe", "basemodel", "tiny")
     assert kubectl("delete", "basemodel", "tiny").startswith('basemodel.ome.io "tiny" deleted')
 

@@ -229,7 +229,7 @@ CHANGES: list[tuple[str, Any, int]] = [
         "scaidrive://share/x", "~/x")),
     *(("output_config.output_path", path, 201) for path in (
         "/srv/out", "out", "file:///srv/out/x", "s3://bucket/out", "oci://bucket/out/", "pvc://claim/out")),
-    ("output_config.export_format", "gguf", 400),
+    ("output_config.export_format", "exe", 400),
     ("output_config.export_format", "safetensors", 201),
     ("output_config.checkpoint", {"save_steps": 0}, 422),
     ("output_config.checkpoint", {"metric_for_best_model": "eval_loss"}, 400),

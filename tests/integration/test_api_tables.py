@@ -14,8 +14,9 @@ def test_every_training_there_is_stands_in_the_table(sqlite_api: Api) -> None:
     assert pairs == [*TABLES, *(("CUSTOM", name) for name in TRAINING_TYPES)]
     by_pair = dict(zip(pairs, rows, strict=True))
     lora, script = by_pair["HF_TRAINER", "LORA"], by_pair["CUSTOM", "SFT"]
-    assert lora["export_formats"] == ["safetensors", "merged", "adapter"]
-    assert by_pair["HF_TRAINER", "SFT"]["export_formats"] == ["safetensors"]
+    whole = ["safetensors", "pytorch", "gguf", "onnx"]
+    assert lora["export_formats"] == [*whole, "merged", "adapter"]
+    assert by_pair["HF_TRAINER", "SFT"]["export_formats"] == whole
     assert by_pair["HF_TRAINER", "CONTINUED_PRETRAIN"]["record_shapes"] == ['{"text"}']
     dpo = by_pair["HF_TRAINER", "DPO"]
     assert dpo["record_shapes"][0] == '{"prompt", "chosen", "rejected"}'

@@ -19,7 +19,7 @@ from tests.integration.test_checkpoint_store import Taker
 from trainyard import _manifest
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-IN_OPEN, IN_MOVED_FROM, IN_NONBLOCK = 0x20, 0x40, os.O_NONBLOCK
+IN_CLOSE_NOWRITE, IN_OPEN, IN_MOVED_FROM, IN_NONBLOCK = 0x10, 0x20, 0x40, os.O_NONBLOCK
 CANARY = b"the platform's own secret"
 LARGE_BYTES = 48 << 20
 
@@ -109,18 +109,18 @@ def taker(sqlite_url, tmp_path, elsewhere, request):
     db.close()
 
 
-def offered(taker: Taker) -> Path:
+def offered(taker: Taker, large_bytes: int = LARGE_BYTES) -> Path:
     draft = taker.run.path / "work" / "draft"
     draft.mkdir()
     with (draft / "a.bin").open("wb") as file:
-        file.truncate(LARGE_BYTES)
+        file.truncate(large_bytes)
     (draft / "z.txt").write_bytes(b"what the rank trained")
     final = taker.run.checkpoints / "5"
     _manifest.commit(draft, final, _manifest.Manifest(job_id=taker.work.job_id, attempt=1, step=5))
     return final
 
 
-@pytest.mark.parametrize("opens", [1, 2, 3, 0])
+@pytest.mark.parametrize("opens", [2, 0])
 @pytest.mark.parametrize("taker", ["file", "same", "memory"], indirect=True)
 def test_link_swapped_in_while_a_checkpoint_is_taken_over_is_not_followed(taker, tmp_path, opens):
     secret = tmp_path / "admin.key"
@@ -149,3 +149,37 @@ def test_rank_that_keeps_its_directory_open_can_put_nothing_into_the_storage(tak
         os.symlink("/etc/passwd", "z.txt", dir_fd=kept)
     os.close(kept)
     assert len(taker.storage.list("jobs")) == 3
+
+
+class Writer(threading.Thread):
+    """Writes into a file that it has kept open once another one was opened for the second time, wherever that lies."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(daemon=True)
+        self._kept = (directory / "z.txt").open("r+b", buffering=0)
+        self._events = LIBC.inotify_init1(0)
+        # Closing, too: of two events in a row that are the same, the kernel tells one.
+        mask = IN_OPEN | IN_CLOSE_NOWRITE
+        assert LIBC.inotify_add_watch(self._events, os.fsencode(directory / "a.bin"), mask) > 0
+
+    def run(self) -> None:
+        opens = 0
+        while opens < 2:
+            data = os.read(self._events, 1 << 16)
+            opens += sum(bool(mask & IN_OPEN) for _, mask, _, _ in struct.iter_unpack("iIII", data))
+        with self._kept:
+            self._kept.write(b"else")
+        os.close(self._events)
+
+
+@pytest.mark.parametrize("taker", ["file", "memory"], indirect=True)
+def test_file_that_is_changed_after_it_was_verified_makes_no_checkpoint(taker):
+    directory = offered(taker, 3 * LARGE_BYTES)
+    writer = Writer(directory)
+    writer.start()
+
+    answer = taker.take(5, directory)
+
+    writer.join(5)
+    assert (answer["type"], taker.storage.list("jobs")) == ("checkpoint_failed", ())
+    assert "z.txt was changed while it was being stored" in answer["message"]

@@ -59,6 +59,22 @@ def test_manifests_are_created_and_applied_again(served: Api, tmp_path: Path) ->
     assert served.get("/v1/jobs")["total_count"] == 1
 
 
+def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
+    model = "---\n" + json.dumps(
+        {"apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "tiny"},
+         "spec": {"storage": {"storageUri": "/srv/model", "path": "/mnt"}}}
+    )  # fmt: skip
+
+    answer = apply(MANIFESTS.replace("command: [", 'image: "x", command: [') + model, tmp_path)
+
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.splitlines()[-1] == "basemodel.ome.io/tiny created"
+    assert answer.stderr.splitlines() == [
+        "Warning: spec.trainer.image: jobs run on the node itself, without containers",
+        "Warning: spec.storage.path: data and models are used where they are, or fetched into the cache of a node",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

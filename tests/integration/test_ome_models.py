@@ -199,6 +199,7 @@ def test_models_that_jobs_name_are_no_base_models(api: Api) -> None:
     ("spec", "field"),
     [
         ({"storage": {}}, "spec.storage.storageUri"),
+        ({"storage": {"storageUri": None}}, "spec.storage.storageUri"),
         ({"storage": {"storageUri": "vendor://x"}}, "spec.storage.storageUri"),
         ({"storage": {"storageUri": "/etc"}}, "spec.storage.storageUri"),
     ],
@@ -300,6 +301,47 @@ def test_parts_of_a_runtime_without_effect_are_named(api: Api) -> None:
         "spec.mlPolicy.torch.elasticPolicy", "spec.podGroupPolicy", f"{of_pod}.nodeSelector",
         f"{of_pod}.containers.0.image", f"{of_pod}.containers.0.volumeMounts", f"{of_pod}.containers.1",
     ]  # fmt: skip
+
+
+def test_token_of_a_hub_is_a_secret_file_of_the_project(api: Api) -> None:
+    for name in ("of-data", "of-model"):
+        (api.folder / "data/secrets/default" / name).mkdir(parents=True)
+        (api.folder / "data/secrets/default" / name / "token").write_text(f"hf_{name}\n")
+    said(api.post(MODELS, base_model("hub", storage={"storageUri": "hf://owner/name", "key": "of-model"})), 201)
+    data = {"storageUri": "hf://datasets/owner/data", "storageKey": "of-data"}
+
+    of_data = api.post(JOBS, tuned("first", datasets=data))
+    of_model = api.post(JOBS, tuned("second", model="hub"))
+    both = said(api.post(JOBS, tuned("third", model="hub", datasets=data)), 400)
+    missing = said(api.post(JOBS, tuned("third", datasets={**data, "storageKey": "none"})), 400)
+
+    for answer, secret in ((of_data, "hf_of-data"), (of_model, "hf_of-model")):
+        job = native(api, said(answer, 201))
+        assert job["output_config"]["hub_token"] == "***"
+        plane = api.app.extensions["trainyard"].plane
+        with api.db.read() as session:
+            sealed = session.get_one(Job, job["job_id"]).sealed_secrets
+        assert plane.box.open(sealed)["output_config.hub_token"] == secret
+        assert answer.headers.getlist("Warning") == []
+    assert both["message"].startswith("spec.datasets.storageKey: is of-data, but the base model")
+    assert missing["details"]["causes"][0]["field"] == "spec.datasets.storageKey"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": [1]}, {"spec": {"replicatedJobs": {"a": 1}}}, {"spec": {"replicatedJobs": [1, None]}},
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": {"containers": 5}}}}}]}},
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": {"containers": [1, {}]}}}}}]}},
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": "x"}}}}]}}, {"spec": None},
+    ],
+)  # fmt: skip
+def test_template_of_any_form_makes_no_server_error(api: Api, template: Any) -> None:
+    body = runtime("odd")
+    body["spec"]["template"] = template
+
+    said(api.post(RUNTIMES, body), 201)
+    said(api.post(JOBS, manifest(runtimeRef={"name": "odd"})), 201)
 
 
 def test_labels_and_annotations_of_the_spec_are_those_of_its_pods(api: Api) -> None:

@@ -102,12 +102,16 @@ def test_what_no_other_node_did_better_is_held_against_none(known: Database, cau
     assert (reputation(known, "a"), reputation(known, "b")) == (1.0, 1.0)
 
 
-def test_the_same_node_is_no_proof(known: Database) -> None:
-    for job_id in fail_alone(known, LOST, LOST, LOST):
-        tried_on(known, job_id, "a")
+def test_a_node_on_which_the_job_got_further_itself_is_cleared(known: Database) -> None:
+    ended, paused, _ = fail_alone(known, LOST, LOST, LOST)
+    tried_on(known, ended, "a")
+    tried_on(known, paused, "a", Outcome(kind="requeued", end_step=9))
+    tried_on(known, paused, "b")
 
     assert look(known) == []
-    assert reputation(known, "a") == 1.0
+    assert (reputation(known, "a"), reputation(known, "b")) == (1.0, 1.0)
+    with known.read() as session:
+        assert session.query(NodeFault).count() == 1, "nothing is known of the third"
 
 
 def test_a_job_that_got_further_elsewhere_is_proof_once_whatever_became_of_it(known: Database) -> None:

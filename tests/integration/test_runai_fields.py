@@ -12,9 +12,11 @@ from tests.integration.runai_seed import TRAINING, WITHOUT_EFFECT
 from tests.integration.test_runai import BASE, BODY, TRAININGS, said
 
 
-def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) -> None:
     with api.db.write() as session:
-        make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
+        for _ in range(nodes):
+            make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
     key = api.make_key(Role.USER, "default", name="test@lab.com")
 
     answered = api.post(TRAININGS, TRAINING, key=key)
@@ -32,6 +34,24 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api) -> None:
     assert warning["reason"] == "NOT_ACTED_ON"
     lines = warning["message"].removeprefix("without effect: ").split("; ")
     assert {line.partition(": ")[0] for line in lines} == WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize(
+    ("device", "labels", "fields"),
+    [
+        ("a100", ["my-node-pool-b"], ["spec.nodeType"]),
+        ("cpu", ["my-node-type", "my-node-pool-a"], ["spec.compute.gpuPortionRequest"]),
+    ],
+)
+def test_example_of_the_documentation_is_refused_where_no_node_has_what_it_asks_for(
+    api: Api, device: str, labels: list[str], fields: list[str]
+) -> None:
+    with api.db.write() as session:
+        make_node(session, device_type=device, memory_mb=80_000, labels=labels)
+
+    refused = said(api.post(TRAININGS, TRAINING), 400)
+
+    assert [issue["field"] for issue in refused["complianceIssues"]] == fields
 
 
 @pytest.mark.parametrize(

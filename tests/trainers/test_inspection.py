@@ -37,7 +37,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
         values = hyperparameters.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
         base = changes.pop("base_model", {})
         devices = changes.pop("devices", 1)
-        tokenizer = changes.pop("tokenizer", "")
+        tokenizer, output = changes.pop("tokenizer", ""), changes.pop("output_config", {})
         sources = changes.pop("sources", None) or [{"path": str(path)} for path in paths]
         return inspection.inspect(
             {
@@ -49,6 +49,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
                 "tokenizer_path": str(tokenizer),
                 "data_paths": [str(path) for path in paths],
                 "training_config": {"base_model": base, "framework": framework},
+                "output_config": output,
                 "data_config": {"sources": sources, "max_seq_length": 64, **changes},
                 "world_size": devices,
                 "rows": rows,
@@ -123,6 +124,19 @@ def test_what_defines_no_model_is_an_error(inspect, assets, definition, why):
 
     assert kind == "INVALID_CONFIG"
     assert why in message
+
+
+@pytest.mark.parametrize("form", ["gguf", "onnx"])
+def test_form_that_the_model_can_not_be_written_in_is_an_error(inspect, assets, model, form):
+    config = json.loads((model / "config.json").read_text())
+
+    fitting = inspect(assets / "train.jsonl", model=model, output_config={"export_format": form})
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "opt"}))
+    other = inspect(assets / "train.jsonl", model=model, output_config={"export_format": form})
+
+    assert fitting["errors"] == []
+    assert only_error(other)[0] == "INVALID_CONFIG"
+    assert f"export_format {form} is for models of type llama" in only_error(other)[1]
 
 
 def test_only_so_many_records_are_read(inspect, assets):

@@ -82,13 +82,19 @@ def nothing_of_extras_imported():
 
 def _extras_forgotten():
     return {
-        name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in ("deepspeed", "megatron")
+        name: sys.modules.pop(name)
+        for name in [*sys.modules]
+        if name.partition(".")[0] in ("deepspeed", "gguf", "megatron")
     }
 
 
 @pytest.mark.parametrize(
     ("installed", "offers"),
-    [(("deepspeed", "megatron/core"), ["deepspeed", "megatron"]), (("deepspeed", "megatron"), ["deepspeed"]), ((), [])],
+    [
+        (("deepspeed", "megatron/core", "gguf"), ["deepspeed", "megatron", "export"]),
+        (("deepspeed", "megatron"), ["deepspeed"]),
+        ((), []),
+    ],
 )
 @pytest.mark.usefixtures("nothing_of_extras_imported")
 def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatch, installed, offers):

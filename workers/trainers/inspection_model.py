@@ -9,14 +9,20 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from app.domain.data_defaults import MAX_SEQ_LENGTH
 from app.domain.model_rules import is_drawn
+from app.domain.output_rules import GGUF, ONNX
 from app.domain.parallelism import MEGATRON
 from workers.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
+from workers.trainers.hf_trainer.formats import gguf_rules
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
 from workers.trainers.megatron.fitting import check as check_megatron
 from workers.trainers.megatron.fitting import layout_of
 
 _CAUSAL = "AutoModelForCausalLM"
+# Whose graphs were made, and compared with torch.
+ONNX_FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "gpt_neox", "olmo2", "granite", "smollm3",
+)  # fmt: skip
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _MOST_HEADER_BYTES = 100 << 20
@@ -34,6 +40,7 @@ def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedT
     if has_weights and not drawn:
         check_weights(Path(spec.model_path))
     tokenizer = load_tokenizer(spec)
+    _check_form(spec, config, tokenizer)
     text = config.get_text_config()
     findings["model"] = {
         "model_type": config.model_type,
@@ -88,6 +95,21 @@ def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
         for name in scratch.without_effect(spec)
     ]
     return config
+
+
+def _check_form(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Whether the model that comes out can be written as the job asks. Raises InvalidConfig."""
+    form = spec.output_config.get("export_format")
+    if form == ONNX and config.model_type not in ONNX_FAMILIES:
+        raise InvalidConfig(
+            f"export_format onnx is for models of type {', '.join(ONNX_FAMILIES)}, and this one is a "
+            f"{config.model_type}; say safetensors"
+        )
+    if form == GGUF:
+        try:
+            gguf_rules.check(config, tokenizer)
+        except gguf_rules.NotGguf as error:
+            raise InvalidConfig(str(error)) from error
 
 
 def _check_causal(config: PretrainedConfig, *, trusted: bool) -> None:

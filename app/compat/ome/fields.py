@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from app.compat.ome.places import key_warnings
 from app.domain.training_rules import is_reserved
 from app.schemas.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
 
@@ -29,18 +30,19 @@ _METADATA: Table = {
 
 def _storage(prefix: str, **rules: FieldRule) -> Table:
     usual = {
-        "path": warned("data and models are used where they are, or mounted by the platform"),
+        "path": warned("data and models are used where they are, or fetched into the cache of a node"),
         "schemaPath": warned("no schema of the data is read"),
         "parameters": warned("the settings of the operator say how a storage is reached"),
         "storageKey": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
         "key": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
-        "nodeSelector": warned("nodes are chosen by resources; use the native node_affinity for labels"),
-        "nodeAffinity": warned("nodes are chosen by resources; use the native node_affinity for labels"),
+        "nodeSelector": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
+        "nodeAffinity": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
     }
     return {f"{prefix}.{name}": rule for name, rule in {**usual, **rules}.items()}
 
 
 NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
+_HUB_KEY = acted_on("of a place hf://…: the secret file NAME/token of the project; with other places a warning")
 _NO_TUNING = refused(NO_TUNING)
 FIELDS: Table = {
     **_METADATA,
@@ -72,6 +74,8 @@ FIELDS: Table = {
         "spec.datasets",
         storageUri=acted_on("the data of the job"),
         parameters=acted_on("format and compression, for the built-in trainer; all else has a warning"),
+        storageKey=_HUB_KEY,
+        key=_HUB_KEY,
     ),
     **{
         f"spec.hyperParameterTuningConfig.{name}": _NO_TUNING
@@ -107,7 +111,12 @@ RUNTIME_FIELDS: Table = {
 _DESCRIBED = acted_on("kept and returned")
 MODEL_FIELDS: Table = {
     **_METADATA,
-    **_storage("spec.storage", storageUri=acted_on("what a job begins with that names the base model")),
+    **_storage(
+        "spec.storage",
+        storageUri=acted_on("what a job begins with that names the base model"),
+        storageKey=_HUB_KEY,
+        key=_HUB_KEY,
+    ),
     "spec.disabled": acted_on("true: a job that names it is refused"),
     **{
         f"spec.{name}": _DESCRIBED
@@ -118,6 +127,7 @@ MODEL_FIELDS: Table = {
         )
     },
 }  # fmt: skip
+_POD = ("template", "spec", "template", "spec")  # from a replicated job to what its pods are
 # Of a container of a runtime's template.
 _HEEDED = frozenset({"name", "command", "args", "env", "resources"})
 
@@ -125,7 +135,7 @@ _HEEDED = frozenset({"name", "command", "args", "env", "resources"})
 def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
     """Of a job with what it has from its runtime; ``secrets`` are the variables that are read from secret files."""
     trainer, datasets = wanted["spec"]["trainer"], wanted["spec"].get("datasets") or {}
-    found = warnings_of(wanted, FIELDS)
+    found = warnings_of(wanted, FIELDS) + key_warnings(datasets, "spec.datasets")
     for variable in trainer.get("env") or []:
         field = f"spec.trainer.env.{variable['name']}"
         if is_reserved(variable["name"]):
@@ -155,31 +165,39 @@ def runtime_warnings(wanted: Mapping[str, Any]) -> list[str]:
 
 
 def _unused(template: Mapping[str, Any]) -> Iterator[str]:
-    """Parts of a JobSet that no job is made of; its form was checked, and what is none has no container."""
+    """Parts of a JobSet that no job is made of."""
     yield from _others(template, "", {"metadata", "spec"})
-    spec = template.get("spec") or {}
+    spec = template.get("spec")
     yield from _others(spec, ".spec", {"replicatedJobs"})
-    jobs = spec.get("replicatedJobs")
+    jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
     has_trainer = False
     for number, job in enumerate(jobs if isinstance(jobs, list) else []):
         path = f".spec.replicatedJobs.{number}"
-        pod = job
-        for key in ("template", "spec", "template", "spec"):
-            path, pod = f"{path}.{key}", pod.get(key) if isinstance(pod, Mapping) else None
-        containers = pod.get("containers") if isinstance(pod, Mapping) else None
-        named = [each for each in containers or [] if isinstance(each, Mapping)] if containers else []
-        if has_trainer or not named:
-            yield f".spec.replicatedJobs.{number}"
+        pod = pod_of(job)
+        containers = containers_of(pod)
+        if has_trainer or not containers:
+            yield path
             continue
         has_trainer = True
+        path += "".join(f".{key}" for key in _POD)
         yield from _others(pod, path, {"containers"})
-        trainer = next((each for each in named if each.get("name") == "trainer"), named[0])
-        for index, each in enumerate(named):
+        trainer = next((each for each in containers if each.get("name") == "trainer"), containers[0])
+        for index, each in enumerate(containers):
             here = f"{path}.containers.{index}"
-            if each is trainer:
-                yield from _others(each, here, _HEEDED)
-            else:
-                yield here
+            yield from _others(each, here, _HEEDED) if each is trainer else (here,)
+
+
+def pod_of(job: Any) -> Mapping[str, Any]:
+    """What a replicated job of a JobSet says of its pods; empty where its form is another one."""
+    found = job
+    for key in _POD:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    containers = pod.get("containers")
+    return [each for each in containers if isinstance(each, Mapping)] if isinstance(containers, list) else []
 
 
 def _others(part: Any, path: str, used: frozenset[str] | set[str]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from app.compat.ome.objects import (
     refuse_other_name,
     rehearsed,
 )
+from app.compat.ome.places import hub_key
 from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.sources import Source, of_jobs
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
@@ -44,6 +45,7 @@ from app.services import controls, jobs, manifests
 from app.services.job_details import JobDetails, changed, of_new
 from app.services.jobs import Origin, Submitted
 from app.services.manifests import OF_THE_CLUSTER
+from app.services.secret_files import Reference
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -152,7 +154,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     with plane().db.read() as session:
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
     native = to_native(
-        name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model, metadata=metadata
+        name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model.location, metadata=metadata
     )  # fmt: skip
     foreign = {
         "name": name, **kept_of(metadata),
@@ -161,6 +163,8 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
     answering = Answering(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
+    if key := _hub_key(spec, model):
+        native.document.setdefault("output_config", {})["hub_token"] = secret_values(namespace, {"": key})[""]
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
@@ -179,6 +183,15 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
             found = rehearsed(ended.found, {**ended.found["spec"], "suspend": spec["suspend"]}, {})
             return told(found, 201, native.warnings)
     return told(answering.reply.data, 201, native.warnings)
+
+
+def _hub_key(spec: Mapping[str, Any], model: models.Located) -> Reference | None:
+    """The secret that data and model are read with. Raises BadSpec for two."""
+    of_data = hub_key(spec.get("datasets") or {}, "spec.datasets.storageKey")
+    if of_data and model.key and of_data.name != model.key.name:
+        said = f"is {of_data.name}, but the base model is read with {model.key.name}; a job has one token for the hub"
+        raise BadSpec(said, field=of_data.field)
+    return of_data or model.key
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:

@@ -1,20 +1,28 @@
 """Base models: the place that one names for jobs, and what of its description has no effect."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
 from app.compat.ome.fields import MODEL_FIELDS
-from app.compat.ome.places import place
+from app.compat.ome.places import hub_key, key_warnings, place
 from app.domain.errors import BadSpec
 from app.domain.locations import check_model
 from app.http.context import plane
 from app.schemas.field_verdicts import refuse, warnings_of
 from app.services.manifests import BASE_MODELS
+from app.services.secret_files import Reference
 
 _LOCAL = "local://"  # how OME names a directory of the nodes
-_FIELD = "spec.storage.storageUri"
+_FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"
+
+
+class Located(NamedTuple):
+    """Where a model is, if a job names one, and the secret that it is read with."""
+
+    location: str | None
+    key: Reference | None = None
 
 
 def check(wanted: Mapping[str, Any]) -> list[str]:
@@ -24,21 +32,21 @@ def check(wanted: Mapping[str, Any]) -> list[str]:
     if not location:
         raise BadSpec("is needed: it says where the model is", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
-    return warnings_of(wanted, MODEL_FIELDS)
+    return warnings_of(wanted, MODEL_FIELDS) + key_warnings(wanted["spec"]["storage"], "spec.storage")
 
 
-def located(session: Session, namespace: str, name: str | None) -> str | None:
-    """Where the base model of this name is; what names none is a directory, an id of a hub, or a URI itself.
+def located(session: Session, namespace: str, name: str | None) -> Located:
+    """Of the base model of this name; what names none is a directory, an id of a hub, or a URI itself.
 
     Raises BadSpec for one that is disabled.
     """
     row = BASE_MODELS.find(session, namespace, name) if name else None
     if row is None:
-        return place(name) if name else None
+        return Located(place(name) if name else None)
     if row.spec.get("disabled"):
-        raise BadSpec(f"the base model {name} is disabled", field="spec.modelConfig.inputModel")
-    return _location_of(row.spec)
+        raise BadSpec(f"the base model {name} is disabled", field=_NAMED_BY)
+    return Located(_location_of(row.spec), hub_key(row.spec["storage"], _NAMED_BY))
 
 
 def _location_of(spec: Mapping[str, Any]) -> str:
-    return place((spec["storage"].get("storageUri") or "").removeprefix(_LOCAL))
+    return place(((spec.get("storage") or {}).get("storageUri") or "").removeprefix(_LOCAL))

@@ -1,13 +1,13 @@
 """A training job of OME with its runtime → a job document of the native API. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
-from app.compat.ome.fields import FIELDS, NO_TUNING, job_warnings
+from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
 from app.compat.ome.launch_words import Launch, unlaunched
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import place, source_of
@@ -108,7 +108,8 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises BadShape for what is none.
     """
-    jobs = ((runtime.get("template") or {}).get("spec") or {}).get("replicatedJobs") or []
+    spec = (runtime.get("template") or {}).get("spec")
+    jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
     for job in jobs if isinstance(jobs, list) else []:
         found = _container(job)
         if found is not None:
@@ -120,13 +121,7 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
 
 def _container(job: Any) -> Mapping[str, Any] | None:
     """The trainer of a replicated job of a JobSet; the first container if none is called so."""
-    found = job
-    for key in ("template", "spec", "template", "spec"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    containers = (found or {}).get("containers") if isinstance(found, Mapping) else None
-    if not isinstance(containers, Sequence) or not containers:
-        return None
-    named = [each for each in containers if isinstance(each, Mapping)]
+    named = containers_of(pod_of(job))
     return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)
 
 

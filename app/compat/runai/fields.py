@@ -51,7 +51,7 @@ _SPEC: Table = {
     "relatedUrls.type": _RETURNED,
     "relatedUrls.name": _RETURNED,
     "relatedUrls.exclude": _RETURNED,
-    "terminationGracePeriodSeconds": warned("the operator sets it for all jobs (TRAINYARD_KILL_GRACE_SECONDS)"),
+    "terminationGracePeriodSeconds": warned("the operator sets it for all jobs (TRAINYARD_LEASE_KILL_GRACE_SECONDS)"),
     "restartPolicy": warned("a failure is retried in a new attempt, as often as backoffLimit says"),
 }  # fmt: skip
 _COMPUTE: Table = {

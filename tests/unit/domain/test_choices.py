@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain import cached_sources, node_classes
-from app.domain.cached_sources import Source, cached
+from app.domain.cached_sources import NOWHERE, Source, cached
 from app.domain.choices import Choices
 from app.domain.line import QueuedJob
 from app.domain.placement import avoided, choose_devices, could_fit, explain, share_on
@@ -115,8 +115,62 @@ def taken(node: NodeCapacity, job: QueuedJob, placement: Placement) -> NodeCapac
     return replace(given_away, held=node.held + job.request.quantities, active_jobs=node.active_jobs + 1)
 
 
+@st.composite
+def alike_clusters(draw: st.DrawFn) -> list[NodeCapacity]:
+    """Nodes that only their labels tell apart."""
+    return [
+        NodeCapacity(
+            name=name, devices=(Device(index=0, type="cpu"), Device(index=1, type="cpu")), free=frozenset({0, 1}),
+            labels=frozenset(draw(st.sets(st.sampled_from(LABELS)))),
+        )
+        for name in NAMES[: draw(st.integers(2, 8))]
+    ]  # fmt: skip
+
+
+@st.composite
+def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
+    words = st.sampled_from((*LABELS, *NAMES[:3]))
+    wishes = st.frozensets(words, max_size=2)
+    some = draw(st.lists(st.tuples(wishes, wishes), min_size=1, max_size=3))
+    required, forbidden = draw(st.frozensets(words, max_size=1)), draw(st.frozensets(words, max_size=1))
+    read = cached([Source(size_bytes=1, held=draw(st.dictionaries(st.sampled_from(NAMES), st.just(1.0))))])
+    requests_ = [
+        Request(
+            preferred_labels=preferred, avoided_labels=draw(st.sampled_from((avoided_, frozenset[str]()))),
+            required_labels=required, forbidden_labels=forbidden,
+        )
+        for preferred, avoided_ in some
+    ]  # fmt: skip
+    return [
+        QueuedJob(
+            job_id=f"j{number}", priority=5, since=number, request=draw(st.sampled_from(requests_)),
+            cached=draw(st.sampled_from((NOWHERE, read))),
+        )
+        for number in range(draw(st.integers(2, 8)))
+    ]  # fmt: skip
+
+
+@given(alike_clusters(), choosy_lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6)), st.sampled_from((0, 8)))
+@settings(max_examples=200)
+def test_every_job_gets_the_node_that_it_prefers(
+    cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
+) -> None:
+    nodes = {node.name: node for node in cluster}
+
+    with patch.object(node_classes, "FEW", few), patch.object(cached_sources, "FEW_HOLDERS", few_holders):
+        choices = Choices(cluster, WEIGHTS)
+        for job in line:
+            expected, found = place(job, nodes), choices.place(job)
+            if isinstance(expected, str):
+                assert isinstance(found, str)
+                continue
+            assert found == expected
+            nodes[expected.node] = taken(nodes[expected.node], job, expected)
+            choices.change(nodes[expected.node])
+
+
 @given(clusters(), lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6, 1.0)), st.sampled_from((0, 1, 8)))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
 ) -> None:

@@ -20,6 +20,12 @@ _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path"
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
+    *(((f"{_FRAMEWORK}.config", {name: "1"}), f"{_FRAMEWORK}.config.{name}")
+      for name in ("save_steps", "report_to", "lr_scheduler_kwargs", "dataloader_prefetch_factor")),
+    ((f"{_FRAMEWORK}.config", {"ddp_bucket_cap_mb": "many"}), f"{_FRAMEWORK}.config.ddp_bucket_cap_mb"),
+    ((f"{_FRAMEWORK}.config", {"adam_beta1": "2"}), "training_config.hyperparameters.adam_beta1"),
+    ((f"{_FRAMEWORK}.config", {"adam_beta1": "0.8"}), ("training_config.hyperparameters", {"adam_beta1": "0.8"}),
+     f"{_FRAMEWORK}.config.adam_beta1"),
     (("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
      "training_config.framework.config.tensor_parallel"),
     (("training_config.framework.type", "MEGATRON"), (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
@@ -182,7 +188,11 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "test_loss"), VALIDATED),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_perplexity"), VALIDATED),
     ((f"{_OUTPUT}.checkpoint.resume_from_best", True),),
-    ((f"{_OUTPUT}.export_format", "gguf"),),
+    ((f"{_OUTPUT}.export_format", "exe"),),
+    ((f"{_OUTPUT}.export_format", "gguf"), LORA),
+    ((f"{_OUTPUT}.export_format", "pytorch"), *_SCRIPT),
+    ((f"{_OUTPUT}.export_format", "onnx"), ("training_config.training_type", "RLHF"),
+     ("training_config.hyperparameters", {"algorithm": "reward"})),
     ((f"{_OUTPUT}.export_format", "merged"),),
     ((f"{_OUTPUT}.export_format", "adapter"), ("training_config.training_type", "FULL_FINETUNE")),
     ((f"{_OUTPUT}.merge_lora", True),),
@@ -246,6 +256,8 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     ((f"{_OUTPUT}.checkpoint", {"resume_from_best": True, "save_steps": 5}), VALIDATED),
     (LORA, (f"{_OUTPUT}.export_format", "merged"), (f"{_OUTPUT}.merge_lora", True)),
     (LORA, (f"{_OUTPUT}.export_format", "adapter"), (f"{_OUTPUT}.merge_lora", False)),
+    *(((f"{_OUTPUT}.export_format", form),) for form in ("pytorch", "gguf", "onnx")),
+    (LORA, (f"{_OUTPUT}.export_format", "gguf"), (f"{_OUTPUT}.merge_lora", True)),
     (("training_config.training_type", "FULL_FINETUNE"), (f"{_OUTPUT}.export_format", "safetensors")),
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
     *(

@@ -8,8 +8,16 @@ import pytest
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_spec import comparable_data
 from app.domain.masking import is_secret, put_secrets_back
-from app.domain.not_supported import GAPS
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
+
+
+def test_hyperparameters_may_stand_among_the_options_of_the_trainer() -> None:
+    options = {"adam_beta1": "0.8", "ddp_bucket_cap_mb": "50"}
+
+    document = spec_of(changed(("training_config.framework.config", options))).document
+
+    assert document["training_config"]["hyperparameters"] == {"adam_beta1": "0.8"}
+    assert document["training_config"]["framework"]["config"] == {"ddp_bucket_cap_mb": "50"}
 
 
 def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
@@ -203,21 +211,6 @@ def test_whole_numbers_beyond_what_can_be_stored_are_refused(name: str, value: s
 
     assert raised.value.field == f"training_config.hyperparameters.{name}"
     assert len(raised.value.message) < 200
-
-
-@pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.path)
-def test_what_is_not_supported_yet_is_refused_and_not_ignored(gap: Any) -> None:
-    error = refusal(changed((gap.path, True if False in gap.allowed else "anything")))
-
-    assert isinstance(error, NotSupportedYet)
-    assert error.field == gap.path
-    assert gap.way_out in error.message
-
-
-@pytest.mark.parametrize("gap", GAPS, ids=lambda gap: gap.path)
-def test_what_is_not_supported_yet_may_be_said_at_its_default(gap: Any) -> None:
-    for value in (None, "", [], {}, *gap.allowed):
-        assert spec_of(changed((gap.path, value))).name == "a"
 
 
 def test_defaults_are_stored_so_that_nobody_has_to_look_them_up() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from app.domain.checkpoints import best_rule
 from app.domain.hyperparameters import InvalidHyperparameter, check_data
+from app.domain.trainer_arguments import HF_TRAINER, trainer_arguments
 from workers.run_context import RunContext
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
@@ -22,6 +23,7 @@ def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[
         **_optimization(context, plan),
         **_cadence(context, validates=validates),
         **_surroundings(context),
+        **_passed_on(context),
     }
 
 
@@ -110,6 +112,13 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "disable_tqdm": True,
         **division_of(spec.framework).arguments(context),
     }
+
+
+def _passed_on(context: RunContext) -> dict[str, Any]:
+    """What framework.config says of the Trainer; that of other frameworks says how a model is divided."""
+    if context.spec.framework != HF_TRAINER:
+        return {}
+    return dict(trainer_arguments((context.spec.training_config.get("framework") or {}).get("config") or {}))
 
 
 def _checkpoint(context: RunContext) -> dict[str, Any]:

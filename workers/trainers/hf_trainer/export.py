@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainyard._outputs import weight_files
 from workers.trainers.failures import ExportFailed, lacked_memory
 from workers.trainers.hf_trainer import verification
+from workers.trainers.hf_trainer.formats.converting import convert
 from workers.trainers.hf_trainer.model_card import ModelCard
 from workers.trainers.hf_trainer.tokenizer import trust
 
@@ -20,13 +21,15 @@ def export_model(
 ) -> tuple[str, ...]:
     """Write safetensors, configuration, tokenizer and model card; the weight files in their fixed order.
 
-    What was written is loaded again and compared with `model` bit by bit. Raises ExportFailed.
+    What was written is loaded again and compared with `model` bit by bit, and then brought into the form that the job
+    asks for. Raises ExportFailed.
     """
     with _failing_as_export():
         # It was made for training: what generates from it wants its cache.
         model.config.use_cache = True
         model.save_pretrained(directory)
         verification.check_model(model, directory, **trust(card.spec))
+        convert(card.spec.output_config.get("export_format"), directory, tokenizer)
         return _completed(tokenizer, card, directory)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from app.domain.hyperparameters import USE_LORA
 from app.domain.model_rules import is_drawn
-from app.domain.output_rules import LORA_TYPES
+from app.domain.output_rules import GGUF, LORA_TYPES, ONNX
 from app.domain.parallelism import MEGATRON
 from app.domain.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
@@ -45,6 +45,20 @@ _LOAD_MODEL = """from transformers import {kind}, AutoTokenizer
 model = {kind}.from_pretrained("path/to/this/directory")
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
 """
+_LOAD_FORM = {
+    GGUF: """from transformers import AutoModelForCausalLM, AutoTokenizer  # or llama.cpp, with the file alone
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/directory", gguf_file="model.gguf")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
+""",
+    ONNX: """import onnxruntime
+from transformers import AutoTokenizer
+
+session = onnxruntime.InferenceSession("path/to/this/directory/model.onnx")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")
+(logits,) = session.run(None, dict(tokenizer(["Some text"], return_tensors="np", return_token_type_ids=False)))
+""",
+}
 _LOAD_ADAPTER = """from peft import PeftModel
 from transformers import {kind}, AutoTokenizer
 
@@ -65,10 +79,9 @@ class ModelCard:
     def text(self, *, adapter: bool = False, resized: bool = False) -> str:
         """Markdown; `adapter` tells how to load one, `resized` that its base needs more embeddings first."""
         kind = "adapter" if adapter else "model"
-        origin = "scratch" if is_drawn(base_model(self.spec)) else self._base
         parts = (
             self._front_matter(adapter=adapter),
-            f"# {_inline(self._name) or f'{kind.capitalize()} trained from {origin}'}",
+            f"# {_inline(self._name) or self._untitled(kind)}",
             self._origin(kind),
             _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
             _section("Hyperparameters that were set", self._settings()),
@@ -111,6 +124,9 @@ class ModelCard:
     def _has_adapter(self) -> bool:
         return self.spec.training_type in LORA_TYPES or bool(self.spec.hyperparameters.get(USE_LORA))
 
+    def _untitled(self, kind: str) -> str:
+        return f"{kind.capitalize()} trained from {'scratch' if is_drawn(base_model(self.spec)) else self._base}"
+
     def _origin(self, kind: str) -> str:
         method = _METHODS.get(self.spec.method, self.spec.method)
         base = base_model(self.spec)
@@ -140,6 +156,9 @@ class ModelCard:
 
     def _loading(self, *, adapter: bool, resized: bool) -> str:
         kind = "AutoModelForSequenceClassification" if self._judges else "AutoModelForCausalLM"
+        form = self.spec.output_config.get("export_format")
+        if form in _LOAD_FORM:
+            return _LOAD_FORM[form]
         if not adapter:
             return _LOAD_MODEL.format(kind=kind)
         labels = ", num_labels=1" if self._judges else ""
