@@ -95,7 +95,10 @@ def script_belongs_to_custom(document: Document) -> None:
     if command and not command[0].strip():
         raise BadSpec("the first of its words is the program to run", field=f"{field}.custom_command.0")
     if script and code and not below(script, code):
-        raise BadSpec(f"must lie below custom_code_dir, which is {code}", field=f"{field}.custom_script_path")
+        raise BadSpec(
+            f"must lie in the code directory, {code}; move the script there, or name another directory",
+            field=f"{field}.custom_script_path",
+        )
 
 
 def megatron_can_divide(document: Document) -> None:

@@ -200,6 +200,7 @@ def test_what_is_wrong_is_told_by_its_number_and_name(api: Api, changes: Any, nu
     body = refused(api.post(JOBS, {**BODY, **changes}), 400, number)
 
     assert field in body["error_solution"]
+    assert field in body["error_msg"]
     assert api.get("/v1/jobs")["total_count"] == 0
 
 

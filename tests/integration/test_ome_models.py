@@ -105,7 +105,7 @@ def test_example_with_tuning_is_understood_and_refused_for_the_tuning_only(api: 
     problem = said(api.post(JOBS, body), 400)
     del body["spec"]["hyperParameterTuningConfig"]
 
-    assert problem["message"].startswith("spec.hyperParameterTuningConfig: it is in order")
+    assert problem["message"].startswith("spec.hyperParameterTuningConfig: hyperparameter tuning is not")
     found = native(api, said(api.post(JOBS, body), 201))
     assert (found["resource_config"]["node_count"], found["resource_config"]["gpu_count"]) == (8, 4)
     assert found["training_config"]["framework"]["type"] == "HF_TRAINER"

@@ -38,7 +38,10 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) ->
 
 @pytest.mark.parametrize(
     ("device", "labels", "fields"),
-    [("a100", ["my-node-pool-b"], ["spec.nodePools"]), ("cpu", ["my-node-type", "my-node-pool-a"], ["spec.compute"])],
+    [
+        ("a100", ["my-node-pool-b"], ["spec.nodeType"]),
+        ("cpu", ["my-node-type", "my-node-pool-a"], ["spec.compute.gpuPortionRequest"]),
+    ],
 )
 def test_example_of_the_documentation_is_refused_where_no_node_has_what_it_asks_for(
     api: Api, device: str, labels: list[str], fields: list[str]
@@ -66,7 +69,8 @@ def test_example_of_the_documentation_is_refused_where_no_node_has_what_it_asks_
         ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
         ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
         ({"spec": {"command": "true", "compute": {"cpuCoreRequest": 4000}}}, "spec.compute.cpuCoreRequest"),
-        ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodePools"),
+        ({"spec": {"command": "true", "nodeType": "dgx"}}, "spec.nodeType"),
+        ({"spec": {"command": "true", "nodeType": "dgx", "nodePools": ["default"]}}, "spec.nodeType"),
         ({"spec": {"command": "true", "nodePools": ["a", "b"]}}, "spec.nodePools"),
         ({"spec": {"command": "true", "nodePools": ["a|b"] * 9}}, "spec.nodePools"),
         ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},

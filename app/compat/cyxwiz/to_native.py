@@ -16,6 +16,8 @@ SECTIONS = ("training_config", "data_config", "resource_config", "output_config"
 PLAIN, DEFINED = {"plain_model": True}, {"defined_model": True}  # what is kept of the form of `model_config`
 DEFINED_BY, TOKENIZER = "model_type", "tokenizer_id"
 _DEFAULT_NAME = "cyxwiz"
+_NO_MODEL_CONFIG = "neither a model's id or URI nor a JSON object: a model's definition, or parts of a job document"
+_MOST_URGENT = 10
 _TRAINING = {"training_type": "SFT", "framework": {"type": "HF_TRAINER"}}
 
 
@@ -99,19 +101,24 @@ def _refuse(config: JobConfig) -> None:
     for field in ("learning_rate", "min_memory_mb", "priority", "timeout_seconds", "max_output_size_mb"):
         if getattr(config, field) < 0:
             raise BadSpec("must be greater than 0, or left out", field=field)
+    _refuse_priority(config.priority)
+
+
+def _refuse_priority(priority: int) -> None:
+    if priority > _MOST_URGENT:
+        raise BadSpec(f"must be 1 to {_MOST_URGENT}, or left out", field="priority")
 
 
 def _sections(text: str) -> tuple[dict[str, Any], dict[str, bool]]:
     """The parts of a native document in `model_config`, and its form where it is something else than such parts."""
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[")):
         return {"training_config": {"base_model": {"model_id": text.strip()}}}, PLAIN
     try:
-        sections: dict[str, Any] = json.loads(text)
+        sections = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadSpec(
-            "neither a model's id or URI nor a JSON object: a model's definition, or parts of a job document",
-            field=REST,
-        ) from error
+        raise BadSpec(_NO_MODEL_CONFIG, field=REST) from error
+    if not isinstance(sections, dict):
+        raise BadSpec(_NO_MODEL_CONFIG, field=REST)
     if DEFINED_BY in sections:
         return _from_scratch(sections), DEFINED
     unknown = sorted(sections.keys() - set(SECTIONS))

@@ -71,7 +71,7 @@ class ModelArts(Plain):
 
     def failure(self, problem: Problem) -> Response:
         body = {
-            "error_msg": problem.message,
+            "error_msg": _named(problem) or problem.message,  # all that exceptions of their SDK print
             "error_code": f"ModelArts.{_number(problem):04d}",
             "error_solution": _solution(problem),
         }
@@ -119,6 +119,10 @@ def _number(problem: Problem) -> int:
 
 
 def _solution(problem: Problem) -> str:
-    if problem.details:
-        return "; ".join(f"{field}: {why}" if field else why for field, why in problem.details)
+    if named := _named(problem):
+        return named
     return "Try again later." if problem.status in (429, 503) else "Check the request against the API's description."
+
+
+def _named(problem: Problem) -> str:
+    return "; ".join(f"{field}: {why}" if field else why for field, why in problem.details)

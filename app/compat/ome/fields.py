@@ -41,8 +41,9 @@ def _storage(prefix: str, **rules: FieldRule) -> Table:
     return {f"{prefix}.{name}": rule for name, rule in {**usual, **rules}.items()}
 
 
+NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
 _HUB_KEY = acted_on("of a place hf://…: the secret file NAME/token of the project; with other places a warning")
-_NO_SWEEPS = refused("hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out")
+_NO_TUNING = refused(NO_TUNING)
 FIELDS: Table = {
     **_METADATA,
     "spec.runtimeRef.name": acted_on("the runtime says what the job leaves open"),
@@ -77,7 +78,7 @@ FIELDS: Table = {
         key=_HUB_KEY,
     ),
     **{
-        f"spec.hyperParameterTuningConfig.{name}": _NO_SWEEPS
+        f"spec.hyperParameterTuningConfig.{name}": _NO_TUNING
         for name in ("method", "metric.name", "metric.goal", "parameters", "maxTrials")
     },
     "spec.suspend": acted_on("true: created suspended, or paused; false: resumed"),

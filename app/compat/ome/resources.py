@@ -42,10 +42,12 @@ def _devices_of(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
     devices: dict[str, dict[str, Any]] = {}
     for name in (name for name, amount in amounts.items() if amount and name not in _AMOUNTS):
         profile = name.removeprefix(_MIG).replace(".me", "+me")
+        if amounts[name] % 1 and (name in GPUS or name.startswith(_MIG)):
+            raise BadSpec(f"{name[:64]}: devices are given whole: ask for 1, 2 or more", field=FIELD)
         if name in GPUS:
-            devices[name] = {"gpu_count": math.ceil(amounts[name])}
+            devices[name] = {"gpu_count": int(amounts[name])}
         elif name.startswith(_MIG) and MIG_PROFILE.fullmatch(profile):
-            devices[name] = {"gpu_count": math.ceil(amounts[name]), "mig_profile": profile}
+            devices[name] = {"gpu_count": int(amounts[name]), "mig_profile": profile}
         else:
             known = ", ".join([*GPUS, f"{_MIG}PROFILE", *_AMOUNTS])
             raise BadSpec(f"{name[:64]}: no node has such a resource; known: {known}", field=FIELD)

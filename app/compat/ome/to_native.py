@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
-from app.compat.ome.fields import FIELDS, containers_of, job_warnings, pod_of
+from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
 from app.compat.ome.launch_words import Launch, unlaunched
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import place, source_of
@@ -58,7 +58,7 @@ def to_native(
     """`runtime`: the spec of what runtimeRef names; `model`: where inputModel is. Raises InvalidRequest."""
     if config := spec.get("hyperParameterTuningConfig"):
         tuning.check(config)
-        raise NotSupportedYet("it is in order, but there are no sweeps yet; leave it out", field=tuning.FIELD)
+        raise NotSupportedYet(NO_TUNING, field=tuning.FIELD)
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
     wanted = {"metadata": metadata, "spec": {**spec, "trainer": trainer}}

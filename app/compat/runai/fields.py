@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.schemas.field_verdicts import FieldRule, Table, acted_on, field_paths, warned, warning, warnings_of
+from app.schemas.field_verdicts import FieldRule, Table, Verdict, acted_on, field_paths, warned, warning, warnings_of
 
 MASTERS = ("command", "args", "environmentVariables", "compute")  # what masterSpec may say beside spec
 _EXCLUDE = acted_on("true: as if it were not there")
@@ -160,6 +160,11 @@ _AS_IT_IS: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclud
 
 def _rule_of(path: str) -> FieldRule:
     """Raises KeyError for a field that is in no table."""
+    rule = _rule_of_asked(path)
+    return _EXCLUDE if path.endswith(".exclude") and rule.verdict is Verdict.WARNED else rule
+
+
+def _rule_of_asked(path: str) -> FieldRule:
     of_spec = f"spec.{path.removeprefix('masterSpec.')}" if path.startswith("masterSpec.") else path
     if of_spec != path and path.split(".")[1] not in MASTERS:
         return warned(_OF_THE_MASTER)

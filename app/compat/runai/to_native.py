@@ -27,13 +27,14 @@ PRIORITIES: dict[str, tuple[int, bool]] = {
     "very-low": (1, True), "low": (2, True), "medium-low": (4, True), "medium": (5, True), "medium-high": (6, True),
     "high": (8, True), "very-high": (10, True),
 }  # fmt: skip
+_LABELS = "resource_config.required_node_labels"
 NAMES = {
     "name": "name", "labels": "spec.labels", "data_config": "spec.storage",
     "resource_config.node_count": "spec.numWorkers", "training_config.framework.custom_command": "spec.command",
     "training_config.framework.custom_code_dir": "spec.workingDir",
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit", "resource_config": "spec.compute",
-    "resource_config.required_node_labels": "spec.nodePools",
+    _LABELS: "spec.nodePools",
     "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
     "resource_config.gpu_fraction": "spec.compute.gpuPortionRequest",
     "resource_config.gpu_memory_request_mb": "spec.compute.gpuMemoryRequest",
@@ -171,6 +172,12 @@ def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str
         if common.setdefault(name, value) != value:
             raise BadSpec(f"{name} is the same for all ranks here", field="masterSpec.environmentVariables")
     return common
+
+
+def names_of(training: Mapping[str, Any]) -> dict[str, str]:
+    """NAMES, where labels of nodes may come from either of two fields."""
+    spec = training.get("spec") or {}
+    return {**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}
 
 
 def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.compat.runai.to_native import NAMES, REST, secrets_of, to_native
+from app.compat.runai.to_native import REST, names_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
 from app.domain.locations import check_path
@@ -113,7 +113,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
-    with named_as(NAMES, rest=REST):
+    with named_as(names_of(body), rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys())
         jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)

@@ -152,7 +152,9 @@ def test_the_definition_of_a_model_is_trained_from_scratch():
         ({"timeout_seconds": -1}, "timeout_seconds", "or left out"),
         ({"job_id": "a/b"}, "job_id", "a name of 1 to 128"),
         ({"job_id": "job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"}, "job_id", "none of our own ids"),
+        ({"priority": 11}, "priority", "must be 1 to 10, or left out"),
         ({"model_config": "{"}, "model_config", "neither a model's id"),
+        ({"model_config": '["gpt2"]'}, "model_config", "neither a model's id"),
         ({"model_config": '{"model": 1}'}, "model_config", "model is unknown; known: training_config"),
         ({"model_config": '{"model_type": "llama"}'}, "model_config.tokenizer_id", "names the tokenizer"),
         (

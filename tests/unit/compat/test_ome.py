@@ -212,7 +212,7 @@ def test_places_are_those_of_native_jobs(uri, is_place):
 
 
 def test_search_that_is_in_order_is_refused_for_what_is_missing_here():
-    with pytest.raises(NotSupportedYet, match="no sweeps yet"):
+    with pytest.raises(NotSupportedYet, match="tuning is not supported yet; leave hyperParameterTuningConfig out"):
         translated({**LLAMA, "hyperParameterTuningConfig": TUNING})
 
 
@@ -259,6 +259,14 @@ def test_shape_that_is_wrong_is_told_by_its_field(trainer, field):
         training(trainer)
 
     assert refused.value.details[0][0] == field
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb"])
+def test_a_part_of_a_device_is_refused_by_the_name_of_the_resource(resource):
+    with pytest.raises(BadSpec, match=f"{resource}: devices are given whole") as refused:
+        translated({**LLAMA, "trainer": {"command": ["true"], "resourcesPerNode": {"requests": {resource: "500m"}}}})
+
+    assert refused.value.field == "spec.trainer.resourcesPerNode"
 
 
 def test_every_state_is_one_condition_of_omes():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.ids import job_id_of, uuid_of
+from app.compat.runai.fields import FIELDS, without_effect
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
 from app.compat.runai.owners import Owner
@@ -21,6 +22,7 @@ from app.domain.job_state import JobState
 from app.http.request_body import validated
 from app.models import Attempt, Job
 from app.models.base import utc_now
+from app.schemas.field_verdicts import Verdict
 from app.schemas.jobs import SubmitJobSchema
 from app.services.job_details import JobDetails
 
@@ -380,3 +382,11 @@ def test_requests_are_constant_and_only_told_where_something_was_asked_for():
 
     assert [each["value"] for each in asked["values"]] == ["1073741824", "1073741824"]
     assert requested("CPU_REQUEST_CORES", {}, window)["values"] == []
+
+
+def test_what_is_excluded_is_warned_of_nowhere():
+    nfs = {"server": "s", "path": "/p", "exclude": True}
+
+    assert not [path for path, rule in FIELDS.items() if path.endswith(".exclude") and rule.verdict is Verdict.WARNED]
+    assert without_effect({"masterSpec": {"storage": {"nfs": [nfs]}}}) == []
+    assert without_effect({"masterSpec": {"storage": {"nfs": [{**nfs, "exclude": False}]}}}) != []
