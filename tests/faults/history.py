@@ -125,7 +125,7 @@ def _job(db: Database, cluster: Cluster, job_id: str) -> JobHistory:
             "audit": session.scalars(select(AuditEntry).where(AuditEntry.target == job_id)).all(),
         }
         job = session.get_one(Job, job_id)
-    lines = LogReader(Storage(f"file://{cluster.storage}"), job_id).tail(100_000, rank=0, live=False)
+    lines = LogReader(Storage(f"file://{cluster.storage}"), job_id).tail(1_000_000, rank=0, live=False)
     return JobHistory(
         job=job, stretches=stretches_of(cluster.witness.of(job_id)), logs=[(one.attempt, one.line) for one in lines],
         **rows,  # type: ignore[arg-type]
