@@ -1,6 +1,6 @@
 """Arguments of transformers' Trainer that ``framework.config`` of HF_TRAINER passes on, beside the hyperparameters.
 
-They change neither checkpoints nor what is reported, and a run goes on with them as without.
+They change neither checkpoints nor reports, and resuming works the same with and without them.
 """
 
 from collections.abc import Mapping

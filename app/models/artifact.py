@@ -13,5 +13,5 @@ class Artifact(Base):
     path: Mapped[str] = mapped_column(String(512), primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
-    # Its job has not ended yet: nobody sees it. See services/artifact_rows.py.
+    # Hidden until its job has ended. See services/artifact_rows.py.
     pending: Mapped[bool] = mapped_column(default=False, server_default=false())

@@ -28,7 +28,8 @@ _TRAINING: Table = {
     ),
     f"{_FRAMEWORK}.distributed.world_size": acted_on("checked: what differs from the number of ranks is 400"),
     f"{_FRAMEWORK}.distributed.backend": acted_on(
-        "checked: nccl on GPUs, gloo on CPU slots; gloo on GPUs and others are 400, nccl on CPU slots is warned of"
+        "checked: nccl on GPUs, gloo on CPU slots; gloo on GPUs and others are 400, nccl on CPU slots is warned of; "
+        "CUSTOM's script reads it itself"
     ),
     f"{_FRAMEWORK}.distributed.strategy": acted_on(
         "checked: what is not the framework's is 400, with the framework that does it; CUSTOM's script may read any"

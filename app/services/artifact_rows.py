@@ -20,9 +20,9 @@ PAUSE_SECONDS = 0.1
 
 
 def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArtifact]) -> None:
-    """Write the rows of more files than one transaction should hold, for nobody to see before ``reveal``.
+    """Write the rows of more files than one transaction should hold; they stay hidden until ``reveal``.
 
-    Doing it again writes only what is missing, whoever wrote the rest. Raises LeaseLost.
+    Idempotent: a second call writes only the missing rows. Raises LeaseLost.
     """
     if len(artifacts) <= CHUNK:
         return

@@ -272,7 +272,7 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
 
 
 def unheard_jobs(session: Session) -> frozenset[str]:
-    """Jobs of claimed leases that nobody has renewed or taken away for so long: what they do is not known."""
+    """Jobs whose claimed leases were neither renewed nor revoked for ``UNHEARD``: their state is unknown."""
     long_ago = database_now(session) - UNHEARD
     query = select(Lease.job_id).where(Lease.released_at.is_(None), Lease.renewed_at < long_ago)
     return frozenset(session.scalars(query))

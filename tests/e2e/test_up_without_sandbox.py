@@ -1,4 +1,4 @@
-"""`trainyard up` on a machine without bubblewrap: jobs wait, until somebody accepts to run them without a sandbox."""
+"""`trainyard up` on a machine without bubblewrap: jobs wait until running without a sandbox is allowed explicitly."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""ipfs:// through a gateway that nobody trusts: what does not fit its content id is no data."""
+"""ipfs:// through an untrusted gateway: content that does not match its content id is refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Our own failure while the end of an attempt is written: the job goes on or ends, holds nothing, blames no node.
+"""An internal error while an attempt's end is written: the job is retried or fails, frees all it holds, blames no node.
 
 The failures are real: what a row of the database says can't be read, or the database refuses the row of the outcome.
 """

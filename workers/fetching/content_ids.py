@@ -164,7 +164,7 @@ class Blocks:
     def _find(self, total: int) -> None:
         start, at = self._section(0)
         self._stream.seek(start)
-        if b"version" not in self._stream.read(at - start):  # of the header, whose roots nobody needs
+        if b"version" not in self._stream.read(at - start):  # of the header, whose roots are not used
             raise Malformed("it is no CAR file")
         while at < total:
             start, end = self._section(at)

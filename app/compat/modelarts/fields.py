@@ -25,7 +25,7 @@ _READ_ONLY = warned("is read-only: flavor_id decides")
 _NOT_MOUNTED = warned("nothing is mounted; name the data as an input")
 _LOGS = warned("logs stay in the storage of jobs, where the API reads them")
 _CABINETS = warned("nodes are chosen without regard to cabinets and supernodes; pool_id names a label of nodes")
-_NO_TOPICS = warned("nothing is sent to topics; webhooks of the native API are told of events")
+_NO_TOPICS = warned("nothing is sent to topics; use a webhook of the native API")
 _PARAMETERS, _INPUTS, _OUTPUTS = (f"algorithm.{name}" for name in ("parameters", "inputs", "outputs"))
 _ENGINE, _SUMMARY, _AFFINITY = "algorithm.engine", "algorithm.summary", "spec.schedule_policy.required_affinity"
 

@@ -98,7 +98,7 @@ def of_job(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> dic
 
 
 def of_resources(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> Flavor | None:
-    """That of a job, whoever submitted it."""
+    """The flavor of a job, also of one that another API created; None where no node has such devices."""
     wanted, count = resources.get("gpu_type"), resources["gpu_count"]
     types = [wanted] if isinstance(wanted, str) else wanted
     on_cpu = resources.get("device_type") == "cpu"

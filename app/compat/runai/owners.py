@@ -1,4 +1,4 @@
-"""Whom a workload belongs to, as Run:ai tells it: the number of its project and the name of whoever made it."""
+"""The owner of a workload in Run:ai's terms: the number of its project and the name of the key that created it."""
 
 from typing import NamedTuple
 
