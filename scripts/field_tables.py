@@ -1,4 +1,4 @@
-"""docs/compatibility.md: what becomes of each field of each system's job, from the tables that decide it."""
+"""docs/reference/compatibility.md: what becomes of each field of each system's job, from the tables that decide it."""
 
 from collections import Counter
 from collections.abc import Iterator

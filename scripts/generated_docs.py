@@ -104,16 +104,16 @@ def training_hyperparameters() -> str:
 
 
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/lifecycle.md": {
+    "docs/reference/lifecycle.md": {
         "diagram": lifecycle_diagram,
         "matrix": transition_matrix,
         "groups": state_groups,
     },
     "docs/operations.md": {"settings": settings, "client variables": client_variables, "node limits": node_limits},
-    "docs/api.md": {"error types": error_types},
-    "docs/recovery.md": {"recovery": recovery_table},
-    "docs/webhooks.md": {"event names": event_names},
-    "docs/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
+    "docs/reference/api.md": {"error types": error_types},
+    "docs/explanation/recovery.md": {"recovery": recovery_table},
+    "docs/how-to/webhooks.md": {"event names": event_names},
+    "docs/reference/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
     "docs/training.md": {
         "hyperparameters": training_hyperparameters,
         **{name: partial(fields_of, name) for name in SECTIONS},

@@ -1,4 +1,4 @@
-"""A typed HTTP client for Trainyard, by the standard library alone; docs/client.md shows how it is used.
+"""A typed HTTP client for Trainyard, by the standard library alone; docs/reference/client.md shows how it is used.
 
     from trainyard.client import Client
 

@@ -1,7 +1,7 @@
 """What becomes of each field of a request: acted on, refused, or kept with a warning. One table per vocabulary.
 
-The tables decide: `refuse` and `warnings_of` read them for every submission, `docs/compatibility.md` is written from
-them, and a test fails for a field of a schema that has no entry.
+The tables decide: `refuse` and `warnings_of` read them for every submission, `docs/reference/compatibility.md` is
+written from them, and a test fails for a field of a schema that has no entry.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The trainer of docs/adding-a-trainer.md, registered as that page says it, for as long as a test wants it."""
+"""The trainer of docs/how-to/adding-a-trainer.md, registered as that page says it, for as long as a test wants it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -174,7 +174,7 @@ def test_option_that_nobody_knows_is_refused_with_its_field(pair, section):
 
 
 def test_page_shows_the_example_as_it_is():
-    page = (ROOT / "docs" / "adding-a-trainer.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "adding-a-trainer.md").read_text(encoding="utf-8")
     document = filled_in(example_trainer.DOCUMENT, SOMEWHERE)
 
     assert example_trainer.CODE.read_text(encoding="utf-8") in page

@@ -1,4 +1,4 @@
-"""docs/clients-of-other-systems.md as a reader follows it: what makes the key, then the commands of a section."""
+"""docs/tutorials/clients-of-other-systems.md as a reader follows it: making the key, then a section's commands."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def blocks(section: str) -> list[str]:
     """The shell blocks of a section; of the page's beginning where it is empty."""
-    page = (ROOT / "docs/clients-of-other-systems.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/tutorials/clients-of-other-systems.md").read_text(encoding="utf-8")
     text = page.partition(f"\n## {section}\n")[2] if section else page
     return re.findall(r"^```sh\n(.*?)^```$", text.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 

@@ -14,7 +14,7 @@ INJECTED = Path(__file__).parent / "injected"
 
 @dataclass(frozen=True)
 class Point:
-    """``target`` is ``module:function`` or ``module:Class.method``; ``moment`` one of m1 to m24 in docs/faults.md."""
+    """``target`` is ``module:function`` or ``module:Class.method``; ``moment`` is one of m1 to m24."""
 
     name: str
     moment: str

@@ -128,7 +128,7 @@ def test_parts_of_what_is_not_built_are_not_built_either(api: Api):
 
 
 def test_documentation_lists_exactly_the_endpoints_there_are(sqlite_api: Api):
-    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
     listed = page[page.index("## Endpoints") : page.index("## Streams")]
     documented = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ]*)`", listed)
     served = {
@@ -147,7 +147,7 @@ def _prefix(dialect: Dialect) -> str:
 
 @pytest.mark.parametrize("dialect", FOREIGN, ids=lambda dialect: dialect.name)
 def test_documentation_lists_the_endpoints_of_every_vocabulary(sqlite_api: Api, dialect: Dialect):
-    page = (Path(__file__).parents[2] / "docs/api.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/other-vocabularies.md").read_text()
     sections = {re.sub("[^a-z]", "", each.split("\n")[0].lower()): each for each in re.split(r"\n##+ ", page)}
     section = sections[dialect.name]
     documented = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`? ]*)[^`]*`", section)

@@ -251,8 +251,8 @@ def test_pages_are_followed(served: Served):
 
 @pytest.fixture
 def page() -> list[str]:
-    """The examples of docs/client.md."""
-    text = (Path(__file__).parents[2] / "docs/client.md").read_text()
+    """The examples of docs/reference/client.md."""
+    text = (Path(__file__).parents[2] / "docs/reference/client.md").read_text()
     return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 

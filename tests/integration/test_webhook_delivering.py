@@ -137,7 +137,7 @@ def test_machine_without_room_for_a_thread_delivers_a_little_later(
 
 
 def documented_check() -> Callable[..., bool]:
-    page = (ROOT / "docs/webhooks.md").read_text()
+    page = (ROOT / "docs/how-to/webhooks.md").read_text()
     names: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     check: Callable[..., bool] = names["is_genuine"]

@@ -31,7 +31,7 @@ def _is_action(value: object) -> bool:
 
 
 def test_documented_actions_are_those_that_are_written() -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
     (row,) = re.findall(r"^\| `action` \|(.*)\|$", page, re.MULTILINE)
     documented = {text for text in re.findall(r"`([^`]+)`", row) if _is_action(text)}
 

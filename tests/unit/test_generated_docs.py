@@ -29,4 +29,4 @@ def test_diagram_draws_only_steps_of_the_table():
 
 def test_page_without_a_place_for_a_part_is_refused():
     with pytest.raises(ValueError, match="diagram"):
-        generated_docs.render("docs/lifecycle.md", "# nothing here")
+        generated_docs.render("docs/reference/lifecycle.md", "# nothing here")

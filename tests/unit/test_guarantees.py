@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "guarantees.md"
+PAGE = TESTS.parent / "docs" / "reference" / "guarantees.md"
 PROMISES = [*range(1, 27), 30, 33, 35, 36]
 _ROW = re.compile(r"^\| P-(\d\d) \| (.+) \| (.+) \|$", re.MULTILINE)
 ROWS = {int(number): held_by for number, _, held_by in _ROW.findall(PAGE.read_text())}

@@ -29,7 +29,7 @@ CyxWiz's job execution over the jobs of Trainyard: `JobConfig` in, `ProgressUpda
 - Bodies are protobuf's JSON with the field names of `messages.proto`, or, with `Content-Type` and `Accept`
   `application/x-protobuf`, the messages in binary form.
 - An error is a message `Error` with a code of gRPC.
-- `docs/api.md` says field by field what each of them does.
+- `docs/reference/other-vocabularies.md` says field by field what each of them does.
 """
 
 

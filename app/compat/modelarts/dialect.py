@@ -21,7 +21,8 @@ from app.services import keys
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """
 Training jobs of Huawei ModelArts over the jobs of Trainyard. `X-Auth-Token` is a key; requests that are signed with the
-pair of `trainyard keys create` are good, too. `docs/api.md` says field by field what each of them does.
+pair of `trainyard keys create` are good, too. `docs/reference/other-vocabularies.md` says field by
+field what each of them does.
 """
 _TEXT = {"type": "string"}
 NAME_TAKEN, OTHER_PROJECT = "NAME_TAKEN", "OTHER_PROJECT"

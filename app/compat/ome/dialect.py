@@ -14,7 +14,8 @@ BASE = f"/apis/{API_VERSION}"
 ALREADY_THERE = "ALREADY_EXISTS"
 _ABOUT = """
 OME's training jobs as resources of Kubernetes, over the jobs of Trainyard: kubectl and Kubernetes' clients work with
-them. Namespaces are projects; the bearer token is a key. `docs/api.md` says field by field what each of them does.
+them. Namespaces are projects; the bearer token is a key. `docs/reference/other-vocabularies.md` says field by field
+what each of them does.
 """
 _TEXT = {"type": "string"}
 _REASONS = {

@@ -15,7 +15,8 @@ from app.services import keys
 
 _ABOUT = """
 NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` gives a token for the pair of
-`trainyard keys create`; keys themselves are good, too. `docs/api.md` says field by field what each of them does.
+`trainyard keys create`; keys themselves are good, too. `docs/reference/other-vocabularies.md` says field by field
+what each of them does.
 """
 _TEXT = {"type": "string"}
 

@@ -10,7 +10,7 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import LARGEST, Flag, Matching, Section, Text, Whole, says
 
 Described = Mapping[str, Any]
-KEPT = says("Kept and returned, not acted on; docs/compatibility.md says why")
+KEPT = says("Kept and returned, not acted on; docs/reference/compatibility.md says why")
 RETURNED = says("Kept and returned")
 MANY = validate.Length(max=100)
 

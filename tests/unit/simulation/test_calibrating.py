@@ -1,4 +1,4 @@
-"""How wrong the told starts are, on replays where running jobs know their end: the figures of docs/scheduling.md."""
+"""Errors of estimated starts on replays whose jobs know their end: the figures of docs/explanation/scheduling.md."""
 
 from dataclasses import replace
 

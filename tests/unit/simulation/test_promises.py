@@ -1,4 +1,4 @@
-"""What docs/scheduling.md promises, over hours of replayed jobs: nothing given twice, fair shares, no starvation."""
+"""The promises of docs/explanation/scheduling.md over hours of replayed jobs: limits, fair shares, no starvation."""
 
 from collections.abc import Sequence
 from dataclasses import replace

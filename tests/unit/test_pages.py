@@ -1,0 +1,53 @@
+"""The pages of docs/: their links lead somewhere, the index names each of them, and none is too long to be read."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md"]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+SECTIONS = ("tutorials", "how-to", "reference", "explanation")
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them, and those that it sets itself."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", title).lower()).replace(" ", "-") for title in found}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        name, _, anchor = link.partition("#")
+        if name.startswith(("http:", "https:")):
+            continue
+        target = page if not name else Path(os.path.normpath(page.parent / name))
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_index_names_every_page(section: str) -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = sorted(path.name for path in (ROOT / "docs" / section).glob("*.md"))
+
+    assert pages != []
+    assert [name for name in pages if f"({section}/{name})" not in index] == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name in ("tutorials", "how-to", "explanation")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)  # fmt: skip
+def test_page_is_short_enough_to_be_read_in_one_go(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 300
