@@ -7,7 +7,7 @@ from config import value_rules as rules
 
 
 def setting(default: Any, meaning: str, rule: rules.Rule | None = None) -> Any:
-    """A field with its default, the sentence that ``docs/operations.md`` prints for it, and what values must be like.
+    """A field with its default, its sentence in ``docs/reference/settings.md``, and the rule for its values.
 
     ``…_seconds`` must be positive and finite without being told so.
     """

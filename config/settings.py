@@ -241,7 +241,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
                     problems.append(f"{variable}={_shown(name, env[variable])}: {error}")
         concerns[concern] = cls(**values)
     problems += [
-        f"{name} is not a setting; docs/operations.md lists them"
+        f"{name} is not a setting; docs/reference/settings.md lists them"
         for name in sorted(env)
         if name.startswith("TRAINYARD_") and name not in known and not _DATA_OF_A_RANK.fullmatch(name)
     ]

@@ -1,4 +1,4 @@
-"""The tables of a job document's fields in docs/training.md, from the schemas that check it."""
+"""The tables of a job document's fields in docs/reference/, from the schemas that check it."""
 
 import re
 from typing import Any

@@ -4,7 +4,7 @@ A generated part stands between ``<!-- generated: name -->`` and ``<!-- end -->`
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from app.domain.retry import describe as describe_recovery
 from app.domain.retry import may_retry
 from config.settings import CLIENT_VARIABLES, settings_table
 from scripts import field_tables
-from scripts.document_fields import SECTIONS, cell, fields_of
+from scripts.document_fields import cell, fields_of
 
 ROOT = Path(__file__).parent.parent
 # Ways out of the normal course. They leave so many states that arrows would hide the course: the matrix has them.
@@ -91,16 +91,34 @@ def event_names() -> str:
 
 
 def training_hyperparameters() -> str:
-    """What every built-in trainer knows, then what each type of training knows besides."""
+    """What every built-in trainer knows, then what each type of training knows besides, and with which frameworks."""
     tables = hyperparameters.TABLES
     common = [item for item in next(iter(tables.values())) if all(item in table for table in tables.values())]
-    types: dict[tuple[Hyperparameter, ...], list[str]] = {}
-    for (_, name), table in tables.items():
-        names = types.setdefault(tuple(item for item in table if item not in common), [])
-        names.extend([name] if name not in names else [])
-    parts = [f"Every type:\n\n{_hyperparameter_table(common)}"]
-    parts += [f"{' and '.join(names)}:\n\n{_hyperparameter_table(items)}" for items, names in types.items() if items]
+    sections: dict[str, list[str]] = {}
+    for name in dict.fromkeys(training_type for _, training_type in tables):
+        of_type = {framework: table for (framework, other), table in tables.items() if other == name}
+        sections.setdefault(_rows_of_type(of_type, common), []).append(name)
+    parts = [f"## Every training type\n\n{_hyperparameter_table([(item, '') for item in common])}"]
+    parts += [f"## {' and '.join(names)}\n\n{rows}" for rows, names in sections.items()]
     return "\n\n".join(parts)
+
+
+def _rows_of_type(tables: Mapping[str, Sequence[Hyperparameter]], common: Collection[Hyperparameter]) -> str:
+    """The table of one training type; a row that not all of its frameworks have in this form names those that do."""
+    known: dict[Hyperparameter, list[str]] = {}
+    for framework, table in tables.items():
+        for item in table:
+            if item not in common:
+                known.setdefault(item, []).append(framework)
+    names = list(dict.fromkeys(item.name for item in known))
+    rows = sorted(known.items(), key=lambda row: names.index(row[0].name))
+    return _hyperparameter_table(
+        [(item, "" if len(frameworks) == len(tables) else ", ".join(frameworks)) for item, frameworks in rows]
+    )
+
+
+def _fields(*sections: str) -> dict[str, Callable[[], str]]:
+    return {name: partial(fields_of, name) for name in sections}
 
 
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
@@ -109,15 +127,19 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "matrix": transition_matrix,
         "groups": state_groups,
     },
-    "docs/operations.md": {"settings": settings, "client variables": client_variables, "node limits": node_limits},
+    "docs/reference/settings.md": {"settings": settings, "client variables": client_variables},
+    "docs/reference/node-toml.md": {"node limits": node_limits},
     "docs/reference/api.md": {"error types": error_types},
     "docs/explanation/recovery.md": {"recovery": recovery_table},
     "docs/how-to/webhooks.md": {"event names": event_names},
     "docs/reference/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
-    "docs/training.md": {
-        "hyperparameters": training_hyperparameters,
-        **{name: partial(fields_of, name) for name in SECTIONS},
-    },
+    "docs/reference/hyperparameters.md": {"hyperparameters": training_hyperparameters},
+    "docs/reference/job-document.md": _fields(
+        "training_config", "base_model", "framework", "distributed", "evaluation", "on_divergence"
+    ),
+    "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
+    "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
+    "docs/reference/output.md": _fields("output_config", "checkpoint"),
 }
 
 
@@ -154,8 +176,12 @@ def _in_order(states: frozenset[JobState]) -> str:
     return ", ".join(state for state in JobState if state in states)
 
 
-def _hyperparameter_table(items: Sequence[Hyperparameter]) -> str:
-    rows = [f"| `{item.name}` | {_value(item)} | {_default(item)} | {cell(_meaning(item))} |" for item in items]
+def _hyperparameter_table(items: Sequence[tuple[Hyperparameter, str]]) -> str:
+    """Each hyperparameter with the frameworks that it is limited to, if it is."""
+    rows = [
+        f"| `{item.name}` | {_value(item)} | {_default(item)} | {f'{only}: ' if only else ''}{cell(_meaning(item))} |"
+        for item, only in items
+    ]
     return "\n".join(["| name | value | default | meaning |", "|---|---|---|---|", *rows])
 
 

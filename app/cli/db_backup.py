@@ -20,7 +20,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def backup(file: Path, as_json: bool) -> None:  # noqa: FBT001
     """Write a copy of the database as of now to FILE; everything may go on running.
 
-    Storage and secret key are not in it: keep copies of both (docs/operations.md, Backup and restore).
+    Storage and secret key are not in it: keep copies of both (docs/how-to/backup-and-upgrade.md).
     """
     with admin_database() as db:
         written = whole.backup(db, file)

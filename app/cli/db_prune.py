@@ -13,8 +13,7 @@ from app.services.retention import rules
 from config.settings import Settings
 
 NOTHING_ASKED = (
-    "No TRAINYARD_RETENTION_… setting asks for anything: all is kept for ever. "
-    "docs/operations.md (Retention) lists them."
+    "No TRAINYARD_RETENTION_… setting asks for anything: all is kept for ever. docs/how-to/retention.md lists them."
 )
 
 

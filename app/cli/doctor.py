@@ -16,7 +16,9 @@ MARKS = {
     Level.FAILED: click.style("FAILED ", fg="red", bold=True),
     Level.SKIPPED: click.style("–      ", dim=True),
 }
-READ_THE_TABLE = "correct it where this process gets its environment from; docs/operations.md lists the settings"
+READ_THE_TABLE = (
+    "correct it where this process gets its environment from; docs/reference/settings.md lists all settings"
+)
 
 
 @click.command()

@@ -16,7 +16,7 @@ WHY_NONE: Mapping[str, str] = MappingProxyType(
 WAYS_OUT: Mapping[str, str] = MappingProxyType(
     {
         MISSING: "install it (apt install bubblewrap)",
-        FORBIDDEN: "allow unprivileged user namespaces (docs/operations.md, What a job can reach)",
+        FORBIDDEN: "allow unprivileged user namespaces (docs/reference/isolation.md)",
     }
 )
 AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SANDBOX=process"

@@ -1,6 +1,6 @@
 """A job that only pretends to train: it counts, a step a second, and goes on from its checkpoint wherever it starts.
 
-For trying out how jobs are scheduled (README.md): it takes next to nothing of the machine.
+For trying out how jobs are scheduled (docs/tutorials/share-a-cluster.md): it takes next to nothing of the machine.
 """
 
 import json

@@ -245,9 +245,8 @@ def test_figures_need_a_key(sqlite_api: Api) -> None:
 
 
 def test_the_page_lists_exactly_the_figures_there_are(sqlite_api: Api) -> None:
-    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
-    section = page[page.index("## Monitoring") : page.index("## Backup and restore")]
-    table = set(re.findall(r"trainyard_\w+", "".join(line for line in section.splitlines() if line.startswith("|"))))
+    page = (Path(__file__).parents[2] / "docs/how-to/monitoring.md").read_text()
+    table = set(re.findall(r"trainyard_\w+", "".join(line for line in page.splitlines() if line.startswith("|"))))
     sqlite_api.call("GET", "/v1/queues")
 
     said = sqlite_api.call("GET", "/metrics").get_data(as_text=True)
@@ -255,4 +254,4 @@ def test_the_page_lists_exactly_the_figures_there_are(sqlite_api: Api) -> None:
     served = set(re.findall(r"^# TYPE (\w+)", said, re.MULTILINE))
     assert {name for name in served if not name.endswith("_created")} == table
     samples = served | {f"{name}_bucket" for name in served}
-    assert set(re.findall(r"trainyard_\w+", section)) <= samples
+    assert set(re.findall(r"trainyard_\w+", page)) <= samples

@@ -1,4 +1,4 @@
-"""Redis with TLS as docs/operations.md says: its commands, deploy/redis/trainyard.conf, and our own way to connect."""
+"""Redis with TLS: the commands of docs/how-to/secure-connections.md, deploy/redis/trainyard.conf, our clients."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ from tests.servers import free_port
 from tests.system import wait_for
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "secure-connections.md").read_text()
 PASSWORD = "long-enough"
 
 

@@ -1,4 +1,4 @@
-"""Every job document that people are shown, in examples/jobs and in docs/training.md, is one that is accepted."""
+"""Every job document that people are shown, in examples/jobs and in docs/, is one that is accepted."""
 
 import copy
 import json
@@ -16,7 +16,19 @@ from scripts.document_fields import SECTIONS
 from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in
 from workers.trainers.data.shapes import Shaping
 
-PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+PAGES = {
+    f"{folder}/{path.stem}": path.read_text(encoding="utf-8")
+    for folder, names in {
+        "tutorials": ("first-training",),
+        "how-to": (
+            "checkpoints-and-resume", "choose-a-method", "custom-scripts", "large-models", "reinforcement-learning",
+            "troubleshoot-training",
+        ),
+        "reference": ("data", "job-document", "output"),
+    }.items()
+    for path in (ROOT / "docs" / folder / f"{name}.md" for name in names)
+}  # fmt: skip
+PAGE = "\n".join(PAGES.values())
 BLOCKS = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MAPS = '"field_mapping"'
 RULES = ReadingRules(roots=("/srv",))
@@ -81,7 +93,7 @@ def test_records_of_the_page_are_read() -> None:
 
 
 def test_messages_of_the_page_are_ours() -> None:
-    table = PAGE.partition("## When something is wrong")[2]
+    table = PAGES["how-to/troubleshoot-training"].partition("## Error messages")[2]
     messages = re.findall(r"`([^`]+)`", "".join(row.split("|")[1] for row in re.findall(r"^\|.*", table, re.MULTILINE)))
     code = "".join(path.read_text() for folder in ("app", "workers") for path in sorted((ROOT / folder).rglob("*.py")))
     said = re.sub(r'"\s*\n\s*f?"', "", code)  # a message that is written over several lines

@@ -57,7 +57,7 @@ def protection(site: Site) -> Findings:
     if parts.scheme != "rediss" and not alone:
         return warning(
             f"its password and messages go to {parts.hostname} in the clear",
-            "use rediss:// (docs/operations.md, TLS), unless that network is yours alone",
+            "use rediss:// (docs/how-to/secure-connections.md), unless that network is yours alone",
         )
     return fine("it wants a password" + (", by TLS" if parts.scheme == "rediss" else ""))
 

@@ -78,7 +78,7 @@ def disk(site: Site) -> Findings:
             found = failed if free < TOO_LITTLE_BYTES else warning
             findings += found(
                 f"{what} ({path}) has only {size(free)} free",
-                "delete what is not needed (`trainyard db prune`, docs/operations.md), or use a larger disk",
+                "delete what is not needed (`trainyard db prune`, docs/how-to/retention.md), or use a larger disk",
             )
     return findings or fine("there is room on the disks")
 

@@ -43,7 +43,7 @@ def nodes(site: Site) -> Findings:
     if unconfined:
         findings += warning(
             f"jobs run without a sandbox on {_names(unconfined)}",
-            "install bubblewrap there (docs/operations.md, What a job can reach)",
+            "install bubblewrap there (docs/reference/isolation.md)",
         )
     idle = [pulse for pulse in alive if pulse.state in ("draining", "drained")]
     if idle:

@@ -1,4 +1,4 @@
-"""docs/reference/lifecycle.md as a person follows it: its commands, in their order, on a real `trainyard up`."""
+"""docs/tutorials/job-control.md as a reader follows it: its commands, in their order, on a real `trainyard up`."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from tests.running_up import RunningUp
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "job-control.md"
 SECONDS = 150.0
 
 

@@ -1,4 +1,4 @@
-"""README.md, Share a cluster, as a reader follows it: its commands in their order, and what it says that they print."""
+"""docs/tutorials/share-a-cluster.md as a reader follows it: its commands in their order, and the output it shows."""
 
 import os
 import re
@@ -36,11 +36,10 @@ class Step(NamedTuple):
 
 
 def blocks() -> list[list[Step]]:
-    """The shell blocks of the section. A line that begins with # is what the command before it prints."""
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = page.partition("\n## Share a cluster\n")[2].partition("\n## ")[0]
+    """The shell blocks of the page. A line that begins with # is what the command before it prints."""
+    page = (ROOT / "docs" / "tutorials" / "share-a-cluster.md").read_text(encoding="utf-8")
     found = []
-    for block in re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         steps: list[Step] = []
         for line in block.splitlines():
             if line.startswith("#"):
