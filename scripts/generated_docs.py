@@ -85,7 +85,7 @@ def recovery_table() -> str:
 
 
 def event_names() -> str:
-    """What a webhook may ask to be told of."""
+    """The kinds of events, and the states, that a webhook may subscribe to."""
     kinds, states = (", ".join(f"`{name}`" for name in names) for names in (EventType, JobState))
     return f"- kinds: {kinds}\n- states: {states}"
 
@@ -186,7 +186,7 @@ def _hyperparameter_table(items: Sequence[tuple[Hyperparameter, str]]) -> str:
 
 
 def _value(item: Hyperparameter) -> str:
-    # That steps are counted in 32 bits is no limit that anybody reaches.
+    # Steps are counted in 32 bits, a limit that no training reaches.
     return cell(item.expected.removesuffix(f" and <= {hyperparameters.LARGEST_WHOLE}"))
 
 
