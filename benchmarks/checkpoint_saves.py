@@ -32,8 +32,8 @@ from transformers import (
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from app.domain.hyperparameters import parse
-from app.domain.zero import DEEPSPEED
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.hyperparameters.parsing import parse
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity, Saved
 from workers.run_context import RunContext, RunSpec

@@ -28,7 +28,7 @@ from typing import Any
 from sqlalchemy import delete, func, select, update
 
 from app.cli.command_lines import child_environment
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Lease, Queue, Reservation
 from app.services.bootstrap import prepare

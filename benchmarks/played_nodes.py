@@ -15,8 +15,8 @@ from typing import Any
 from celery import bootsteps, signals
 from kombu.messaging import Consumer
 
-from app.domain.resources import Device
 from app.domain.routing import dispatch_queue
+from app.domain.scheduling.resources import Device
 from app.services import dispatch, nodes
 from app.services.nodes import NodeReport
 from config.queues import POOL_THREADS, consume_only

@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery
 from celery.result import AsyncResult
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.models import Job, ProcessBeat
 from app.services.dispatch import Dispatcher

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Node
 from app.models.base import utc_now

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.domain.job_state import TERMINAL, JobState
-from app.domain.resources import WHOLE
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.scheduling.resources import WHOLE
 from app.extensions import Database, make_engine
 from app.models import Attempt, Job, JobEvent, Lease, Node
 from app.models.base import Base

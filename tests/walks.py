@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Lease
 from app.services import attempts, checkpoints, leases, scheduling

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from app.domain.retry import Backoff
+from app.domain.lifecycle.retry_policy import Backoff
 from app.extensions import Database
 from app.services import leases, scheduling, stuck_devices
 from app.services.leases import LiveLease

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from app.domain.errors import LeaseLost, TrainyardError
-from app.domain.events import EventType
+from app.domain.lifecycle.events import EventType
 from app.services import checkpoints
 from app.services.checkpoints import NewCheckpoint
 from app.services.database_errors import passes

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.domain.errors import LeaseLost, StaleJob
-from app.domain.events import EventType
-from app.domain.job_state import JobState
 from app.domain.json_numbers import json_number
-from app.domain.retry import Backoff
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.services import attempts, outcome_errors, parts
 from app.services.attempts import Ending, Outcome, Work

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from app.domain.resources import gpu_of
+from app.domain.scheduling.resources import gpu_of
 
 _Told = TypeVar("_Told")
 

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from app.domain.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
-from app.domain.script_options import MPI
-from app.domain.software import EXPORT, EXTRAS
+from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
+from app.domain.spec.frameworks.custom import MPI
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS
 from workers.mpi import MPIRUN
 from workers.node_config import NodeConfig
 from workers.nvlink import grouped, links_of

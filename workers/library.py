@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from workers.fetching.digests import Digests, joined
 from workers.fetching.held import Held

@@ -15,10 +15,10 @@ from typing import IO, Any
 
 from celery import bootsteps
 
-from app.domain.cached_sources import Holding
 from app.domain.errors import NotFound
+from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
-from app.domain.sandboxes import BUBBLEWRAP, why_none
+from app.domain.scheduling.data_locality import Holding
 from app.extensions import Database
 from app.services import cached_sources, nodes
 from app.services.nodes import NodeReport

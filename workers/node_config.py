@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.names import WORD, WORD_RULE
-from app.domain.node_limits import NodeLimits, limits_of, problems_of
-from app.domain.resources import MIG_PROFILE
+from app.domain.nodes.limits import NodeLimits, limits_of, problems_of
+from app.domain.scheduling.resources import MIG_PROFILE
 from config.settings import SettingsError
 
 KNOWN = {"labels", "capabilities", "jobs", "devices"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from app.domain.resources import Device
+from app.domain.scheduling.resources import Device
 
 log = logging.getLogger(__name__)
 

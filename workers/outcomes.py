@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.domain.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import OutcomeKind
 from workers.failures import AttemptFailed
 from workers.messages import Failure, RankExit, Result
 from workers.rank_agent import EXIT_STOPPED, TEARDOWN_SECONDS

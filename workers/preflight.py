@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from app.domain import hyperparameters
-from app.domain.hyperparameters import InvalidHyperparameter
-from app.domain.locations import NO_MODEL
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
+from app.domain.spec.locations.paths import NO_MODEL
 from app.extensions import Database
 from app.services import admission, fingerprints, inspections
 from app.services.opening import open_database
@@ -109,14 +109,14 @@ def _fingerprint(settings: Settings, question: Question, sources: Sources, libra
 def _framework(question: Question) -> str:
     training = question["spec"]["training_config"]
     if not question.get("job_id") and training["base_model"]["model_id"] == NO_MODEL:
-        return hyperparameters.CUSTOM  # whose jobs may have no model, either
+        return parsing.CUSTOM  # whose jobs may have no model, either
     return str(training["framework"]["type"])
 
 
 def _hyperparameters(spec: Mapping[str, Any]) -> dict[str, Any]:
     training = spec["training_config"]
     try:
-        return hyperparameters.parse(
+        return parsing.parse(
             training["framework"]["type"], training["training_type"], training.get("hyperparameters") or {}
         )
     except InvalidHyperparameter as error:
@@ -147,7 +147,7 @@ def _spec(question: Question, sources: Sources, values: dict[str, Any], settings
 
 
 def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds: float) -> Report:
-    if spec["framework"] == hyperparameters.CUSTOM:
+    if spec["framework"] == parsing.CUSTOM:
         return {}  # a script reads its data as it likes
     try:
         sandbox = _sandbox(settings, spec)

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.domain import hyperparameters
-from app.domain.masking import source_path
-from app.domain.model_rules import is_drawn, is_without_model
-from app.domain.resources import WHOLE, Device, gpu_of
-from app.domain.rlhf import reward_file, reward_model
-from app.domain.script_options import below, checkpoint_glob, launcher
+from app.domain.scheduling.resources import WHOLE, Device, gpu_of
+from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.rules.model import is_drawn, is_without_model
+from app.domain.spec.secrets import source_path
 from app.extensions import Database
 from app.models import Job
 from app.services.attempts import Work
@@ -131,7 +131,7 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
 def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
     """The job's model, data and script on this machine, fetched where need be. Raises AttemptFailed."""
     training, base = spec["training_config"], spec["training_config"]["base_model"]
-    custom = framework == hyperparameters.CUSTOM
+    custom = framework == parsing.CUSTOM
     script, code = find_program(library, training["framework"]) if custom else (None, None)
     values = {} if custom else training.get("hyperparameters") or {}
     judge, judging = reward_file(values), reward_model(values)
@@ -289,10 +289,10 @@ def _output_config(work: Work) -> dict[str, Any]:
 def _hyperparameters(work: Work) -> dict[str, Any]:
     raw = work.spec["training_config"].get("hyperparameters") or {}
     try:
-        return hyperparameters.parse(work.framework, work.training_type, raw)
-    except hyperparameters.InvalidHyperparameter as error:
+        return parsing.parse(work.framework, work.training_type, raw)
+    except parsing.InvalidHyperparameter as error:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
     except KeyError as error:
-        known = ", ".join(f"{framework}/{kind}" for framework, kind in hyperparameters.TABLES)
+        known = ", ".join(f"{framework}/{kind}" for framework, kind in parsing.TABLES)
         pair = f"{work.framework}/{work.training_type}"
         raise AttemptFailed("INVALID_CONFIG", f"no trainer for {pair}; known: {known}, CUSTOM") from error

@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.services.telemetry import MetricPoint as StoredPoint
 from app.services.telemetry import Progress as StoredProgress
 from config.redaction import Redaction

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from trainyard._channel import LineDecoder, Message
 from workers import gang, messages, processes
 from workers.channel import ChannelServer, Connection

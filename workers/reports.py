@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.services import attempts, checkpoints, lifecycle, metric_summaries, telemetry
 from app.services.attempts import Work

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.locations import candidates, is_hub_id, job_of_path, local_path, readable, within
+from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
 from workers.failures import AttemptFailed
 from workers.fetching import holdings
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable

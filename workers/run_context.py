@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.domain.rlhf import method_of
+from app.domain.spec.hyperparameters.rlhf import method_of
 from trainyard import _manifest
 from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession

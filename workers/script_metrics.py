@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from app.script_patterns import EPOCH, STEP, TOTAL_STEPS, metric_patterns
+from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
 from workers import messages
 
 

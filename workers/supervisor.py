@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from app.domain import hyperparameters
+from app.domain.spec.hyperparameters import parsing
 from app.domain.errors import LeaseLost, NotFound
-from app.domain.events import EventType
+from app.domain.lifecycle.events import EventType
 from app.extensions import Database, make_engine
 from app.models import Job
 from app.services import attempts, controls, leases
@@ -113,7 +113,7 @@ class Supervisor:
             db=db, storage=Storage(settings.storage.url), work=work, run=self._run, redaction=redaction or Redaction()
         )
         self._seen = Sightings(
-            custom=work.framework == hyperparameters.CUSTOM,
+            custom=work.framework == parsing.CUSTOM,
             said_to_save=work.saves_on_request,
             time_limit_seconds=work.max_runtime_seconds,
         )

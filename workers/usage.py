@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from app.domain.resources import Device
+from app.domain.scheduling.resources import Device
 from workers.device_health import Health, broken_between, health_of
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from typing import Any
 from flask import Blueprint
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
-from app.domain.locations import NO_MODEL
-from app.domain.parallelism import MEGATRON, InvalidParallelism, least_devices
+from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, least_devices
+from app.domain.spec.locations.paths import NO_MODEL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.extensions import Database
 from app.http.context import caller, plane
 from app.http.operation import operation

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream, wants_events

@@ -5,8 +5,8 @@ from typing import Any
 from flask import Blueprint
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.retry import describe, may_retry
-from app.domain.training_types import training_types
+from app.domain.lifecycle.retry_policy import describe, may_retry
+from app.domain.spec.catalog import training_types
 from app.http.operation import operation
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
 from app.schemas.training_config import TRAINING_TYPES

@@ -21,7 +21,7 @@ from app.cli.output import duration
 from app.cli.sandbox import OPTION as NO_SANDBOX
 from app.cli.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
 from app.cli.watch import EXIT_NOT_COMPLETED, follow
-from app.domain.sandboxes import PROCESS
+from app.domain.nodes.sandboxes import PROCESS
 from config.settings import SettingsError, client_environment, load_settings
 from trainyard.client import Client, ClientError, Job
 

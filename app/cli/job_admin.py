@@ -14,7 +14,7 @@ from app.cli.control import admin_plane
 from app.cli.database import admin_database
 from app.cli.output import json_option, print_json
 from app.domain.errors import InvalidRequest
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job
 from app.schemas.jobs import ChangeJobSchema, JobSchema

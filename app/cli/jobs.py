@@ -10,7 +10,7 @@ from app.cli.job_admin import change, checkpoint, delete, export, pair
 from app.cli.job_controls import cancel, pause, resume, retry
 from app.cli.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.schemas.events import EventSchema
 from app.schemas.jobs import JobSchema

@@ -8,7 +8,7 @@ from app.cli.administrator import ADMINISTRATOR, picked
 from app.cli.database import admin_database, cli_settings
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.names import WORD, WORD_RULE
-from app.domain.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
+from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
 from app.schemas.nodes import NodeFitSchema, NodeSchema
 from app.services import node_fits, node_labels, node_lists, scheduling, stuck_devices
 from app.services import node_verbs as services

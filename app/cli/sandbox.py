@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from app.cli.command_lines import foreign_environment
-from app.domain.sandboxes import MISSING, WAYS_OUT
+from app.domain.nodes.sandboxes import MISSING, WAYS_OUT
 from app.services.bubblewrap import Lack, lack_of_sandbox
 
 INSTALL_SECONDS = 120

@@ -13,9 +13,9 @@ from app.cli.administrator import ADMINISTRATOR, picked
 from app.cli.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.schedule_shares import shares
-from app.domain.placement import FREE
-from app.domain.resources import NodeCapacity
-from app.domain.shares import ProjectQuota, merged, quota_of
+from app.domain.scheduling.fair_share import ProjectQuota, merged, quota_of
+from app.domain.scheduling.filters import FREE
+from app.domain.scheduling.resources import NodeCapacity
 from app.schemas.jobs import JobSchema
 from app.schemas.nodes import NodeFitSchema
 from app.schemas.projects import QuotaSchema

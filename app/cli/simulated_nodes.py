@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from app.domain.resources import normalise_gpu_type
+from app.domain.scheduling.resources import normalise_gpu_type
 from config.settings import NodeSettings
 
 MOST_DEVICES = 64  # of a node: each may become a process on this machine

@@ -17,7 +17,7 @@ from app.cli.embedded_redis import NoRedisProgram, is_free
 from app.cli.everything import Everything, NotPrepared
 from app.cli.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
 from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
-from app.domain.sandboxes import PROCESS
+from app.domain.nodes.sandboxes import PROCESS
 from app.services.data_dir import prepare_directory, write_sandbox
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 

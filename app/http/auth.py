@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from flask import Flask, current_app, g, request
 
 from app.domain.errors import CredentialsInvalid, LimitExceeded
-from app.domain.hosts import holder_of
+from app.domain.spec.locations.hosts import holder_of
 from app.http import denied
 from app.http.context import backend, dialect, plane
 from app.http.idempotency import HEADER

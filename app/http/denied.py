@@ -3,7 +3,7 @@
 from flask import g, request
 
 from app.domain.errors import CredentialsInvalid, Forbidden, NotYours, TrainyardError, Unauthenticated
-from app.domain.hosts import holder_of
+from app.domain.spec.locations.hosts import holder_of
 from app.http.context import backend
 from app.security.permissions import Caller
 from app.services import denials

@@ -5,11 +5,11 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from app.domain import data_defaults as default
-from app.domain.filters import known_operators
-from app.domain.formats import FORMATS
-from app.domain.locations import KINDS
-from app.domain.preprocessing import PADDINGS, known_keys, known_targets
+from app.domain.spec import defaults as default
+from app.domain.spec.data.filters import known_operators
+from app.domain.spec.data.formats import FORMATS
+from app.domain.spec.data.preprocessing import PADDINGS, known_keys, known_targets
+from app.domain.spec.locations.paths import KINDS
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import (
     LARGEST_OF_64_BITS,

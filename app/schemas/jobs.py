@@ -5,7 +5,7 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.schemas.data_config import DataConfigSchema
 from app.schemas.documents import DocumentSchema
 from app.schemas.output_config import OutputConfigSchema

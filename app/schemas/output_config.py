@@ -1,7 +1,7 @@
 """What becomes of the result, and how it is checkpointed on the way."""
 
-from app.domain import measures
-from app.domain.output_rules import (
+from app.domain.spec import metrics
+from app.domain.spec.rules.output import (
     DEFAULT_SAVE_STEPS,
     DEFAULT_SAVE_TOTAL_LIMIT,
     EXPORT_FORMATS,
@@ -22,8 +22,8 @@ class CheckpointConfigSchema(DocumentSchema):
     metric_for_best_model = Text(
         longest=128,
         **says(
-            f"What the best checkpoint is known by: {', '.join(measures.COMMON)}, each also with eval_ before it; "
-            f"{measures.described()} (custom scripts: any metric they report)",
+            f"What the best checkpoint is known by: {', '.join(metrics.COMMON)}, each also with eval_ before it; "
+            f"{metrics.described()} (custom scripts: any metric they report)",
             default="eval_loss",
         ),
     )

@@ -3,7 +3,7 @@
 import re
 
 from app.domain.names import WISH, WISH_RULE
-from app.domain.resources import MIG_PROFILE
+from app.domain.scheduling.resources import MIG_PROFILE
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from app.domain.divergence import ACTIONS, STOP, OnDivergence
-from app.domain.model_rules import DTYPES, known_model_kwargs
-from app.domain.trainer_arguments import ARGUMENTS
+from app.domain.spec.divergence_policy import ACTIONS, STOP, OnDivergence
+from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
+from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import (
     Choice,

@@ -12,14 +12,14 @@ from typing import Any
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
-from app.domain import hyperparameters
 from app.domain.errors import BadSpec, CannotFit, NotFound
-from app.domain.events import EventType
-from app.domain.fitting import refuse_unfitting
-from app.domain.job_state import JobState
-from app.domain.locations import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
-from app.domain.resources import request_of
-from app.domain.rlhf import reward_file, reward_model
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.resources import request_of
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.extensions import Database
 from app.models import Inspection, Job
 from app.services import fingerprints, inspections, lifecycle, nodes
@@ -144,7 +144,7 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield script, "INVALID_CONFIG", "custom script"
     if code := training["framework"].get("custom_code_dir"):
         yield code, "INVALID_CONFIG", "code directory"
-    custom = training["framework"]["type"] == hyperparameters.CUSTOM
+    custom = training["framework"]["type"] == parsing.CUSTOM
     values = {} if custom else training.get("hyperparameters") or {}
     judge = reward_file(values)
     if judge:
@@ -161,7 +161,7 @@ def may_be_on_hub(base_model: Mapping[str, Any], model_id: str) -> bool:
 
 def _look(job: Job, rules: ReadingRules, looking: Looking) -> _Look | None:
     """None: this kind of job is not looked at."""
-    if job.framework == hyperparameters.CUSTOM:
+    if job.framework == parsing.CUSTOM:
         return None
     if looking.unable:
         return _Look(left_out=looking.unable)

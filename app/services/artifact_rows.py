@@ -7,7 +7,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import HELD
+from app.domain.lifecycle.states import HELD
 from app.extensions import Database
 from app.models import Artifact
 from app.services import lifecycle

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost, NotFound
-from app.domain.job_state import HELD
+from app.domain.lifecycle.states import HELD
 from app.extensions import Database
 from app.models import Artifact, Job
 from app.services.attempts import NewArtifact

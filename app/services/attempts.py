@@ -8,12 +8,12 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost, NotFound
-from app.domain.events import EventType
-from app.domain.job_state import HELD, JobState
-from app.domain.node_limits import NodeLimits, limits_of
-from app.domain.resources import WHOLE, Device
-from app.domain.retry import Backoff
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.nodes.limits import NodeLimits, limits_of
+from app.domain.scheduling.resources import WHOLE, Device
+from app.domain.spec.frameworks.custom import processes_per_node
 from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.sandboxes import FORBIDDEN, MISSING
+from app.domain.nodes.sandboxes import FORBIDDEN, MISSING
 
 TRIAL_SECONDS = 10
 # What the sandbox of trainers needs; workers.sandbox asks for more, which fails together with this.

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import HELD, JobState
-from app.domain.shares import quota_of
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.scheduling.fair_share import quota_of
 from app.extensions import Database
 from app.models import Attempt, Job, Project
 from app.services import audit, lifecycle, project_quotas

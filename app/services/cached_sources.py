@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from app.domain.cached_sources import NOWHERE, Cached, Holding, Source, cached, source_keys
-from app.domain.scoring import CACHED, Weights
+from app.domain.scheduling.data_locality import NOWHERE, Cached, Holding, Source, cached, source_keys
+from app.domain.scheduling.scoring import CACHED, Weights
 from app.extensions import Database
 from app.models import CachedSource, Node
 

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
-from app.domain.checkpoints import Kept, best, best_rule, scores, to_prune
 from app.domain.errors import LeaseLost
-from app.domain.events import EventType
-from app.domain.hyperparameters import CUSTOM
 from app.domain.ids import new_id
-from app.domain.job_state import HELD, TERMINAL
-from app.domain.output_rules import DEFAULT_SAVE_TOTAL_LIMIT
-from app.domain.rlhf import method_of
+from app.domain.lifecycle.checkpoints import Kept, best, best_rule, scores, to_prune
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import HELD, TERMINAL
+from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.spec.hyperparameters.rlhf import method_of
+from app.domain.spec.rules.output import DEFAULT_SAVE_TOTAL_LIMIT
 from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from app.extensions import Database
 from app.security.secrets import SecretBox
 from app.services.inventory import Inventory

@@ -5,11 +5,11 @@ from typing import NoReturn
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain import hyperparameters
 from app.domain.errors import IllegalTransition, LeaseLost
-from app.domain.events import EventType
-from app.domain.job_state import TERMINAL, UNHELD, JobState
-from app.domain.outcomes import OutcomeKind
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
+from app.domain.spec.hyperparameters import parsing
 from app.extensions import Database
 from app.models import Job, Lease, Queue
 from app.models.base import utc_now
@@ -223,7 +223,7 @@ def _instead_of_resume(job: Job) -> str:
 
 def _saves_on_request(session: Session, job: Job) -> bool:
     """Built-in trainers always do; of a script it is known once it has said so, in an earlier attempt too."""
-    return job.framework != hyperparameters.CUSTOM or attempts.said_to_save(session, job.id)
+    return job.framework != parsing.CUSTOM or attempts.said_to_save(session, job.id)
 
 
 def _refuse_to_save(job: Job, why: str) -> NoReturn:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.errors import InvalidRequest, NotSupportedYet, Unavailable
-from app.domain.job_spec import JobSpec, from_document
+from app.domain.spec.job_spec import JobSpec, from_document
 from app.security.permissions import Caller
 from app.services import admission, inspections, jobs, projects
 from app.services.admission import Looking

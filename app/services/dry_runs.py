@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.domain.placement import choose_devices, could_fit, describe, explain
-from app.domain.resources import NodeCapacity
+from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
+from app.domain.scheduling.resources import NodeCapacity
 from app.models import Checkpoint, Job, Node, Queue
 from app.models.base import utc_now
 from app.models.job_line import ahead_of_new

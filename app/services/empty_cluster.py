@@ -5,8 +5,8 @@ from dataclasses import replace
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.resources import NOTHING, NodeCapacity
-from app.domain.shares import quota_of
+from app.domain.scheduling.fair_share import quota_of
+from app.domain.scheduling.resources import NOTHING, NodeCapacity
 from app.models import Project, Queue
 from app.services import nodes
 from app.simulation.trace import Cluster

@@ -9,12 +9,12 @@ from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import what_to_do
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.domain.outcomes import Decision, OutcomeKind, decide
-from app.domain.reputation import verdict_on_node
-from app.domain.resources import WHOLE
-from app.domain.retry import CLOCKS_DIFFER, Backoff
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
+from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.reliability import verdict_on_node
+from app.domain.scheduling.resources import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now

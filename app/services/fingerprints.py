@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.locations import ReadingRules, candidates, job_of_path, local_path, readable
+from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
 
 # A look at more entries of directories would hold up all who wait behind it: the API, and whoever admits jobs.
 MOST_FILES = 10_000

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 
-from app.domain.leases import StandstillWatch
+from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.extensions import Database
 from app.services import inspections
 from app.services.inspections import Open

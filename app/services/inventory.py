@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
-from app.domain.fitting import refuse_unfitting
-from app.domain.resources import NodeCapacity, Request, request_of
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.services import nodes
 
 REMEMBERED_SECONDS = 1.0

@@ -7,8 +7,8 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition, InvalidRequest
-from app.domain.events import EventType
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services import audit, job_details, job_labels, jobs, lifecycle, project_quotas

@@ -10,8 +10,8 @@ from sqlalchemy import String, cast, delete, select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
-from app.domain.job_state import TERMINAL
-from app.domain.locations import ReadingRules
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.locations.paths import ReadingRules
 from app.extensions import Database
 from app.models import Checkpoint, Job, JobDeletion, Metric
 from app.models.base import utc_now

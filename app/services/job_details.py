@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import RUNNING
+from app.domain.lifecycle.states import RUNNING
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services import queues, start_estimates

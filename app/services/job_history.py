@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from app.domain.events import EventType
 from app.domain.ids import first_id
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Attempt, Job, JobEvent
 from app.services.pages import Orders, Page, PageRequest, page_of
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, false, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services import projects

@@ -8,18 +8,18 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from app.domain import distributed_rules
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.ids import JOB_ID, new_id
-from app.domain.job_rules import locations
-from app.domain.job_spec import JobSpec, from_document
-from app.domain.job_state import TERMINAL
-from app.domain.locations import ReadingRules, candidates, is_hub_id, job_of_path, local_path
-from app.domain.resources import Request
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.scheduling.resources import Request
+from app.domain.spec.job_spec import JobSpec, from_document
+from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
+from app.domain.spec.rules import distributed
+from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
 from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import fill
-from app.reward_patterns import refuse_bad_pattern
+from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services import audit, controls, job_details, keys, lifecycle, project_quotas, projects, queues, start_points
 from app.services.control_plane import ControlPlane
@@ -126,14 +126,12 @@ def check(
     target = project or caller.home_project
     with plane.db.read() as session:
         request = plane.inventory.request(session, spec.document)
-        distributed_rules.backend_fits(spec.document, request.device_kind)
+        distributed.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
             session, request, queue=spec.queue, priority=spec.priority, project=target,
             preemptible=project_quotas.is_preemptible(spec.document),
         )  # fmt: skip
-    warnings = [
-        f"{field}: {why}" for field, why in distributed_rules.without_effect(spec.document, request.device_kind)
-    ]
+    warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings)
 
 

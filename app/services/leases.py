@@ -11,9 +11,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, load_only
 
 from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
-from app.domain.job_state import JobState
-from app.domain.outcomes import OutcomeKind, Preemption
-from app.domain.retry import Backoff
+from app.domain.lifecycle.outcomes import OutcomeKind, Preemption
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now, utc_now

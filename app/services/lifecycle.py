@@ -11,9 +11,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from app.domain.errors import IllegalTransition, LeaseLost, NotFound, StaleJob
-from app.domain.events import EventType
 from app.domain.ids import new_id
-from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState, allowed
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import AuditEntry, Job, JobEvent
 from app.models.base import utc_now
 from app.models.insertion import insert_now

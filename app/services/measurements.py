@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, WebhookDelivery
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING

@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Row, Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import RUNNING, TERMINAL, JobState
+from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain import gangs
-from app.domain.cached_sources import NOWHERE, Cached
 from app.domain.errors import NotFound
-from app.domain.job_state import HELD, JobState
-from app.domain.placement import FREE, Finding, avoided, examine
-from app.domain.resources import NodeCapacity, Request, request_of
-from app.domain.retry import rests
-from app.domain.scoring import Points, Weights, points_of
+from app.domain.lifecycle.retry_policy import rests
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.scheduling import gang_placement
+from app.domain.scheduling.data_locality import NOWHERE, Cached
+from app.domain.scheduling.filters import FREE, Finding, avoided, examine
+from app.domain.scheduling.resources import NodeCapacity, Request, request_of
+from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
 from app.models.base import database_now
 from app.security.permissions import Caller
@@ -104,9 +104,9 @@ def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: 
     """Of a gang that waits: whether enough nodes are free for it at once, this one or others."""
     if not request.is_gang or job.state is not JobState.QUEUED:
         return []
-    free = (each for node in ready for each in gangs.candidates(request, node, weights))
-    starts = gangs.choose(request, free, weights) is not None
-    return [Finding(filter="enough_nodes", reason="" if starts else gangs.explain(request, ready))]
+    free = (each for node in ready for each in gang_placement.candidates(request, node, weights))
+    starts = gang_placement.choose(request, free, weights) is not None
+    return [Finding(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
 
 
 def _history(job: Job, look: _Look, node: NodeCapacity) -> Finding:

@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from app.domain.errors import NotFound
-from app.domain.resources import UNKNOWN, WHOLE
+from app.domain.scheduling.resources import UNKNOWN, WHOLE
 from app.models import Device, Lease, Node, StuckDevice
 from app.services import node_records, nodes, stuck_devices
 from app.services.pages import Orders, Page, PageRequest, page_of

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from app.domain.reputation import SHARE, Verdict
+from app.domain.nodes.reliability import SHARE, Verdict
 from app.models import NodeRecord
 
 

@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import HELD
-from app.domain.retry import Backoff, takes_host_down
+from app.domain.lifecycle.retry_policy import Backoff, takes_host_down
+from app.domain.lifecycle.states import HELD
 from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now

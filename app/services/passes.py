@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.domain.following import Followed, Following
-from app.domain.line import QueuedJob
-from app.domain.placements import Placement
-from app.domain.planning import Policy
-from app.domain.resources import WHOLE
-from app.domain.scoring import Weights
-from app.domain.turns import Use
+from app.domain.scheduling.incremental_planner import Followed, Following
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import WHOLE
+from app.domain.scheduling.scoring import Weights
+from app.domain.scheduling.serving_order import Use
 from app.extensions import Database
 from app.models.base import utc_now
 from app.services import cached_sources, nodes, running_jobs, scheduling, waiting_jobs

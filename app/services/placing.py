@@ -12,10 +12,10 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from app.domain.errors import StaleJob
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import WHOLE
-from app.domain.sandboxes import why_none
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.sandboxes import why_none
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import WHOLE
 from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease, Node, Project, Queue, Reservation
 from app.models.base import Base, utc_now

@@ -3,8 +3,8 @@
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition
-from app.domain.events import EventType
-from app.domain.job_state import RUNNING, JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Job
 from app.security.permissions import Caller
 from app.services import audit, jobs, lifecycle

@@ -10,10 +10,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
-from app.domain.job_state import HELD
-from app.domain.resources import WHOLE, Request, request_of
-from app.domain.shares import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
-from app.domain.turns import COMMON, Accounts
+from app.domain.lifecycle.states import HELD
+from app.domain.scheduling.fair_share import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
+from app.domain.scheduling.resources import WHOLE, Request, request_of
+from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage, Queue, Reservation
 from app.models.base import utc_now
 from app.services import nodes, queue_limits

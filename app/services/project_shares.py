@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import HELD
-from app.domain.shares import KINDS, DeviceQuota
+from app.domain.lifecycle.states import HELD
+from app.domain.scheduling.fair_share import KINDS, DeviceQuota
 from app.models import Device
 from app.services import project_quotas, queue_limits
 

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.domain import shares
 from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.scheduling import fair_share
 from app.extensions import Database
 from app.models import (
     ApiKey,
@@ -57,7 +57,7 @@ def create(
             if session.get(Project, name) is not None:
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
-            project.quota = shares.merged({}, quota)
+            project.quota = fair_share.merged({}, quota)
             remember(session, project)
             return project
     except IntegrityError as error:
@@ -72,7 +72,7 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
         if "quota" in changes:
-            changes = {**changes, "quota": shares.merged(project.quota, changes["quota"])}
+            changes = {**changes, "quota": fair_share.merged(project.quota, changes["quota"])}
         changed = {column: value for column, value in changes.items() if getattr(project, column) != value}
         for column, value in changed.items():
             setattr(project, column, value)

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Row, and_, delete, select, update
 from sqlalchemy.orm import Session, aliased
 
-from app.domain.job_state import JobState
-from app.domain.quarantine import Fault, QuarantineRule, Reached, did_better, reason_for
-from app.domain.reputation import Verdict, deed_of
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.quarantine import Fault, QuarantineRule, Reached, did_better, reason_for
+from app.domain.nodes.reliability import Verdict, deed_of
 from app.extensions import Database
 from app.models import Attempt, Job, Node, NodeFault
 from app.models.base import database_now

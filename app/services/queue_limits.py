@@ -9,8 +9,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import QuotaExceeded
-from app.domain.job_state import HELD, JobState
-from app.domain.planning import held_back
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.scheduling.planner import held_back
 from app.models import Job, Queue, QueueWait
 
 WAITING = (JobState.PENDING, JobState.QUEUED)

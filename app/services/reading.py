@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from app.storage.storage import LOCAL_SCHEME
 from config.settings import Settings
 

@@ -3,8 +3,8 @@
 import logging
 
 from app.domain.errors import TrainyardError
-from app.domain.leases import StandstillWatch
-from app.domain.retry import Backoff
+from app.domain.lifecycle.lease_expiry import StandstillWatch
+from app.domain.lifecycle.retry_policy import Backoff
 from app.extensions import Database
 from app.services import leases, nodes
 from app.services.database_errors import passes

@@ -6,13 +6,13 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from app.domain import hyperparameters
-from app.domain.data_defaults import BATCH_SIZE
-from app.domain.divergence import on_divergence
-from app.domain.events import EventType
-from app.domain.job_state import RUNNING, JobState
-from app.domain.retry import Backoff, History, Policy, Recovery, Rule, recover, rule_of
-from app.domain.script_options import retries_on_error
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery, Rule, recover, rule_of
+from app.domain.lifecycle.states import RUNNING, JobState
+from app.domain.spec.defaults import BATCH_SIZE
+from app.domain.spec.divergence_policy import on_divergence
+from app.domain.spec.frameworks.custom import retries_on_error
+from app.domain.spec.hyperparameters import parsing
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
 from app.services import checkpoints, lifecycle, stuck_devices
@@ -46,7 +46,7 @@ def recovery_of(
         retries_scripts=retries_scripts,
         can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
-        is_custom=job.framework == hyperparameters.CUSTOM,
+        is_custom=job.framework == parsing.CUSTOM,
         batch_size=job.spec["data_config"].get("batch_size") or BATCH_SIZE, on_divergence=on_divergence(job.spec),
     )  # fmt: skip
     return recover(cause, history, backoff)

@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.domain.events import EventType
-from app.domain.goodput import Goodput, Run, Spell, goodput
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Attempt, Job, JobEvent
 from app.services import job_history
 

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest
-from app.domain.forwarding import PREFIX
-from app.domain.job_state import TERMINAL
-from app.domain.masking import put_secrets_back
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.secrets import put_secrets_back
+from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import JobState
-from app.domain.preempting import Running
-from app.domain.resources import WHOLE, request_of
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.resources import WHOLE, request_of
 from app.models import Attempt, Checkpoint, Job, Lease, Reservation
 from app.models.base import utc_now
 from app.services.preemption import PREEMPTIBLE

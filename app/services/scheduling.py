@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from app.domain.giving import Giving
-from app.domain.job_state import JobState
-from app.domain.line import QueuedJob
-from app.domain.passes import one_pass
-from app.domain.planning import Plan, Planning, Policy
-from app.domain.preempting import Preemption, Running
-from app.domain.scoring import Weights
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.cluster_state import Giving
+from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planning_pass import one_pass
+from app.domain.scheduling.preemption import Preemption, Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.scoring import Weights
 from app.extensions import Database
 from app.models import Attempt, Job, Lease, ProcessBeat
 from app.models.base import utc_now

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from app.domain.leases import StandstillWatch
+from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.extensions import Database
 from app.services import scheduling
 

@@ -3,7 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.node_limits import limits_of
+from app.domain.nodes.limits import limits_of
 from app.models import Node, ProcessBeat
 
 Counters = dict[str, int]

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import HELD
-from app.domain.line import place_in_line
-from app.domain.resources import Request, request_of
-from app.domain.retry import rests
-from app.domain.waiting import LOOK_AHEAD, Ending, starts
+from app.domain.lifecycle.retry_policy import rests
+from app.domain.lifecycle.states import HELD
+from app.domain.scheduling.queue_order import place_in_line
+from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.start_estimates import LOOK_AHEAD, Ending, starts
 from app.models import Job, Reservation
 from app.models.base import utc_now
 from app.models.job_line import LINE, ahead_of_new

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec
-from app.domain.hyperparameters import fixed_on_resume
 from app.domain.ids import JOB_ID
-from app.domain.job_spec import JobSpec, comparable_data
+from app.domain.spec.hyperparameters.parsing import fixed_on_resume
+from app.domain.spec.job_spec import JobSpec, comparable_data
 from app.models import Checkpoint, Job
 from app.services import checkpoints
 

@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from app.domain.errors import Conflict, NotFound
-from app.domain.events import EventType
+from app.domain.lifecycle.events import EventType
 from app.extensions import Database
 from app.models import Attempt, Node, Reservation, StuckDevice
 from app.models.base import database_now

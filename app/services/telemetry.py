@@ -11,10 +11,10 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, func, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from app.domain.downsampling import downsample
 from app.domain.errors import LeaseLost
-from app.domain.job_state import HELD
 from app.domain.json_numbers import json_number, number_of
-from app.domain.series import downsample
+from app.domain.lifecycle.states import HELD
 from app.extensions import Database
 from app.models import Job
 from app.models.base import Base, utc_now

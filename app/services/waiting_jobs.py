@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import Row, Select, literal_column, select, tuple_
 from sqlalchemy.orm import Session
 
-from app.domain.cached_sources import NOWHERE
-from app.domain.job_state import JobState
-from app.domain.line import QueuedJob
-from app.domain.passes import GROWTH
-from app.domain.resources import Request, request_of
-from app.domain.retry import CLOCKS_DIFFER
+from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.data_locality import NOWHERE
+from app.domain.scheduling.planning_pass import GROWTH
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Request, request_of
 from app.models import Job
 from app.models.base import database_now
 from app.models.job_line import LINE, WAITING_SINCE

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from app.domain.hosts import address_of, is_allowed, is_public
+from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
 from app.domain.webhooks import ALLOW_SETTING
 
 _NEVER_ANSWERED = "nothing that is HTTP came back"

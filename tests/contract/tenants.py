@@ -4,8 +4,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job
 from app.models.base import utc_now
 from app.security.permissions import Role

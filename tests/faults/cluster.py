@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 from sqlalchemy.engine import make_url
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.services.bootstrap import prepare
 from app.services.dispatch import Dispatcher
 from config.settings import load_settings

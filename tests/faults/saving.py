@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from app.domain.events import EventType
+from app.domain.lifecycle.events import EventType
 from app.extensions import Database, make_engine
 from app.services import attempts, checkpoints
 from app.storage.storage import Storage

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from tests.fetching.web_server import WebServer
 from tests.hub import Hub, running_hub

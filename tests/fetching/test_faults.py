@@ -116,7 +116,7 @@ def test_two_attempts_download_once(web, make_library):
 def test_child_dies_with_its_parent(web, tmp_path):
     web.answers["/a.jsonl"] = half
     program = (
-        "import sys; from pathlib import Path; from app.domain.locations import ReadingRules\n"
+        "import sys; from pathlib import Path; from app.domain.spec.locations.paths import ReadingRules\n"
         "from config.fetching import FetchSettings; from workers.library import Library\n"
         "from workers.resolving import DataWish, find_data\n"
         "library = Library(rules=ReadingRules(roots=()), cache_dir=Path(sys.argv[1]), project='p',\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.cached_sources import Holding, source_key
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.data_locality import Holding, source_key
 from app.models import CachedSource, Job
 from app.services import scheduling
 from tests.fetching.web_server import file

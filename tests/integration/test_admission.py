@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.locations import ReadingRules
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.locations.paths import ReadingRules
 from app.extensions import Database
 from app.services import admission
 from tests.factories import make_document

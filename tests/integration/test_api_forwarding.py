@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.forwarding import HEADERS
+from app.domain.spec.user_tokens import HEADERS
 from app.models import Job
 from config.settings import TOKEN_VARIABLES
 from tests.apps import Api

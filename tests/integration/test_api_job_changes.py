@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Attempt, AuditEntry, Job, Lease
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Artifact, AuditEntry, Checkpoint, Job, JobEvent, Metric
 from app.models.base import Base, utc_now
 from app.services import job_deletion, job_labels

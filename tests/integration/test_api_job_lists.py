@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.migrations.runner import upgrade
 from app.security.permissions import Role

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Device
 from app.models import AuditEntry, Job, Node, StuckDevice
 from app.security.permissions import Role
 from app.services import nodes, scheduling, stuck_devices

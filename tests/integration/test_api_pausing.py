@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import TERMINAL, UNHELD, JobState
+from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.models.base import utc_now
 from app.services import attempts, controls, leases

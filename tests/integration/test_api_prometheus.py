@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Inspection, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role

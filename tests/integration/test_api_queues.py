@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
 from app.services import scheduling
 from tests.apps import Api

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Attempt, Job, ProcessBeat
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -7,7 +7,7 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Checkpoint, Job, JobLabel, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace
 from app.models import Job
 from app.services import lifecycle, telemetry

@@ -10,7 +10,7 @@ from typing import Any
 from werkzeug.test import TestResponse
 
 from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace, StreamSlots
 from app.models import Job
 from app.security.permissions import Role

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from app.domain.errors import LeaseLost, NotFound
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.models import Job
 from app.services import artifact_rows, artifacts, attempts

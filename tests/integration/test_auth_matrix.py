@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
 from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery

@@ -13,7 +13,7 @@ from sqlalchemy import select, text, update
 
 from app.cli.main import main
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.migrations.runner import downgrade
 from app.migrations.versioning import HEAD, revision_of

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now

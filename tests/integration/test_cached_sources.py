@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.cached_sources import Holding, source_key
-from app.domain.planning import Policy
-from app.domain.scoring import CACHED, DEFAULT_WEIGHTS
+from app.domain.scheduling.data_locality import Holding, source_key
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS
 from app.extensions import Database
 from app.models import CachedSource, Node
 from app.services import cached_sources, scheduling

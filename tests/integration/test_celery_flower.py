@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.services import lifecycle
 from config.queues import flower_command
 from tests.celery_processes import CeleryWorld

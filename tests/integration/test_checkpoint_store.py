@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import TransientStorageError
-from app.domain.events import EventType
 from app.domain.ids import new_id
+from app.domain.lifecycle.events import EventType
 from app.extensions import Database, make_engine
 from app.models import Checkpoint, Job, JobEvent
 from app.services import attempts, checkpoints

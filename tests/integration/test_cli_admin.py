@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.events import EventType
+from app.domain.lifecycle.events import EventType
 from app.extensions import Database
 from app.models import StuckDevice
 from app.models.base import utc_now

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import AuditEntry, Device, Job, Node
 from app.services import scheduling

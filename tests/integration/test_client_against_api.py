@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from werkzeug.serving import make_server
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Node
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import HELD, JobState
+from app.domain.lifecycle.states import HELD, JobState
 from app.extensions import Database
 from app.models import Attempt, Job, Lease, Reservation
 from app.services import attempts, leases, scheduling

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 from werkzeug.test import TestResponse
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Node, NodeFault, NodeRecord
 from config.settings import Settings
 from tests.supervising import NODE, World, rows

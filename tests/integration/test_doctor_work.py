@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Inspection, Job, Lease, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.services import quarantine

@@ -8,7 +8,7 @@ from werkzeug.test import TestResponse
 
 from app.compat import every_job
 from app.compat.ome import events
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
 from app.services import job_labels
 from tests.apps import Api

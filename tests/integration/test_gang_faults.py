@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job, Node
 from app.services import attempts, leases, lifecycle, parts, scheduling

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
 from app.services import scheduling
 from app.storage.logs import LogReader

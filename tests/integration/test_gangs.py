@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
-from app.domain.gangs import Part
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.planning import Policy
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.resources import Device
 from app.extensions import Database
 from app.models import Job, Lease, Node, NodeFault, Reservation
 from app.services import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Metric
 from config.settings import load_settings
 from tests.supervising import rows, training

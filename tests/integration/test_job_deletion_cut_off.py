@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 
 from app.cli.administrator import ADMINISTRATOR
 from app.domain.errors import TransientStorageError
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.security.permissions import Role
 from app.services import job_deletion

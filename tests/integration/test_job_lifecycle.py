@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import IllegalTransition, StaleJob
-from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
-from app.domain.locations import ReadingRules
+from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
+from app.domain.spec.locations.paths import ReadingRules
 from app.extensions import Database
 from app.models import Attempt, JobEvent, Lease, Reservation
 from app.services import admission, attempts, checkpoints, controls, leases, lifecycle, telemetry

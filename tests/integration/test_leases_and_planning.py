@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now

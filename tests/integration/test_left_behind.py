@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Lease
 from app.services import leases
 from tests.leaving_behind import offered, out_of_service, told

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import event
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.security.permissions import Role
 from app.services import audit, job_labels

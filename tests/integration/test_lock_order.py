@@ -13,9 +13,9 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import text
 
 from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.extensions import Database, make_engine
 from app.models import ApiKey, Job, Project, Queue
 from app.security.permissions import Role

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import select
 
+from app.domain.downsampling import FAN_OUT, LEVELS, merged, span_of
 from app.domain.errors import LeaseLost
-from app.domain.series import FAN_OUT, LEVELS, merged, span_of
 from app.extensions import Database
 from app.models import Job, Metric, MetricSummary
 from app.services import metric_summaries, telemetry

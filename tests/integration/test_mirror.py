@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from celery import states
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.extensions import Database
 from app.models import Job
 from app.services import lifecycle, mirrors

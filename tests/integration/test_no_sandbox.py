@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.cli.sandbox import bring_sandbox
-from app.domain.job_state import JobState
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Device
 from app.extensions import Database
 from app.models import Node
 from app.services import nodes, scheduling

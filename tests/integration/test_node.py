@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Node
 from tests.supervising import NODE, SLEEPS
 from workers import processes

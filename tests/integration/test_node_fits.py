@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
 from app.services import scheduling

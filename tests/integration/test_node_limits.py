@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.extensions import Database
 from app.models import Node
 from app.services import attempts, checkpoints, nodes, placing, scheduling, signs_of_life

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.quarantine import QuarantineRule
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.quarantine import QuarantineRule
 from app.extensions import Database
 from app.models import Node, NodeRecord
 from app.services import leases, node_records, nodes, quarantine, scheduling

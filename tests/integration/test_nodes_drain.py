@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.node_drain import NodesDrain
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Lease, Node
 from app.models.base import utc_now

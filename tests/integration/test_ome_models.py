@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from tests.apps import Api
 from tests.factories import make_job

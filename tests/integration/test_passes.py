@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from app.domain.job_state import JobState
-from app.domain.planning import Policy
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.planner import Policy
 from app.extensions import Database
 from app.models import Job
 from app.services import attempts, leases, nodes

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import StaleJob
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.extensions import Database
 from app.models import Attempt, AuditEntry, Job, JobEvent, Lease, Reservation, WebhookDelivery
 from app.services import leases, lifecycle, placing

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import IllegalTransition
-from app.domain.job_state import JobState
-from app.domain.preempting import Preemption
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.preemption import Preemption
 from app.extensions import Database
 from app.models import Attempt, Job
 from app.models.base import utc_now

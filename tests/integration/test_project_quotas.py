@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import QuotaExceeded
-from app.domain.job_state import JobState
-from app.domain.resources import Request
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Request
 from app.extensions import Database
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage
 from app.models.base import utc_now

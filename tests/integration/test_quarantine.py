@@ -10,8 +10,8 @@ import pytest
 
 from app.cli.administrator import ADMINISTRATOR
 from app.cli.node_drain import NodeDrain
-from app.domain.job_state import JobState
-from app.domain.quarantine import QuarantineRule
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.quarantine import QuarantineRule
 from app.extensions import Database
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now

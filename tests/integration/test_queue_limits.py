@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.domain.errors import Conflict, NotFound, QuotaExceeded
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import AuditEntry, Job, Queue, QueueWait
 from app.models.base import utc_now

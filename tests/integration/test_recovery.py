@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job, Lease, Reservation
 from app.services import attempts, controls, leases, nodes, scheduling

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, Node
 from app.services import attempts, checkpoints, leases, scheduling

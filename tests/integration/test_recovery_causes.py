@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.job_state import JobState
-from app.domain.retry import rule_of
+from app.domain.lifecycle.retry_policy import rule_of
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job, Lease, Reservation
 from tests import factories

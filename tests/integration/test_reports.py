@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.domain.node_limits import NodeLimits
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.limits import NodeLimits
 from app.models import Job, JobEvent, Metric
 from app.services import attempts
 from app.services.telemetry import MetricPoint, Progress

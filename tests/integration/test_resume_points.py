@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, JobEvent
 from app.models.base import utc_now

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from sqlalchemy import func, select
 
 from app.cli.main import main
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import AuditEntry, Checkpoint, IdempotentReply, Job, JobEvent, Metric, MetricSummary
 from app.models.base import utc_now

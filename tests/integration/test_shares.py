@@ -7,9 +7,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.extensions import Database
 from app.models import Attempt, Reservation
 from app.services import (

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
-from app.domain.job_state import JobState
-from app.domain.resources import Request
-from app.domain.waiting import LOOK_AHEAD
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Request
+from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.extensions import Database
 from app.models import Job, Queue
 from app.models.base import utc_now

@@ -8,11 +8,11 @@ import pytest
 
 from app.cli.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
-from app.domain.job_state import JobState
-from app.domain.placement import examine, explain
-from app.domain.resources import NOTHING, Request
-from app.domain.resources import Device as RowDevice
-from app.domain.waiting import Ending, starts
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.filters import examine, explain
+from app.domain.scheduling.resources import NOTHING, Request
+from app.domain.scheduling.resources import Device as RowDevice
+from app.domain.scheduling.start_estimates import Ending, starts
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
 from app.services import attempts, leases, node_verbs, nodes, stuck_devices

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.domain.errors import IllegalTransition
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Reservation
 from app.services import controls
 from tests.supervising import NODE, SLEEPS, World, rows, training

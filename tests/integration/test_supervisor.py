@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
 from tests.supervising import NODE, SLEEPS, rows, training, try_again

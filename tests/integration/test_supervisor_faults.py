@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Metric
 from tests.supervising import SLEEPS, STUBBORN, environment, rows, training
 from workers import processes

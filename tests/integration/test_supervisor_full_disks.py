@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.storage.keys import checkpoint_key
 from tests.supervising import World, rows, training, try_again

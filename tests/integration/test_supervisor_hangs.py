@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Lease
 from app.services import artifacts
 from tests.supervising import World, environment, rows, training

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.storage.keys import job_key
 from tests.supervising import SLEEPS, World, environment, rows, training

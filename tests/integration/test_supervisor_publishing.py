@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job
 from app.services import attempts, reports
 from app.services.attempts import Outcome

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
 from tests.supervising import NODE, STUBBORN, World, environment, rows, training
 from workers.attempt_keeper import AttemptKeeper

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.services import controls
 from tests.supervising import NODE, SLEEPS, STUBBORN, rows, training

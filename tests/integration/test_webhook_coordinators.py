@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Webhook, WebhookDelivery
 from app.services import lifecycle
 from tests.apps import SECRET_KEY

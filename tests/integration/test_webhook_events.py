@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import JobEvent, Webhook, WebhookDelivery
 from app.services import lifecycle

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
 from tests.secrets.canaries import Canaries

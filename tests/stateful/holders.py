@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.domain.errors import LeaseLost
-from app.domain.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import OutcomeKind
 from app.services.attempts import Outcome, Work
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sqlalchemy import func, select, update
 
 from app.domain.errors import TrainyardError
-from app.domain.job_state import HELD, TERMINAL, JobState
+from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
 from app.services import attempts, controls, leases, lifecycle, preemption, scheduling
 from app.services.attempts import Work

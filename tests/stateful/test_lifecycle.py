@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from app.domain import job_state
-from app.domain.job_state import TRANSITIONS, JobState
+from app.domain.lifecycle import states
+from app.domain.lifecycle.states import TRANSITIONS, JobState
 from app.extensions import Database, make_engine
 from app.models import Job
 from app.services import attempts, controls, leases
@@ -53,10 +53,10 @@ def without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_terminal_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has ended can be cancelled: of a cancel and a completion both win."""
-    for state in job_state.TERMINAL - {JobState.CANCELLED}:
+    for state in states.TERMINAL - {JobState.CANCELLED}:
         monkeypatch.setitem(TRANSITIONS, state, frozenset({JobState.CANCELLED}))
     monkeypatch.setattr(controls, "TERMINAL", frozenset())
-    monkeypatch.setattr(controls, "UNHELD", job_state.UNHELD | job_state.TERMINAL)
+    monkeypatch.setattr(controls, "UNHELD", states.UNHELD | states.TERMINAL)
 
 
 def without_leases_that_never_beat(monkeypatch: pytest.MonkeyPatch) -> None:

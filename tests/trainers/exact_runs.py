@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from app.domain.zero import DEEPSPEED
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from tests.trainers.step_hooks import (
     limited_memory,
     no_memory_for_copies,

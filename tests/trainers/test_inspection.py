@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from app.domain import hyperparameters
+from app.domain.spec.hyperparameters import parsing
 from workers.run_context import RunSpec
 from workers.trainers import inspection
 from workers.trainers.data.encoded import Encoded
@@ -34,7 +34,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
         *paths: Path, model: Path | None = assets / "model", kind: str = "SFT", rows: int = 1000, **changes: Any
     ) -> Findings:
         framework = changes.pop("framework", {"type": "HF_TRAINER"})
-        values = hyperparameters.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
+        values = parsing.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
         base = changes.pop("base_model", {})
         devices = changes.pop("devices", 1)
         tokenizer, output = changes.pop("tokenizer", ""), changes.pop("output_config", {})

@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from app.domain.parallelism import Parallelism
+from app.domain.spec.frameworks.megatron import Parallelism
 from tests.trainers.supervision import ROOT
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from app.domain.hyperparameter_tables import PLATEAU, SCHEDULERS
-from app.domain.hyperparameters import parse
+from app.domain.spec.hyperparameters.parsing import parse
+from app.domain.spec.hyperparameters.tables import PLATEAU, SCHEDULERS
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer.schedules import scale, scheduler_kwargs
 

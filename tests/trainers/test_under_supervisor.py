@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Metric, StuckDevice
 from app.services import artifacts
 from tests.factories import make_document, make_job

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from app.services import fingerprints
 from tests.factories import make_document
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from workers.library import Library
 from workers.named_files import named_files
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.locations import ReadingRules
-from app.domain.resources import Device
+from app.domain.scheduling.resources import Device
+from app.domain.spec.locations.paths import ReadingRules
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings

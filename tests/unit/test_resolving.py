@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import FetchSettings
 from workers.failures import AttemptFailed
 from workers.library import Library

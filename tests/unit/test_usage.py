@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.domain.resources import Device
+from app.domain.scheduling.resources import Device
 from workers import usage
 from workers.usage import UsageMeter, UsageWatch, consumption
 

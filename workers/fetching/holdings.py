@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app.domain.cached_sources import Holding, source_key
+from app.domain.scheduling.data_locality import Holding, source_key
 from workers.fetching.cache import stored_at, write_synced
 from workers.fetching.items import FetchedFile, Item
 

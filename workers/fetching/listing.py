@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Protocol
 
-from app.domain.formats import format_of
-from app.domain.splits import TEST, TRAIN, parse_split
+from app.domain.spec.data.formats import format_of
+from app.domain.spec.data.splits import TEST, TRAIN, parse_split
 from workers.fetching.failures import NotThere, Refused, Unusable
 
 MAGIC = re.compile(r"[*?\[]")

@@ -17,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from app.domain.errors import BadSpec
-from app.domain.hosts import refuse_private_host
+from app.domain.spec.locations.hosts import refuse_private_host
 from config.fetching import FetchSettings
 from workers.fetching.addresses import Gate
 from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble, Unusable

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.domain.errors import LeaseLost
-from app.domain.events import EventType
-from app.domain.outcomes import OutcomeKind
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import OutcomeKind
 from workers.outcomes import Verdict
 from workers.publishing.orders import File, Order
 from workers.publishing.publication import Publication, Published

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.domain.model_rules import is_drawn
+from app.domain.spec.rules.model import is_drawn
 from workers.processes import die_with_parent
 from workers.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure, error_type

@@ -7,10 +7,10 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from app.domain.data_defaults import MAX_SEQ_LENGTH
-from app.domain.model_rules import is_drawn
-from app.domain.output_rules import GGUF, ONNX
-from app.domain.parallelism import MEGATRON
+from app.domain.spec.defaults import MAX_SEQ_LENGTH
+from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.rules.model import is_drawn
+from app.domain.spec.rules.output import GGUF, ONNX
 from workers.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules

@@ -6,7 +6,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from app.domain.zero import DEEPSPEED
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from trainyard._channel import ChannelClosed
 from workers.run_context import RunContext, supervised_run
 

@@ -2,8 +2,8 @@
 
 import importlib
 
-from app.domain.rlhf import REWARD_METHOD
-from app.domain.software import EXTRAS
+from app.domain.spec.frameworks.requirements import EXTRAS
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.trainers.base import Trainer
 
 TRAINERS: dict[tuple[str, str], str] = {

@@ -21,7 +21,7 @@ from app.compat.cyxwiz.to_native import (
     SOURCES,
     TOKENIZER,
 )
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.services.job_details import JobDetails
 from app.services.node_lists import NodeDetails
 from app.services.reports import CompletionReport

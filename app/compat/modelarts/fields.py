@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.training_rules import is_reserved
+from app.domain.spec.rules.training import is_reserved
 from app.schemas.field_verdicts import Table, acted_on, refused, warned, warning
 
 RETRY_NUM, UNCONDITIONAL, HANG = (

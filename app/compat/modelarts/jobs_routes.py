@@ -20,7 +20,7 @@ from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, Chang
 from app.compat.modelarts.to_native import DIALECT, NAMES, REST, Native, to_native, wants_tensorboard
 from app.compat.naming import named_as
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering

@@ -22,8 +22,8 @@ from app.compat.modelarts.observations import (
 from app.compat.modelarts.queries import EventsQuerySchema, LogQuerySchema, TasksQuerySchema
 from app.compat.modelarts.status import tasks_of
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.frameworks.custom import processes_per_node
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation

@@ -13,7 +13,7 @@ from app.compat.modelarts.flavors import flavors_of, told
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
 from app.compat.naming import named_as
-from app.domain.shares import quota_of
+from app.domain.scheduling.fair_share import quota_of
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response

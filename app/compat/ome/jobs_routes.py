@@ -32,7 +32,7 @@ from app.compat.ome.sources import Source, of_jobs
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering

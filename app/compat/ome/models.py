@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from app.compat.ome.fields import MODEL_FIELDS
 from app.compat.ome.places import hub_key, key_warnings, place
 from app.domain.errors import BadSpec
-from app.domain.locations import check_model
+from app.domain.spec.locations.paths import check_model
 from app.http.context import plane
 from app.schemas.field_verdicts import refuse, warnings_of
 from app.services.manifests import BASE_MODELS

@@ -8,7 +8,7 @@ from app.compat.ome import patches
 from app.compat.ome.bodies import OPERATIONS
 from app.compat.ome.dialect import ALREADY_THERE, API_VERSION
 from app.domain.errors import Conflict, InvalidRequest
-from app.domain.masking import MASK, is_secret
+from app.domain.spec.secrets import MASK, is_secret
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _VERSION = "/metadata/resourceVersion"

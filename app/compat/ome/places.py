@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.formats import COMPRESSIONS, FORMATS
+from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
 from app.schemas.field_verdicts import warning
 from app.services.secret_files import Reference
 

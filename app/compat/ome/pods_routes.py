@@ -16,7 +16,7 @@ from app.compat.ome.queries import LogQuerySchema, ObjectQuerySchema, WatchQuery
 from app.compat.ome.selectors import selected
 from app.compat.ome.sources import Source, of_jobs, of_one
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation

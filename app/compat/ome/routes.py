@@ -11,7 +11,7 @@ from app.compat.ome.from_native import milliseconds, model_named_by, moment, nam
 from app.compat.ome.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
 from app.compat.ome.sources import Object, Source, fixed, of_jobs
 from app.domain.errors import NotFound
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response

@@ -12,7 +12,7 @@ from app.compat.runai.owners import Owners
 from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.models.base import utc_now
 from app.services import jobs, keys, projects

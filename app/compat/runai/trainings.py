@@ -13,7 +13,7 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import REST, names_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
-from app.domain.locations import check_path
+from app.domain.spec.locations.paths import check_path
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering

@@ -2,8 +2,8 @@
 
 from sqlalchemy import select, update
 
-from app.domain.job_state import HELD, TERMINAL
-from app.domain.retry import Backoff
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import HELD, TERMINAL
 from app.extensions import Database
 from app.models import Job, Lease
 from app.services import audit, lifecycle

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from app.domain.errors import NotFound
 from app.domain.ids import new_id
-from app.domain.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.models import Artifact, Checkpoint
 from app.services.bubblewrap import lack_of_sandbox
 from app.services.data_dir import is_without_sandbox

@@ -1,6 +1,6 @@
 """Checks of how attempts ended of late: that we could write it, and that no node is the place where jobs fail."""
 
-from app.domain.quarantine import reason_for
+from app.domain.nodes.quarantine import reason_for
 from app.services import outcome_errors, quarantine
 from app.services.diagnosis.findings import Findings, failed, fine, warning
 from app.services.diagnosis.site import Site

@@ -1,6 +1,6 @@
 """Checks of who works: coordinators, nodes, and whether their clocks agree."""
 
-from app.domain.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
 from app.services.diagnosis.findings import Findings, failed, fine, warning
 from app.services.diagnosis.pulses import COORDINATOR, NODE, Pulse
 from app.services.diagnosis.site import Site

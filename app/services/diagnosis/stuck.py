@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 
-from app.domain.job_state import HELD, TERMINAL, JobState
+from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Inspection, Job, Lease, Reservation, StuckDevice, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.services.diagnosis.findings import Findings, failed, fine, warning

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from sqlalchemy import func, select
 
 from app.domain.errors import Conflict, NotFound, TrainyardError
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller, Role
 from app.services import checkpoints, job_deletion, lifecycle

@@ -15,7 +15,7 @@ from app.compat.cyxwiz.from_native import STATES, config_of, numbers
 from app.compat.cyxwiz.shapes import body_of
 from app.compat.cyxwiz.to_native import DIALECT, Native, to_native
 from app.domain.errors import BadSpec
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Job
 from app.schemas.field_verdicts import field_paths

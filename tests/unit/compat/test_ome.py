@@ -24,7 +24,7 @@ from app.compat.ome.runtimes import BUILT_IN
 from app.compat.ome.to_native import DIALECT, Native, shown, to_native, trainer_of
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from app.models import Attempt, Job, JobEvent

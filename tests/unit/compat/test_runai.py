@@ -18,7 +18,7 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Attempt, Job
 from app.models.base import utc_now

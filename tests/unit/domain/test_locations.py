@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest
-from app.domain.locations import (
+from app.domain.spec.locations.paths import (
     KINDS,
     ReadingRules,
     candidates,
@@ -19,7 +19,7 @@ from app.domain.locations import (
     readable,
     refuse_private_host,
 )
-from app.domain.uris import SCHEMES, Use, check_uri
+from app.domain.spec.locations.uris import SCHEMES, Use, check_uri
 
 RULES = ReadingRules(roots=("/data/files", "/srv/a", "/home/me"), data_dir="/home/me/.trainyard")
 OWN = ReadingRules(roots=("/d/files",), data_dir="/d")

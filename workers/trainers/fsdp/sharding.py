@@ -10,7 +10,7 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 
-from app.domain.sharding import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
+from app.domain.spec.frameworks.fsdp import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
 from workers.run_context import RunSpec
 
 

@@ -7,8 +7,8 @@ from torch import nn
 from transformers import PreTrainedModel, set_seed
 from transformers.pytorch_utils import Conv1D
 
-from app.domain.hyperparameters import names
-from app.domain.rlhf import REWARD_METHOD
+from app.domain.spec.hyperparameters.parsing import names
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.domain.data_defaults import BATCH_SIZE
+from app.domain.spec.defaults import BATCH_SIZE
 from workers.run_context import RunContext
 from workers.trainers.failures import InvalidConfig
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from app.domain.checkpoints import best_rule
+from app.domain.lifecycle.checkpoints import best_rule
 from workers.run_context import RunContext
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.hf_trainer.reporting import Reporting, score_of

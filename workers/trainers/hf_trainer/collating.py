@@ -9,7 +9,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollatorForJudging
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from app.domain.data_defaults import MAX_SEQ_LENGTH
+from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from workers.run_context import RunSpec
 
 

@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.domain.hyperparameters import USE_LORA
-from app.domain.model_rules import is_drawn
-from app.domain.output_rules import GGUF, LORA_TYPES, ONNX
-from app.domain.parallelism import MEGATRON
-from app.domain.rlhf import REWARD_METHOD
+from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.hyperparameters.parsing import USE_LORA
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.rules.model import is_drawn
+from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.tokenizer import base_model

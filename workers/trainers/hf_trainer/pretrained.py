@@ -19,7 +19,7 @@ from transformers import (
     set_seed,
 )
 
-from app.domain.rlhf import REWARD_METHOD
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory

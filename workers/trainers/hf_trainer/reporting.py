@@ -10,14 +10,14 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from app.domain import measures
-from app.domain.checkpoints import scores
+from app.domain.lifecycle.checkpoints import scores
+from app.domain.spec import metrics
 from workers.run_context import Progress, RunContext
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loss_watch import LossWatch
 
-_TRAIN_METRICS = (*measures.EVERY, "learning_rate", "grad_norm")
-_EVAL_METRICS = tuple(measures.EVAL_PREFIX + name for name in measures.EVERY)
+_TRAIN_METRICS = (*metrics.EVERY, "learning_rate", "grad_norm")
+_EVAL_METRICS = tuple(metrics.EVAL_PREFIX + name for name in metrics.EVERY)
 _LOG_SECONDS = 2.0
 _LOG_ENTRIES_KEPT = 20
 

@@ -14,8 +14,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
-from app.domain import rlhf
-from app.domain.hyperparameters import InvalidHyperparameter
+from app.domain.spec.hyperparameters import rlhf
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from workers.run_context import RunContext
 from workers.trainers.data.datasets import Splits
 from workers.trainers.failures import DataInvalid, InvalidConfig

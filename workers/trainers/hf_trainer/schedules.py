@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from app.domain.checkpoints import best_rule
-from app.domain.hyperparameter_tables import PLATEAU
+from app.domain.lifecycle.checkpoints import best_rule
+from app.domain.spec.hyperparameters.tables import PLATEAU
 from workers.run_context import RunSpec
 
 __all__ = ["PLATEAU", "learning_rate_factor", "scale", "scheduler_kwargs"]

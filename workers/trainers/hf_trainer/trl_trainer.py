@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, Trainer, TrainerState, set_seed
 from transformers.trainer import SCHEDULER_NAME
 
-from app.domain.measures import evaluated, perplexity
+from app.domain.spec.metrics import evaluated, perplexity
 from trainyard._manifest import Manifest
 from workers.run_context import RunSpec
 from workers.trainers.data.sources import seed_of

@@ -6,7 +6,7 @@ from typing import Any
 from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from app.domain.hyperparameters import USE_LORA
+from app.domain.spec.hyperparameters.parsing import USE_LORA
 from workers.run_context import RunSpec
 from workers.trainers.hf_trainer import pretrained
 from workers.trainers.hf_trainer.adapters import adapted, lora_config

@@ -9,7 +9,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from transformers import PreTrainedModel, TrainingArguments
 
-from app.domain.parallelism import Parallelism
+from app.domain.spec.frameworks.megatron import Parallelism
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.pretrained import Precision

@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import Any
 
-from app.domain.zero import Zero, zero
+from app.domain.spec.frameworks.deepspeed import Zero, zero
 from workers.run_context import RunSpec
 
 LATEST = "latest"  # where DeepSpeed looks for the name of the directory with the parts

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.domain.zero import STAGE
+from app.domain.spec.frameworks.deepspeed import STAGE
 from workers.run_context import RunContext
 from workers.trainers.distributed import first_rank_first
 from workers.trainers.failures import InvalidConfig
