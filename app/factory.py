@@ -41,11 +41,11 @@ from app.http.rule import MatchingRule
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.security.secrets import SecretBox
-from app.services.control_plane import ControlPlane, Rings
-from app.services.data_dir import prepare_directory
-from app.services.dispatch import Dispatcher
 from app.services.opening import open_database
-from app.services.reading import reading_rules
+from app.services.operations.data_dir import prepare_directory
+from app.services.requests.control_plane import ControlPlane, Rings
+from app.services.requests.storage_access import reading_rules
+from app.services.requests.wakeups import Dispatcher
 from app.storage.storage import Storage
 from config.logging import configure_logging
 from config.measuring import shared_counts

@@ -31,9 +31,9 @@ from app.cli.command_lines import child_environment
 from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Lease, Queue, Reservation
-from app.services.bootstrap import prepare
-from app.services.dispatch import Message, connect_broker
 from app.services.opening import open_database
+from app.services.operations.bootstrap import prepare
+from app.services.requests.wakeups import Message, connect_broker
 from benchmarks import servers
 from benchmarks.machine import description
 from benchmarks.played_nodes import NOTHING, NOTHING_QUEUE

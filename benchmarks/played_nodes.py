@@ -17,8 +17,9 @@ from kombu.messaging import Consumer
 
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.resources import Device
-from app.services import dispatch, nodes
-from app.services.nodes import NodeReport
+from app.services.nodes import registry
+from app.services.nodes.registry import NodeReport
+from app.services.requests import wakeups
 from config.queues import POOL_THREADS, consume_only
 from config.settings import load_settings
 from tasks.celery_app import Runtime, build_app, run_worker
@@ -45,13 +46,13 @@ def main(count: int, slots: int) -> int:
 
     def beat() -> None:
         for name in names:
-            nodes.heartbeat(runtime.database, name)
+            registry.heartbeat(runtime.database, name)
 
     spawning.spawn_supervisor = lambda *_: 0  # all that a node worker does, up to here
-    celery.task(run, name=dispatch.RUN, bind=True, send_events=False)
+    celery.task(run, name=wakeups.RUN, bind=True, send_events=False)
     celery.task(nothing, name=NOTHING, send_events=False)
     for name in names:
-        nodes.register(runtime.database, _report(name, slots))
+        registry.register(runtime.database, _report(name, slots))
     consume_only(celery, [NOTHING_QUEUE])
     for name in names:
         celery.amqp.queues.add(dispatch_queue("cpu", name))

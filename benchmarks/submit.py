@@ -33,9 +33,9 @@ from app.models import Job, JobLabel
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import keys
-from app.services.bootstrap import prepare
+from app.services.access import keys
 from app.services.opening import open_database
+from app.services.operations.bootstrap import prepare
 from benchmarks import bare_submit, servers
 from benchmarks.load import Load, median, post_request, run
 from benchmarks.machine import description

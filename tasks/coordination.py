@@ -10,23 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from app.migrations.versioning import is_current
-from app.services import (
-    admission,
-    budgets,
-    housekeeping,
-    inspections,
-    quarantine,
-    queues,
-    scheduling,
-    webhook_deliveries,
-)
-from app.services.leftovers import Sweep
-from app.services.passes import Passes
-from app.services.placing import Dispatched
-from app.services.reading import reading_rules
-from app.services.reaping import Reaper
-from app.services.retention import rules as retention
-from app.services.seats import PlannerSeat, own_identity
+from app.services.attempts.reaper import Reaper
+from app.services.nodes import quarantine
+from app.services.operations import housekeeping
+from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.retention import rules as retention
+from app.services.preflight import admission, inspections
+from app.services.queues import gpu_budgets, queues
+from app.services.requests.storage_access import reading_rules
+from app.services.scheduling import planner
+from app.services.scheduling.leader_election import PlannerSeat, own_identity
+from app.services.scheduling.placement import Dispatched
+from app.services.scheduling.planning_loop import Passes
+from app.services.webhooks import deliveries
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.celery_app import Runtime
 from tasks.delivering import Deliverer
@@ -110,10 +106,10 @@ class Coordination:
         if not self._seat.hold(now):
             return
         db, settings = self._runtime.database, self._runtime.settings
-        self._passes.look(scheduling.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
+        self._passes.look(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
-            self._ring(scheduling.unannounced(db, older_than_seconds=resend))
+            self._ring(planner.unannounced(db, older_than_seconds=resend))
 
     def _announce(self, placed: list[Dispatched]) -> None:
         self._seat.hold(time.monotonic())  # a pass that starts many jobs takes long, and who stands still is replaced
@@ -140,7 +136,7 @@ class Coordination:
             return
         self._reaper.sweep(now)
         if self._is_due("budgets", BUDGET_SECONDS, now):
-            budgets.hold_back(self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge)
+            gpu_budgets.hold_back(self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge)
         if self._is_due("quarantine", QUARANTINE_SECONDS, now):
             quarantine.look(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
         # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
@@ -150,7 +146,7 @@ class Coordination:
             inspections.drop_old(self._runtime.database)
             quarantine.drop_old(self._runtime.database, quarantine.rule_of(self._runtime.settings))
             kept_days = self._runtime.settings.webhook.kept_days
-            webhook_deliveries.drop_old(self._runtime.database, kept_days=kept_days)
+            deliveries.drop_old(self._runtime.database, kept_days=kept_days)
 
     def _sweep(self) -> None:
         if self._seat.is_mine:
@@ -169,7 +165,7 @@ class Coordination:
             self._mirror.show_changes(time.monotonic())
 
     def _beat(self) -> None:
-        scheduling.beat(self._runtime.database, self._name, self._identity)
+        planner.beat(self._runtime.database, self._name, self._identity)
         for name in queues.names(self._runtime.database):
             queue = f"{ADMISSION_PREFIX}{name}"
             if queue not in self._consumed:

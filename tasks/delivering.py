@@ -8,8 +8,8 @@ import threading
 import time
 from collections import Counter
 
-from app.services.webhook_sender import WebhookSender
-from app.services.webhook_turns import Due
+from app.services.webhooks.delivery_queue import Due
+from app.services.webhooks.sender import WebhookSender
 from tasks.celery_app import Runtime
 from tasks.loops import Loop
 

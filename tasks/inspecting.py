@@ -12,10 +12,10 @@ import threading
 import time
 from typing import Any
 
-from app.services import admission, inspections
-from app.services.admission import Looking
-from app.services.inspection_line import RENEW_SECONDS, AbandonedLine, InspectionLine
-from app.services.inspections import Open, Report, Work
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedLine, InspectionLine
+from app.services.preflight.inspections import Open, Report, Work
 from config.settings import PreflightSettings, Settings
 from tasks.celery_app import Runtime
 from tasks.loops import Loop

@@ -10,8 +10,8 @@ from typing import Any
 
 from celery import states
 
-from app.services import mirrors
-from app.services.mirrors import JobImage
+from app.services.jobs import result_mirror
+from app.services.jobs.result_mirror import JobImage
 from config.queues import COORDINATOR, NODE, worker_hostname
 
 PROGRESS_SECONDS = 2.0
@@ -51,13 +51,13 @@ class Mirror:
         """Show every job that changed, and every two seconds the progress of the running ones."""
         try:
             self._notice_loss(now_seconds)
-            while images := mirrors.changed(self._db):
+            while images := result_mirror.changed(self._db):
                 self._store(images)
                 for image in images:
                     self._send(image, now_seconds)
                 self._flush()
-                mirrors.mark_mirrored(self._db, images)
-                if len(images) < mirrors.BATCH:
+                result_mirror.mark_mirrored(self._db, images)
+                if len(images) < result_mirror.BATCH:
                     break  # who changes from now on waits for the next look: most change again within moments
             if now_seconds - self._progress_at >= PROGRESS_SECONDS:
                 self._progress_at = now_seconds
@@ -68,7 +68,7 @@ class Mirror:
             raise
 
     def _show_progress(self, now_seconds: float) -> None:
-        running = mirrors.running(self._db)
+        running = result_mirror.running(self._db)
         self._store([image for image in running if self._shown.get(image.job_id) != image.details])
         for image in running:
             if now_seconds - self._events_at.get(image.job_id, 0.0) >= EVENT_SECONDS:
@@ -123,7 +123,7 @@ class Mirror:
         client = self._celery.backend.client
         if client.set(MARKER, self._token, nx=True):
             logger.info("the result backend is empty; showing it every job again")
-            mirrors.forget_mirrored(self._db)
+            result_mirror.forget_mirrored(self._db)
             self._shown.clear()
         self._loss_checked_at = now_seconds
 

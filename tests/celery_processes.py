@@ -13,8 +13,8 @@ from celery.result import AsyncResult
 from app.domain.lifecycle.states import JobState
 from app.extensions import Database, make_engine
 from app.models import Job, ProcessBeat
-from app.services.dispatch import Dispatcher
-from app.services.scheduling import PLANNER
+from app.services.requests.wakeups import Dispatcher
+from app.services.scheduling.planner import PLANNER
 from config.queues import COORDINATOR, celery_config, worker_command
 from config.settings import load_settings
 from tests.factories import make_job, make_node

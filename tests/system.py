@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from app.services.bootstrap import prepare
+from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
 from tests.servers import RedisServer, free_port
 

@@ -27,7 +27,7 @@ ENVIRONMENT = {
     "app/cli/everything.py": "hands it on to the processes it starts",
     "app/cli/processes.py": "becomes one of them",
     "app/cli/sandbox.py": "hands the harmless part of it on to apt-get",
-    "app/services/bubblewrap.py": "hands PATH on to bubblewrap",
+    "app/host/bubblewrap.py": "hands PATH on to bubblewrap",
     "app/tensorboard/boards.py": "hands the harmless part of it on to TensorBoard",
     "app/cli/up.py": "its options override the environment for all of them",
     "workers/launcher.py": "hands a part of it on to the sandbox",
@@ -89,7 +89,7 @@ def test_only_the_lifecycle_writes_a_jobs_status():
     writers = {
         f"{_name(path)}: {ast.unparse(node)}"
         for path in _sources("app", "tasks", "workers")
-        if _name(path) != "app/services/lifecycle.py"
+        if _name(path) != "app/services/lifecycle/transitions.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if _sets_status(node)
     }

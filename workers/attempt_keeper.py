@@ -8,8 +8,10 @@ import time
 
 from app.domain.lifecycle.retry_policy import Backoff
 from app.extensions import Database
-from app.services import leases, scheduling, stuck_devices
-from app.services.leases import LiveLease
+from app.services.attempts import leases
+from app.services.attempts.leases import LiveLease
+from app.services.nodes import stuck_devices
+from app.services.scheduling import planner
 from config.settings import Settings
 from workers import left_behind, processes
 from workers.processes import ProcessIdentity
@@ -101,7 +103,7 @@ class AttemptKeeper:
 
     def _take_up(self) -> None:
         """Start what was dispatched to this node, whether its message arrived or not."""
-        start_attempts(self._settings, self._db, scheduling.dispatched_to(self._db, self._node), node=self._node)
+        start_attempts(self._settings, self._db, planner.dispatched_to(self._db, self._node), node=self._node)
 
     def _pass_nudges_on(self, live: list[LiveLease]) -> None:
         with self._lock:

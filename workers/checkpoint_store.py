@@ -10,8 +10,8 @@ from pathlib import Path
 
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.lifecycle.events import EventType
-from app.services import checkpoints
-from app.services.checkpoints import NewCheckpoint
+from app.services.attempts import checkpoints
+from app.services.attempts.checkpoints import NewCheckpoint
 from app.services.database_errors import passes
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key

@@ -11,8 +11,8 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.extensions import Database
-from app.services import attempts, outcome_errors, parts
-from app.services.attempts import Ending, Outcome, Work
+from app.services.attempts import gang_parts, outcome_errors, work_orders
+from app.services.attempts.work_orders import Ending, Outcome, Work
 from app.services.database_errors import passes
 from app.storage.storage import Storage
 from config.redaction import Redaction
@@ -173,7 +173,7 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
             if ending is not None or attempt.work.part > 0:
                 return ending
             if time.monotonic() >= others_end_by:
-                parts.end_others(attempt.db, attempt.work, outcome)  # a rank of theirs hangs in its exit
+                gang_parts.end_others(attempt.db, attempt.work, outcome)  # a rank of theirs hangs in its exit
             time.sleep(RETRY_SECONDS)
         except LeaseLost:
             raise
@@ -194,9 +194,9 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
 
 def _end(attempt: Attempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
     if attempt.work.is_gang:
-        return parts.finish(attempt.db, attempt.work, outcome, backoff)
+        return gang_parts.finish(attempt.db, attempt.work, outcome, backoff)
     may_restart = not attempt.told_to_end() and not attempt.ranks.left_behind
-    return attempts.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
+    return work_orders.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
 
 
 def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
@@ -250,6 +250,6 @@ def give_up(settings: Settings, db: Database, work: Work, failure: AttemptFailed
     """End an attempt that could not even begin. Raises LeaseLost."""
     outcome = Outcome(kind="failed", cause=failure.error_type, message=failure.message)
     if work.is_gang:
-        parts.finish(db, work, outcome, _backoff(settings), waits=False)
+        gang_parts.finish(db, work, outcome, _backoff(settings), waits=False)
     else:
-        attempts.finish(db, work, outcome, _backoff(settings))
+        work_orders.finish(db, work, outcome, _backoff(settings))

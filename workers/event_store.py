@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts import NewArtifact
+from app.services.attempts.work_orders import NewArtifact
 from app.services.database_errors import passes
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage

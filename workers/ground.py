@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.extensions import Database
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from workers.run_directory import RunDirectory

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.services import artifacts
+from app.services.attempts import artifacts
 from trainyard._channel import Message
 from workers.checkpoint_store import CheckpointStore
 from workers.disk_full import RoomWatch

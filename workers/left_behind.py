@@ -5,7 +5,8 @@ import threading
 from collections.abc import Sequence
 
 from app.extensions import Database
-from app.services import attempts, stuck_devices
+from app.services.attempts import work_orders
+from app.services.nodes import stuck_devices
 from config.settings import Settings
 from workers import processes
 from workers.processes import ProcessIdentity, place
@@ -26,7 +27,7 @@ def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str
     with _ending:
         roll = read_roll(run, job_id, attempt)
         known: Sequence[ProcessIdentity] = roll.processes if roll is not None else ()
-        held = roll.held if roll is not None else attempts.held_by(db, job_id, attempt, node=node, place=place())
+        held = roll.held if roll is not None else work_orders.held_by(db, job_id, attempt, node=node, place=place())
         node = held.node if held is not None else node  # another worker of this machine may look after it
         again, actor = run.left.exists(), f"node@{node}"
         if not processes.kill_attempt(
@@ -56,14 +57,14 @@ def settle(settings: Settings, db: Database, job_id: str, attempt: int, *, node:
     there = [each for each in run_directories(settings.data.dir) if each[:2] != mine and not each[2].gone.exists()]
     # Asked after the directories were listed: as long as the devices wait for us, whoever else had them is over, but
     # for those who share them with us.
-    wanted = attempts.reserved_for_start(db, job_id, attempt, node) if there else frozenset()
+    wanted = work_orders.reserved_for_start(db, job_id, attempt, node) if there else frozenset()
     if not wanted:
         return
-    sharing = attempts.holders(db, node, wanted) - {job_id}
+    sharing = work_orders.holders(db, node, wanted) - {job_id}
     for other, number, run in there:
         if other in sharing:
             continue
         roll = read_roll(run, other, number)
-        held = roll.held if roll is not None else attempts.held_by(db, other, number, node=node, place=place())
+        held = roll.held if roll is not None else work_orders.held_by(db, other, number, node=node, place=place())
         if held is not None and (held.node, held.place) == (node, place()) and not wanted.isdisjoint(held.devices):
             end(db, run, other, number, node=node)

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from app.services.telemetry import MetricPoint
+from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
 from workers.messages import MAX_NAME
 

@@ -20,8 +20,8 @@ from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
 from app.extensions import Database
-from app.services import cached_sources, nodes
-from app.services.nodes import NodeReport
+from app.services.nodes import data_locality, registry
+from app.services.nodes.registry import NodeReport
 from config.queues import consume_only, node_name
 from config.settings import Settings, SettingsError
 from workers.attempt_keeper import AttemptKeeper
@@ -112,19 +112,19 @@ class Node:
         self._look_for_sandbox()
         if not self._registered:
             self._keeper.clean()  # before anything is offered that a dead attempt's processes may still use
-            state = nodes.register(self._db, self._report)
+            state = registry.register(self._db, self._report)
             self._registered, self._told = True, None
             log.info("node %s offers %d devices, and is %s", self._report.name, len(self._report.devices), state)
             return
         try:
-            nodes.heartbeat(self._db, self._report.name)
+            registry.heartbeat(self._db, self._report.name)
         except NotFound:
             self._registered = False  # somebody removed it, or the database is another one: introduce ourselves again
             self._heart.wake()
             return
         held = self._holdings.now()
         if held != self._told:
-            cached_sources.tell(self._db, self._report.name, held)
+            data_locality.tell(self._db, self._report.name, held)
             self._told = held
 
     def _look_for_sandbox(self) -> None:

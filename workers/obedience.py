@@ -4,7 +4,7 @@ import logging
 import signal
 from collections.abc import Callable
 
-from app.services.leases import Wishes
+from app.services.attempts.leases import Wishes
 from workers import processes
 from workers.main_loop import MainLoop
 from workers.outcomes import TIME_LIMIT, Sightings

@@ -21,8 +21,8 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.locations.paths import NO_MODEL
 from app.extensions import Database
-from app.services import admission, fingerprints, inspections
 from app.services.opening import open_database
+from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from workers import inspection_report

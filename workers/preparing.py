@@ -15,8 +15,8 @@ from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import source_path
 from app.extensions import Database
 from app.models import Job
-from app.services.attempts import Work
-from app.services.reading import reading_rules
+from app.services.attempts.work_orders import Work
+from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings

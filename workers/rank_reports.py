@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.services.telemetry import MetricPoint as StoredPoint
-from app.services.telemetry import Progress as StoredProgress
+from app.services.telemetry.progress import MetricPoint as StoredPoint
+from app.services.telemetry.progress import Progress as StoredProgress
 from config.redaction import Redaction
 from workers import messages
 from workers.allowance import Allowance

@@ -12,10 +12,10 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from app.extensions import Database
-from app.services import rendezvous
-from app.services.attempts import Work
+from app.services.attempts import rendezvous
+from app.services.attempts.rendezvous import Place
+from app.services.attempts.work_orders import Work
 from app.services.database_errors import passes
-from app.services.rendezvous import Place
 from config.settings import Settings
 from workers.failures import AttemptFailed
 from workers.preparing import Prepared

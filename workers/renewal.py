@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from app.domain.errors import LeaseLost, StaleJob
+from app.services.attempts.leases import Wishes
 from app.services.database_errors import passes
-from app.services.leases import Wishes
 from config.settings import LeaseSettings
 from workers.fence import boot_seconds
 

@@ -15,10 +15,13 @@ from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.extensions import Database
-from app.services import attempts, checkpoints, lifecycle, metric_summaries, telemetry
-from app.services.attempts import Work
+from app.services.attempts import checkpoints, work_orders
+from app.services.attempts.work_orders import Work
 from app.services.database_errors import passes
-from app.services.telemetry import MetricPoint, Progress
+from app.services.lifecycle import transitions
+from app.services.telemetry import progress as telemetry
+from app.services.telemetry import summaries
+from app.services.telemetry.progress import MetricPoint, Progress
 from config.redaction import Redaction
 from workers.allowance import Allowance
 from workers.messages import clean_text
@@ -87,7 +90,7 @@ class Reporter:
         self._progress: Progress | None = None
         self._points = MetricBacklog()
         self._gpu_samples: list[float] = []
-        self._summaries = metric_summaries.SummaryCount()
+        self._summaries = summaries.SummaryCount()
         self._items: deque[Item] = deque()
         self._held: PhaseChange | None = None  # the newest of those that came too fast
         self._phases = Allowance(PHASE_BURST, PHASE_SECONDS)
@@ -234,7 +237,7 @@ class Reporter:
         due = self._summaries.due()
         if due:
             self._drop_refused = partial(self._summaries.done, due)
-            metric_summaries.extend(self._db, job_id=self._work.job_id, fence=self._work.fence, newest=due)
+            summaries.extend(self._db, job_id=self._work.job_id, fence=self._work.fence, newest=due)
             self._summaries.done(due)
 
     def _forget(self, reports: telemetry.Reports) -> None:
@@ -252,11 +255,11 @@ class Reporter:
             self._write_note(item)
             return
         if isinstance(item, SavesOnRequest):
-            attempts.note_can_checkpoint(self._db, self._work, can=item.can)
+            work_orders.note_can_checkpoint(self._db, self._work, can=item.can)
             return
         for _ in range(PHASE_RETRIES):
             try:
-                attempts.enter_phase(self._db, self._work, item.to, start_step=item.start_step)
+                work_orders.enter_phase(self._db, self._work, item.to, start_step=item.start_step)
                 return
             except IllegalTransition as error:
                 log.warning("ignored a phase that the rank reported out of order: %s", error)
@@ -267,12 +270,12 @@ class Reporter:
     def _write_note(self, note: Note) -> None:
         work = self._work
         with self._db.write() as session:
-            job = lifecycle.load_for_change(session, work.job_id)
+            job = transitions.load_for_change(session, work.job_id)
             if job.fence != work.fence:
                 raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
             if note.retires:
                 checkpoints.retire_unusable(session, job, note.retires)
-            lifecycle.record_event(
+            transitions.record_event(
                 session,
                 work.job_id,
                 note.kind,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
-from app.services.checkpoints import ResumeCandidate
+from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.failures import StorageRefused
 from app.storage.storage import Storage
 from trainyard import _manifest

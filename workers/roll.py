@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.services.attempts import Work
-from app.services.stuck_devices import Held
+from app.services.attempts.work_orders import Work
+from app.services.nodes.stuck_devices import Held
 from workers import processes
 from workers.processes import ProcessIdentity
 from workers.run_directory import RunDirectory, write_atomically

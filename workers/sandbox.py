@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
-from app.services.bubblewrap import Lack, lack_of_sandbox
+from app.host.bubblewrap import Lack, lack_of_sandbox
 from workers.kernel_files import kernel_arguments
 from workers.mounts import View, mount_arguments
 

@@ -17,8 +17,8 @@ import sqlalchemy
 
 from app.domain.errors import TrainyardError
 from app.extensions import Database
-from app.services import leases
-from app.services.leases import Claim
+from app.services.attempts import leases
+from app.services.attempts.leases import Claim
 from config.settings import Settings, variable_name
 from workers.left_behind import settle
 from workers.processes import hold_back, place

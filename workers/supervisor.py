@@ -14,14 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from app.domain.spec.hyperparameters import parsing
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
+from app.domain.spec.hyperparameters import parsing
 from app.extensions import Database, make_engine
 from app.models import Job
-from app.services import attempts, controls, leases
-from app.services.attempts import Work
-from app.services.leases import Wishes
+from app.services.attempts import leases, work_orders
+from app.services.attempts.leases import Wishes
+from app.services.attempts.work_orders import Work
+from app.services.jobs import control_requests
 from app.storage.storage import Storage
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
@@ -29,7 +30,6 @@ from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 from workers import disk_full, processes
 from workers.concluding import Attempt, conclude, give_up
-from workers.disk_full import RoomWatch
 from workers.failures import AttemptFailed
 from workers.fence import Fence
 from workers.ground import Ground
@@ -122,7 +122,7 @@ class Supervisor:
         self._prepared: Prepared | None = None
         self.following: int | None = None  # the attempt that this process goes on with
         self._renewal = self._make_renewal()
-        self._room = RoomWatch(
+        self._room = disk_full.RoomWatch(
             settings.watch.disk_full_seconds, hurries=lambda: self._seen.stopping is not None,
             on_waiting=self._wait_for_room, on_over=self._fill_up,
         )  # fmt: skip
@@ -272,7 +272,7 @@ class Supervisor:
         """Take back a pause that the ranks could not save for."""
 
         def write() -> None:
-            controls.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
+            control_requests.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
             self._loop.call(done)
 
         self._renewal.before_the_next(write)
@@ -360,7 +360,7 @@ def _supervisor(
 
 def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
     """Make this process known as the attempt's supervisor, and get its work order."""
-    work = attempts.load_work(db, job_id, attempt, node=node)
+    work = work_orders.load_work(db, job_id, attempt, node=node)
     identity = processes.own_identity()
     leases.register_supervisor(
         db, work.lease_id, pid=identity.pid, started=identity.start_ticks, boot_id=identity.place

@@ -16,9 +16,9 @@ from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchem
 from app.schemas.output_config import OutputConfigSchema
 from app.schemas.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
-from app.services import data_validation
-from app.services.admission import Looking
-from app.services.data_validation import Patience
+from app.services.jobs import data_validation
+from app.services.jobs.data_validation import Patience
+from app.services.preflight.admission import Looking
 
 blueprint = Blueprint("data", __name__)
 _REPORT = DataReportSchema()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.security.permissions import Caller, Role
-from app.services.pages import PageRequest
+from app.services.requests.pagination import PageRequest
 
 # Whoever may read the database's password may do everything; history shows that it was done at the machine.
 ADMINISTRATOR = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)

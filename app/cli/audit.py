@@ -16,7 +16,7 @@ from app.cli.database import admin_database
 from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
 from app.schemas.audit import AuditEntrySchema
 from app.schemas.strict_fields import Moment
-from app.services import audit_lists
+from app.services.access import audit_log
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,7 +62,7 @@ def _filters(command: Command) -> Command:
 def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FBT001
     """The newest lines first."""
     with admin_database() as db, db.read() as session:
-        page = audit_lists.page(session, ADMINISTRATOR, _given(filters), newest(limit))
+        page = audit_log.page(session, ADMINISTRATOR, _given(filters), newest(limit))
         items = _ENTRY.dump(page.items, many=True)
     if as_json:
         print_json({"entries": items, "total_count": page.total_count})
@@ -77,7 +77,7 @@ def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FB
 def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
     """One line with everything that is known of it."""
     with admin_database() as db, db.read() as session:
-        item = _ENTRY.dump(audit_lists.find(session, ADMINISTRATOR, entry_id))
+        item = _ENTRY.dump(audit_log.find(session, ADMINISTRATOR, entry_id))
     print_json(item) if as_json else print_fields(item)
 
 
@@ -88,7 +88,7 @@ def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
 def export(form: str, **filters: Any) -> None:
     """Print every line, oldest first."""
     with admin_database() as db, db.read() as session:
-        items = (_ENTRY.dump(entry) for entry in audit_lists.everything(session, ADMINISTRATOR, _given(filters)))
+        items = (_ENTRY.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
         if form == "json":
             for item in items:
                 print_json_line(item)

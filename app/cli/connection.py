@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from app.services.data_dir import url_file
+from app.services.operations.data_dir import url_file
 from config.settings import SettingsError, client_environment, load_settings
 from trainyard.client import ApiError, Client, ClientError
 

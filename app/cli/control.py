@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from app.cli.database import admin_database, cli_settings
 from app.security.secrets import SecretBox
-from app.services.control_plane import ControlPlane
-from app.services.dispatch import Dispatcher
-from app.services.reading import reading_rules
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.storage_access import reading_rules
+from app.services.requests.wakeups import Dispatcher
 from app.storage.storage import Storage
 
 

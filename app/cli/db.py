@@ -10,8 +10,8 @@ from app.cli.db_content import check, export
 from app.cli.db_prune import prune
 from app.cli.output import json_option, print_fields, print_json
 from app.migrations.versioning import HEAD, revision_of
-from app.services import bootstrap
 from app.services.opening import open_database
+from app.services.operations import bootstrap
 
 
 @click.group()

@@ -8,8 +8,8 @@ from app.cli.administrator import ADMINISTRATOR
 from app.cli.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_json
 from app.models.base import utc_now
-from app.services.backups import settling, whole
-from app.services.diagnosis.findings import size
+from app.services.operations.backups import after_restore, database
+from app.services.operations.diagnosis.findings import size
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -23,7 +23,7 @@ def backup(file: Path, as_json: bool) -> None:  # noqa: FBT001
     Storage and secret key are not in it: keep copies of both (docs/operations.md, Backup and restore).
     """
     with admin_database() as db:
-        written = whole.backup(db, file)
+        written = database.backup(db, file)
     print_json({"file": str(file), "size_bytes": written}) if as_json else click.echo(f"{file}: {size(written)}")
 
 
@@ -40,7 +40,7 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     if not yes:
         click.confirm("What happened since the backup was made is forgotten. Go on?", abort=True, err=as_json)
     with failures_as_messages():
-        done = whole.restore(settings.database, file, actor=ADMINISTRATOR.actor, now=utc_now())
+        done = database.restore(settings.database, file, actor=ADMINISTRATOR.actor, now=utc_now())
     if as_json:
         print_json({"revision": done.revision, "requeued_jobs": done.requeued_jobs, "aside": done.aside})
         return
@@ -58,5 +58,5 @@ def settle(as_json: bool) -> None:  # noqa: FBT001
     Run it before anything is started: attempts of the forgotten time must not pass for those to come.
     """
     with admin_database() as db:
-        requeued = settling.settle(db, actor=ADMINISTRATOR.actor)
+        requeued = after_restore.settle(db, actor=ADMINISTRATOR.actor)
     print_json({"requeued_jobs": requeued}) if as_json else click.echo(f"{requeued} job(s) go back to the queue")

@@ -7,7 +7,7 @@ import click
 
 from app.cli.database import admin_database
 from app.cli.output import json_option, print_json, print_json_line
-from app.services import exports, integrity
+from app.services.operations import exports, integrity
 
 
 @click.command()

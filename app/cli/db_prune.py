@@ -8,8 +8,8 @@ from app.cli.administrator import ADMINISTRATOR
 from app.cli.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json, print_table
 from app.extensions import Database
-from app.services.diagnosis.findings import size
-from app.services.retention import rules
+from app.services.operations.diagnosis.findings import size
+from app.services.operations.retention import rules
 from config.settings import Settings
 
 NOTHING_ASKED = (

@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from app.cli.output import json_option, print_json
-from app.services.diagnosis.checks import examined
-from app.services.diagnosis.findings import Level
-from app.services.diagnosis.site import opened
+from app.services.operations.diagnosis.checks import examined
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import opened
 from config.settings import SettingsError, load_settings
 
 MARKS = {

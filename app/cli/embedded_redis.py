@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.services.data_dir import replace_secret
+from app.services.operations.data_dir import replace_secret
 
 PROGRAMS = ("valkey-server", "redis-server")
 START_SECONDS = 10.0

@@ -25,7 +25,7 @@ from app.cli.command_lines import (
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.cli.process_group import ChildSpec, ProcessGroup
 from app.cli.readiness import Readiness, reachable, seconds_since_start
-from app.services.data_dir import replace_secret, url_file, write_roots, write_sandbox
+from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
 from config.privacy import hide_from_same_user
 from config.settings import NodeSettings, Settings
 
@@ -159,8 +159,8 @@ class Everything:
 
         from app.cli.node_drain import NodesDrain  # noqa: PLC0415
         from app.domain.errors import TrainyardError  # noqa: PLC0415
-        from app.services import bootstrap  # noqa: PLC0415
         from app.services.opening import open_database  # noqa: PLC0415
+        from app.services.operations import bootstrap  # noqa: PLC0415
 
         try:
             bootstrap.prepare(self._settings)

@@ -18,11 +18,11 @@ from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job
 from app.schemas.jobs import ChangeJobSchema, JobSchema
-from app.services import job_changes, job_deletion, job_lists
-from app.services import jobs as services
-from app.services.control_plane import ControlPlane
-from app.services.job_details import details
-from app.services.pages import PageRequest
+from app.services.jobs import deletion, listing, updates
+from app.services.jobs import submission as services
+from app.services.jobs.details import details
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.pagination import PageRequest
 
 EXPORT_PAGE = 500
 EXPORTED = (
@@ -49,7 +49,7 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
         raise click.UsageError(f"labels: {first_message(error.messages)}") from error
     with admin_plane() as plane:
         try:
-            job = job_changes.change(plane, ADMINISTRATOR, job_id, wanted)
+            job = updates.change(plane, ADMINISTRATOR, job_id, wanted)
         except InvalidRequest as error:
             raise click.UsageError(error.message) from error
         _tell(plane, job, as_json=as_json)
@@ -75,7 +75,7 @@ def delete(job_id: str, artifacts: bool, yes: bool, as_json: bool) -> None:  # n
         what = f"{job_id} with its checkpoints, model and logs" if artifacts else f"{job_id} (its files stay)"
         click.confirm(f"Delete {what}?", abort=True, err=True)
     with admin_plane() as plane:
-        job_deletion.remove(plane, ADMINISTRATOR, job_id, artifacts=artifacts)
+        deletion.remove(plane, ADMINISTRATOR, job_id, artifacts=artifacts)
     print_json({"job_id": job_id, "deleted": True}) if as_json else click.echo(f"{job_id} deleted")
 
 
@@ -120,7 +120,7 @@ def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str,
     while True:
         with db.read() as session:
             request = PageRequest(size=EXPORT_PAGE, order="created_at", after=after)
-            page = job_lists.page(session, ADMINISTRATOR, filters, request)
+            page = listing.page(session, ADMINISTRATOR, filters, request)
             found = [(each.job, dict(JobSchema().dump(each))) for each in page.items]
         yield from found
         after = page.next_after

@@ -14,11 +14,11 @@ from app.cli.resources import resource_option
 from app.domain.errors import InvalidRequest
 from app.models import Job
 from app.schemas.jobs import JobSchema, RetrySchema, SubmitJobSchema
-from app.services import jobs as services
-from app.services import retries
-from app.services.control_plane import ControlPlane
-from app.services.job_details import details
-from app.services.retries import Retry
+from app.services.jobs import retries
+from app.services.jobs import submission as services
+from app.services.jobs.details import details
+from app.services.jobs.retries import Retry
+from app.services.requests.control_plane import ControlPlane
 
 LONGEST_REASON = 1000
 LONGEST_ID = 128

@@ -8,8 +8,8 @@ from app.cli.job_controls import LONGEST_REASON
 from app.cli.names import checked_text
 from app.cli.output import json_option, print_json
 from app.schemas.jobs import JobSchema
-from app.services import preemption
-from app.services.job_details import details
+from app.services.jobs.details import details
+from app.services.scheduling import preemption
 
 
 @click.command()

@@ -14,9 +14,10 @@ from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.schemas.events import EventSchema
 from app.schemas.jobs import JobSchema
-from app.services import job_history, job_lists
-from app.services import jobs as services
-from app.services.job_details import details as details_of
+from app.services.jobs import history as job_history
+from app.services.jobs import listing
+from app.services.jobs import submission as services
+from app.services.jobs.details import details as details_of
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
@@ -41,7 +42,7 @@ def list_jobs(limit: int, quiet: bool, as_json: bool, **given: Any) -> None:  # 
     """The newest jobs first."""
     filters = _filters(**given)
     with admin_database() as db, db.read() as session:
-        page = job_lists.page(session, ADMINISTRATOR, filters, newest(limit))
+        page = listing.page(session, ADMINISTRATOR, filters, newest(limit))
         items = [JobSchema().dump(item) for item in page.items]
     if as_json:
         print_json({"jobs": items, "total_count": page.total_count})

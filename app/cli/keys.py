@@ -17,8 +17,8 @@ from app.schemas.keys import DEFAULT_GRACE_SECONDS, LONGEST_GRACE_SECONDS, KeySc
 from app.security.keys import NewKey
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import keys as services
-from app.services import projects
+from app.services.access import keys as services
+from app.services.access import projects
 
 MOST_KEYS = 10_000
 LONGEST_NAME = 128

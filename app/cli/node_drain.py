@@ -8,7 +8,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import NotFound
 from app.extensions import Database
-from app.services import leases, nodes
+from app.services.attempts import leases
+from app.services.nodes import registry
 
 
 class NodesDrain:
@@ -42,11 +43,11 @@ class NodeDrain:
         """No new work for the node, and its running jobs are asked to save; returns how many."""
         try:
             with self._db.read() as session:
-                states = {node.name: node.state for node in nodes.list_nodes(session)}
+                states = {node.name: node.state for node in registry.list_nodes(session)}
             before = states.get(self._node, "ready")
             if before not in ("draining", "drained"):
                 self._marker.write_text("quarantined" if before == "quarantined" else "ready")
-            return nodes.request_requeue(self._db, self._node)
+            return registry.request_requeue(self._db, self._node)
         except SQLAlchemyError:  # nobody can be asked; supervisors save as far as they get
             return 0
 
@@ -67,5 +68,5 @@ class NodeDrain:
         with contextlib.suppress(SQLAlchemyError):
             with contextlib.suppress(NotFound):  # it never registered
                 before = self._marker.read_text() or "ready"
-                nodes.set_state(self._db, self._node, "lost" if stopped and before == "ready" else before)
+                registry.set_state(self._db, self._node, "lost" if stopped and before == "ready" else before)
             self._marker.unlink()

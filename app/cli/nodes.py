@@ -10,9 +10,12 @@ from app.cli.output import age, json_option, print_fields, print_json, print_tab
 from app.domain.names import WORD, WORD_RULE
 from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
 from app.schemas.nodes import NodeFitSchema, NodeSchema
-from app.services import node_fits, node_labels, node_lists, scheduling, stuck_devices
-from app.services import node_verbs as services
-from app.services.pages import PageRequest
+from app.services.jobs import explain_placement
+from app.services.nodes import labels as node_labels
+from app.services.nodes import listing, stuck_devices
+from app.services.nodes import maintenance as services
+from app.services.requests.pagination import PageRequest
+from app.services.scheduling import planner
 
 _BY_NAME = PageRequest(size=10_000, order="name")
 
@@ -35,7 +38,7 @@ def nodes() -> None:
 def list_nodes(as_json: bool) -> None:  # noqa: FBT001
     """Every node that has ever registered."""
     with admin_database() as db, db.read() as session:
-        items = [NodeSchema().dump(item) for item in node_lists.page(session, _BY_NAME).items]
+        items = [NodeSchema().dump(item) for item in listing.page(session, _BY_NAME).items]
     if as_json:
         print_json({"nodes": items, "total_count": len(items)})
         return
@@ -55,7 +58,7 @@ def list_nodes(as_json: bool) -> None:  # noqa: FBT001
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     """One node and its devices."""
     with admin_database() as db, db.read() as session:
-        item = NodeSchema().dump(node_lists.find(session, name))
+        item = NodeSchema().dump(listing.find(session, name))
     if as_json:
         print_json(item)
         return
@@ -73,9 +76,9 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Why JOB starts on NAME, or does not: the word of every filter, and the node's score."""
-    weights = scheduling.weights_of(cli_settings())
+    weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
-        item = NodeFitSchema().dump(node_fits.why(session, ADMINISTRATOR, name, job_id, weights))
+        item = NodeFitSchema().dump(explain_placement.why(session, ADMINISTRATOR, name, job_id, weights))
     if as_json:
         print_json(item)
         return

@@ -20,9 +20,9 @@ from app.cli.command_lines import (
 )
 from app.cli.database import cli_settings, failures_as_messages
 from app.migrations.versioning import wait_until_current
-from app.services.bootstrap import prepare
-from app.services.data_dir import read_roots
 from app.services.opening import open_database
+from app.services.operations.bootstrap import prepare
+from app.services.operations.data_dir import read_roots
 from config import value_rules
 from config.queues import broker_url
 from config.settings import Settings, SettingsError

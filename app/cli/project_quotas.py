@@ -8,8 +8,8 @@ from app.cli.administrator import ADMINISTRATOR
 from app.cli.database import admin_database
 from app.cli.output import json_option, print_json, print_table
 from app.schemas.projects import MOST, ProjectSchema, UsageSchema
-from app.services import project_quotas
-from app.services import projects as services
+from app.services.access import projects as services
+from app.services.queues import project_quotas
 
 # (option, where it stands in the quota, least, most, whether it is whole, what it is)
 _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (

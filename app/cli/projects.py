@@ -8,7 +8,7 @@ from app.cli.names import checked_name, checked_text
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.project_quotas import quota
 from app.schemas.projects import ProjectSchema
-from app.services import projects as services
+from app.services.access import projects as services
 
 MOST_PROJECTS = 10_000
 LONGEST = 255  # characters of a description

@@ -12,8 +12,8 @@ from app.cli.output import json_option, print_json, print_table
 from app.domain.errors import Conflict
 from app.models.base import utc_now
 from app.schemas.queues import MOST_JOBS, EntrySchema, QueueSchema, QueuesSchema
-from app.services import queues as services
-from app.services.pages import PageRequest
+from app.services.queues import queues as services
+from app.services.requests.pagination import PageRequest
 
 _LIMITS = {"max_running_jobs": "running", "max_waiting_jobs": "waiting"}
 

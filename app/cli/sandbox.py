@@ -9,7 +9,7 @@ import click
 
 from app.cli.command_lines import foreign_environment
 from app.domain.nodes.sandboxes import MISSING, WAYS_OUT
-from app.services.bubblewrap import Lack, lack_of_sandbox
+from app.host.bubblewrap import Lack, lack_of_sandbox
 
 INSTALL_SECONDS = 120
 # No mirror that does not answer may hold a start up for long.

@@ -19,8 +19,9 @@ from app.domain.scheduling.resources import NodeCapacity
 from app.schemas.jobs import JobSchema
 from app.schemas.nodes import NodeFitSchema
 from app.schemas.projects import QuotaSchema
-from app.services import job_details, jobs, node_fits, scheduling
-from app.services.empty_cluster import empty_cluster
+from app.services.jobs import details, explain_placement, submission
+from app.services.scheduling import planner
+from app.services.scheduling.simulation_input import empty_cluster
 from app.simulation import comparing
 from app.simulation.generating import Workload, make_cluster, make_trace
 from app.simulation.jobs import Behaviour
@@ -48,12 +49,12 @@ schedule.add_command(shares)
 @json_option
 def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Why JOB waits: its place, what it was told, and what every node says of it, the best first."""
-    weights = scheduling.weights_of(cli_settings())
+    weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
-        row = jobs.find(session, ADMINISTRATOR, job_id)
-        job = {**JobSchema(only=_TOLD).dump(job_details.details(session, row)), "queue": row.queue}
+        row = submission.find(session, ADMINISTRATOR, job_id)
+        job = {**JobSchema(only=_TOLD).dump(details.details(session, row)), "queue": row.queue}
         job["priority"] = row.priority
-        fits = NodeFitSchema(many=True).dump(node_fits.why_everywhere(session, ADMINISTRATOR, job_id, weights))
+        fits = NodeFitSchema(many=True).dump(explain_placement.why_everywhere(session, ADMINISTRATOR, job_id, weights))
     if as_json:
         print_json({"job": job, "nodes": fits})
         return
@@ -81,7 +82,7 @@ def simulate(
     """Replay the jobs of FILE, a CSV, under each policy, and compare: nothing real is touched."""
     if (nodes_file is None) is not like_now:
         raise click.UsageError("name the nodes: --nodes FILE, or --like-now")
-    policy = scheduling.policy_of(cli_settings())
+    policy = planner.policy_of(cli_settings())
     if wanted["reserve_after"] is not None:
         policy = replace(policy, reserve_after_seconds=wanted["reserve_after"])
     with failures_as_messages():

@@ -6,7 +6,7 @@ from app.cli.administrator import picked
 from app.cli.database import admin_database
 from app.cli.output import json_option, print_json, print_table
 from app.schemas.projects import ProjectShareSchema
-from app.services.project_shares import project_shares
+from app.services.queues.shares import project_shares
 
 _COLUMNS = {
     "project": "project",

@@ -18,7 +18,7 @@ from app.cli.everything import Everything, NotPrepared
 from app.cli.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
 from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
 from app.domain.nodes.sandboxes import PROCESS
-from app.services.data_dir import prepare_directory, write_sandbox
+from app.services.operations.data_dir import prepare_directory, write_sandbox
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 
 # After kill -9 of the last `up` the kernel ends its children at once, but not before we are started.

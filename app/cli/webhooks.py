@@ -19,9 +19,9 @@ from app.schemas.webhooks import (
     WebhookSchema,
 )
 from app.security.secrets import SecretBox
-from app.services import webhook_deliveries
-from app.services import webhooks as services
-from app.services.webhooks import WantedWebhook, WebhookRules, Webhooks
+from app.services.webhooks import deliveries as webhook_deliveries
+from app.services.webhooks import subscriptions as services
+from app.services.webhooks.subscriptions import WantedWebhook, WebhookRules, Webhooks
 
 MOST_WEBHOOKS = 10_000
 

@@ -9,7 +9,7 @@ from app.extensions import Database
 from app.http.dialect import Dialect
 from app.http.envelope import Reply, json_response
 from app.security.permissions import Caller
-from app.services import projects
+from app.services.access import projects
 
 
 class Plain(Dialect):

@@ -13,7 +13,7 @@ from app.http.idempotency import HEADER
 from app.http.operation import operation_of
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import projects
+from app.services.access import projects
 
 PROJECT_HEADER = "X-Project"
 

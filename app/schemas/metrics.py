@@ -10,7 +10,7 @@ from app.domain.json_numbers import json_number
 from app.schemas.checkpoints import CheckpointSchema
 from app.schemas.queries import QueryTexts, QueryWhole
 from app.schemas.strict_fields import AsStored, on_the_wire
-from app.services.telemetry import SeriesPoint
+from app.services.telemetry.progress import SeriesPoint
 
 _NUMBER = {"type": ["number", "string"]}
 

@@ -14,8 +14,8 @@ import psutil
 from sqlalchemy.engine import make_url
 
 from app.domain.lifecycle.states import TERMINAL
-from app.services.bootstrap import prepare
-from app.services.dispatch import Dispatcher
+from app.services.operations.bootstrap import prepare
+from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tests.faults.crash_points import CrashPoints
 from tests.faults.proxy import FaultProxy, ProxyThread

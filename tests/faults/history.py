@@ -12,7 +12,7 @@ from sqlalchemy import select
 from app.extensions import Database, make_engine
 from app.models import Attempt, AuditEntry, Checkpoint, Job, JobEvent, Lease, Metric, Reservation
 from app.models.base import utc_now
-from app.services.leftovers import Sweep
+from app.services.operations.orphan_cleanup import Sweep
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.faults.cluster import Cluster

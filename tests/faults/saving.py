@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.domain.lifecycle.events import EventType
 from app.extensions import Database, make_engine
-from app.services import attempts, checkpoints
+from app.services.attempts import checkpoints, work_orders
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.faults.invariants import chain_of
@@ -51,7 +51,7 @@ def main() -> None:
 def save(data_dir: Path, database_url: str, job_id: str, step: int) -> int:
     """What becomes of one step; the exit code."""
     db = Database().bind(make_engine(database_url))
-    work = attempts.load_work(db, job_id, 1)
+    work = work_orders.load_work(db, job_id, 1)
     run = RunDirectory(data_dir / "run" / str(step))
     run.make()
     storage = Storage(f"file://{data_dir / 'files'}")

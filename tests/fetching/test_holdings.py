@@ -11,7 +11,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.data_locality import Holding, source_key
 from app.models import CachedSource, Job
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.fetching.web_server import file
 from tests.supervising import NODE, World
 from workers.fetching import holdings
@@ -159,7 +159,7 @@ def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tm
     started(world, "another", tmp_path / "another")
 
     following, other = training(world, "org/tiny"), training(world, "org/other")
-    placed = {each.job_id: each.node for each in scheduling.plan_once(world.db)}
+    placed = {each.job_id: each.node for each in planner.plan_once(world.db)}
 
     assert placed == {following: NODE, other: "another"}  # of equal nodes the first by name
     evict(world.data_dir / "cache/data", MODEL["model.safetensors"])

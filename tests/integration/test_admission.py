@@ -9,7 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.extensions import Database
-from app.services import admission
+from app.services.preflight import admission
 from tests.factories import make_document
 from tests.walks import job_of, make_job, make_node
 

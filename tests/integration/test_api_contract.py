@@ -14,7 +14,7 @@ from app.http.context import dialect_of
 from app.http.dialect import NATIVE, Dialect
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
-from app.services import keys
+from app.services.access import keys
 from tests.apps import Api
 from tests.factories import make_document
 

@@ -12,7 +12,7 @@ from app.models import Checkpoint, Job, JobLabel, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import queues
+from app.services.queues import queues
 from tests.apps import SECRET_KEY, Api
 from tests.controlled import audited, events, job_of, with_checkpoints
 from tests.factories import make_document, make_job, make_node, make_webhook

@@ -17,7 +17,7 @@ from app.models.base import utc_now
 from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
-from app.services import keys
+from app.services.access import keys
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.integration.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.extensions import Database, make_engine
-from app.services import attempts
+from app.services.attempts import work_orders
 from app.storage.beneath import DIRECTORY
 from app.storage.storage import Storage
 from tests.factories import make_attempt, make_job, make_node
@@ -103,7 +103,7 @@ def taker(sqlite_url, tmp_path, elsewhere, request):
     def storage(_: str) -> Storage:
         return Storage(f"file://{place[kind]}/files" if kind in place else f"memory://{uuid.uuid4().hex}")
 
-    taker = Taker(db, attempts.load_work(db, job_id, 1), tmp_path, storage)
+    taker = Taker(db, work_orders.load_work(db, job_id, 1), tmp_path, storage)
     yield taker
     taker.close()
     db.close()

@@ -13,8 +13,8 @@ from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
 from app.extensions import Database, make_engine
 from app.models import Checkpoint, Job, JobEvent
-from app.services import attempts, checkpoints
-from app.services.telemetry import MetricPoint
+from app.services.attempts import checkpoints, work_orders
+from app.services.telemetry.progress import MetricPoint
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests import walks
@@ -73,7 +73,7 @@ def work(db):
         job = make_job(session)
         make_attempt(session, job, make_node(session))
         job_id = job.id
-    return attempts.load_work(db, job_id, 1)
+    return work_orders.load_work(db, job_id, 1)
 
 
 class Taker:

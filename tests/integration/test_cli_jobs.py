@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.extensions import Database
 from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
-from app.services import job_labels
+from app.services.lifecycle import labels
 from app.storage.storage import Storage
 from tests.commands import run, told
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
@@ -22,7 +22,7 @@ def stored(db: Database, **columns: Any) -> str:
     document = make_document(name=columns.pop("name", "a"))
     with db.write() as session:
         job = make_job(session, document=document, **columns)
-        session.add_all(job_labels.rows(job))
+        session.add_all(labels.rows(job))
         return str(job.id)
 
 

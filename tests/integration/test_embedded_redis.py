@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from app.cli import embedded_redis
 from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
-from app.services.data_dir import replace_secret
+from app.services.operations.data_dir import replace_secret
 from tests.servers import RedisServer
 
 Start = Callable[[EmbeddedRedis], "subprocess.Popen[bytes]"]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.extensions import Database
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.unit.launching import make_plan, write_script
 from tests.walks import make_gang, start_gang

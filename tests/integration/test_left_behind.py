@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Lease
-from app.services import leases
+from app.services.attempts import leases
 from tests.leaving_behind import offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World, environment, training
 from tests.unkillable import unkillable

@@ -13,7 +13,9 @@ from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import leases, stuck_devices, tensorboards
+from app.services.attempts import leases
+from app.services.nodes import stuck_devices
+from app.services.telemetry import tensorboards
 from app.storage.logs import LogWriter
 from tests import walks
 from tests.apps import BOARDS, Api

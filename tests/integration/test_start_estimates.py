@@ -12,7 +12,7 @@ from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.extensions import Database
 from app.models import Job, Queue
 from app.models.base import utc_now
-from app.services.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
+from app.services.scheduling.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
 from tests.statements import statements

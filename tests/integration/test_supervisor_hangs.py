@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Lease
-from app.services import artifacts
+from app.services.attempts import artifacts
 from tests.supervising import World, environment, rows, training
 from workers import processes
 

@@ -6,7 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Metric
-from app.services import artifacts
+from app.services.attempts import artifacts
 from tests.supervising import rows, training, try_again
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from app.models import Attempt, Lease, NodeFault
-from app.services import attempts
+from app.services.attempts import work_orders
 from config.watching import WatchSettings
 from tests.factories import make_attempt, make_job, make_node
 from tests.supervising import World
@@ -108,7 +108,7 @@ def supervisor(world: World, part, monkeypatch, _own_signals):
         job = make_job(session)
         make_attempt(session, job, make_node(session, "n"))
         job_id = job.id
-    work = attempts.load_work(world.db, job_id, 1)
+    work = work_orders.load_work(world.db, job_id, 1)
     supervisor = Supervisor(world.settings, world.db, work, time.monotonic())
     monkeypatch.setattr(supervisor, "_ranks", part)
     monkeypatch.setattr(supervisor._obedience, "_ranks", part)

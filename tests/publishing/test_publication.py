@@ -10,7 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from app.security.secrets import SecretBox
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
 from tests.places import BUCKET, KEY, SECRET

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import OutcomeKind
-from app.services.attempts import Outcome, Work
+from app.services.attempts.work_orders import Outcome, Work
 
 
 @dataclass

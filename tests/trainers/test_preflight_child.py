@@ -12,8 +12,8 @@ import pytest
 
 from app.extensions import Database, make_engine
 from app.models import Job
-from app.services import admission, inspections
-from app.services.inspection_line import InspectionLine
+from app.services.preflight import admission, inspections
+from app.services.preflight.inspection_queue import InspectionLine
 from config.settings import Settings, load_settings
 from tests.factories import make_document
 from tests.fetching.web_server import WebServer, file

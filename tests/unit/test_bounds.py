@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from app.services.telemetry import MetricPoint
+from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
 from workers.allowance import Allowance
 from workers.metric_backlog import MetricBacklog, MetricNames

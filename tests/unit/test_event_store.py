@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts import NewArtifact
+from app.services.attempts.work_orders import NewArtifact
 from app.storage.storage import Storage
 from workers import event_store
 from workers.event_store import EventStore

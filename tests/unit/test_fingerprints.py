@@ -5,7 +5,7 @@ import os
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
-from app.services import fingerprints
+from app.services.preflight import fingerprints
 from tests.factories import make_document
 
 

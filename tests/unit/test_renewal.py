@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.domain.errors import LeaseLost
-from app.services.leases import Wishes
+from app.services.attempts.leases import Wishes
 from config.settings import LeaseSettings
 from workers.fence import boot_seconds
 from workers.renewal import Renewal

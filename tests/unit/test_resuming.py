@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.services.checkpoints import ResumeCandidate
+from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.storage import Storage
 from trainyard import _manifest
 from workers.failures import AttemptFailed

@@ -2,7 +2,7 @@
 
 import logging
 
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.failures import AttemptFailed
 from workers.publishing.publication import Publication, wishes_of

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.failures import AttemptFailed
 from workers.fetching.asking import ask

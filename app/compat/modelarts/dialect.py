@@ -16,7 +16,7 @@ from app.http.request_body import whole_body
 from app.models.base import utc_now
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys
+from app.services.access import keys
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """

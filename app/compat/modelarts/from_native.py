@@ -11,7 +11,7 @@ from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import CUSTOM, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
 from app.models import Attempt
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 
 class Cluster(NamedTuple):

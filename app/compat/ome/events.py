@@ -13,7 +13,7 @@ from app.compat.ome.from_native import events_of, is_deleted
 from app.compat.ome.sources import Asked, Group, Object, Source, existing_by, fixed, newest_job, no_position
 from app.http.context import caller
 from app.models import JobEvent
-from app.services import job_history, job_lists
+from app.services.jobs import history, listing
 
 _EVENT_ID = re.compile(r"evt-[0-9a-f-]{36}")
 _MOST_EVENTS = 10_000
@@ -29,13 +29,13 @@ def source_of(namespace: str, job: str | None) -> Source:
 
 def _newest(session: Session) -> tuple[Any, ...]:
     """Of jobs, too: whose clock is behind may give an event an id before the newest. Nobody counts the events."""
-    return None, *newest_job(session), job_history.newest_event(session)
+    return None, *newest_job(session), history.newest_event(session)
 
 
 def _look(session: Session, asked: Asked) -> Iterator[Group]:
     project = caller().project
     if asked.after is None:
-        found = job_history.newest_events(session, project, limit=_MOST_EVENTS, since=asked.since)
+        found = history.newest_events(session, project, limit=_MOST_EVENTS, since=asked.since)
         return _grouped(session, iter(found))
     if asked.after and not _EVENT_ID.fullmatch(asked.after):
         raise no_position()
@@ -43,7 +43,7 @@ def _look(session: Session, asked: Asked) -> Iterator[Group]:
 
 
 def _behind(session: Session, project: str | None, event_id: str) -> Iterator[JobEvent]:
-    while found := job_history.events_behind(session, project, event_id, limit=_CHUNK):
+    while found := history.events_behind(session, project, event_id, limit=_CHUNK):
         yield from found
         event_id = found[-1].id
 
@@ -51,7 +51,7 @@ def _behind(session: Session, project: str | None, event_id: str) -> Iterator[Jo
 def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[Group]:
     """Each by itself, in their order; without those of jobs that are deleted."""
     while chunk := list(islice(events, _CHUNK)):
-        jobs = job_lists.by_id(session, caller(), {event.job_id for event in chunk})
+        jobs = listing.by_id(session, caller(), {event.job_id for event in chunk})
         for event in chunk:
             if event.job_id in jobs and not is_deleted(jobs[event.job_id]):
                 yield Group(event.id, event.id, events_of(jobs[event.job_id], [event]))
@@ -61,5 +61,5 @@ def _of_one(session: Session, namespace: str, name: str) -> list[Object]:
     return [
         told
         for found in lookup.named(session, namespace, name)
-        for told in events_of(found, job_history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))
+        for told in events_of(found, history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))
     ]

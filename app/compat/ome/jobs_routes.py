@@ -41,11 +41,12 @@ from app.http.request_body import validated
 from app.schemas.field_verdicts import warnings_of
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services import controls, jobs, manifests
-from app.services.job_details import JobDetails, changed, of_new
-from app.services.jobs import Origin, Submitted
-from app.services.manifests import OF_THE_CLUSTER
-from app.services.secret_files import Reference
+from app.services import stored_manifests
+from app.services.access.secret_files import Reference
+from app.services.jobs import control_requests, submission
+from app.services.jobs.details import JobDetails, changed, of_new
+from app.services.jobs.submission import Origin, Submitted
+from app.services.stored_manifests import OF_THE_CLUSTER
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -128,7 +129,7 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
         found = lookup.find(session, namespace, object_name)
     job_id = found.job.id
     if not is_rehearsal(delete_options(), object_of(found)) and "dryRun" not in query:
-        jobs.withdraw(plane(), caller(), job_id, dialect=DIALECT)
+        submission.withdraw(plane(), caller(), job_id, dialect=DIALECT)
     details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
@@ -172,7 +173,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
             secret_variables=native.secrets.keys(),
         )  # fmt: skip
         try:
-            jobs.submit(
+            submission.submit(
                 plane(), caller(), document, project=namespace, origin=origin, remember=answering
             )  # fmt: skip
         except Conflict as error:
@@ -200,7 +201,7 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
 
 def _submitted_suspended(session: Session, submitted: Submitted) -> Reply:
     """Paused in the transaction that makes it, so that no coordinator can start it before."""
-    job = controls.wish_pause(session, submitted.job.id, actor=caller().actor, force=True)
+    job = control_requests.wish_pause(session, submitted.job.id, actor=caller().actor, force=True)
     return Reply(object_of(changed(session, job)), 201, warnings=submitted.warnings)
 
 
@@ -226,11 +227,11 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
         return told(rehearsed(current, {**current["spec"], "suspend": suspends}, kept), warnings=warnings)
     if any(kept[part] != current["metadata"][part] for part in kept):
         version = found.job.version if expected is not None else None
-        jobs.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
+        submission.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
     if suspends and not current["spec"]["suspend"]:
-        jobs.pause(plane(), caller(), found.job.id, force=True)
+        submission.pause(plane(), caller(), found.job.id, force=True)
     elif current["spec"]["suspend"] and not suspends:
-        jobs.resume(plane(), caller(), found.job.id)
+        submission.resume(plane(), caller(), found.job.id)
     return told(_read(namespace, name), warnings=warnings)
 
 
@@ -248,7 +249,7 @@ def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
     name, kind = reference["name"], reference["kind"]
     project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
     with plane().db.read() as session:
-        row = manifests.RUNTIMES.find(session, project, name)
+        row = stored_manifests.RUNTIMES.find(session, project, name)
     if row is not None:
         return row.spec
     if kind == runtimes.CLUSTER_KIND and name in runtimes.BUILT_IN:

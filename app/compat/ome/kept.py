@@ -31,8 +31,8 @@ from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.models.manifest import Manifest
 from app.schemas.documents import DocumentSchema
-from app.services.idempotency import forget
-from app.services.manifests import Manifests, Row
+from app.services.requests.idempotency import forget
+from app.services.stored_manifests import Manifests, Row
 
 Query = dict[str, Any]
 Object = Mapping[str, Any]

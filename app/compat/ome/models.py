@@ -11,8 +11,8 @@ from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_model
 from app.http.context import plane
 from app.schemas.field_verdicts import refuse, warnings_of
-from app.services.manifests import BASE_MODELS
-from app.services.secret_files import Reference
+from app.services.access.secret_files import Reference
+from app.services.stored_manifests import BASE_MODELS
 
 _LOCAL = "local://"  # how OME names a directory of the nodes
 _FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"

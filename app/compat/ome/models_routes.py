@@ -15,7 +15,7 @@ from app.compat.ome.sources import Losses
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services import manifests
+from app.services import stored_manifests
 
 blueprint = Blueprint("models", __name__)
 _OBJECT = BaseModelSchema()
@@ -24,7 +24,7 @@ _MODELS = f"{BASE}/namespaces/<namespace>/basemodels"
 _MODEL = f"{_MODELS}/<model_name>"
 Query = dict[str, Any]
 MODELS = Kept(
-    kind="BaseModel", store=manifests.BASE_MODELS, schema=_OBJECT, check=models.check,
+    kind="BaseModel", store=stored_manifests.BASE_MODELS, schema=_OBJECT, check=models.check,
     losses=Losses(("base_model.delete",), ("base_model.change",)),
 )  # fmt: skip
 

@@ -24,8 +24,8 @@ from app.http.sse import Feed, Form, Frame, stream
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Permission
-from app.services import job_history
-from app.services.job_details import JobDetails
+from app.services.jobs import history
+from app.services.jobs.details import JobDetails
 from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
@@ -60,7 +60,7 @@ def list_pods(namespace: str, query: Query) -> Any:
 def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found, rank = _of_pod(session, namespace, pod_name)
-        return told(pods_of(found, job_history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
+        return told(pods_of(found, history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
@@ -102,7 +102,7 @@ def _listed(namespace: str | None, query: Query) -> Any:
 
 
 def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
-    attempts = job_history.newest_attempts(session, [each.job.id for each in found])
+    attempts = history.newest_attempts(session, [each.job.id for each in found])
     return [pods_of(each, attempts.get(each.job.id)) for each in found]
 
 

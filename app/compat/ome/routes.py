@@ -18,9 +18,9 @@ from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.models import Project
 from app.security.permissions import Permission
-from app.services import projects
-from app.services.job_details import JobDetails
-from app.services.pages import PageRequest
+from app.services.access import projects
+from app.services.jobs.details import JobDetails
+from app.services.requests.pagination import PageRequest
 
 blueprint = Blueprint("ome", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)

@@ -23,8 +23,8 @@ from app.http.envelope import Reply
 from app.http.operation import operation
 from app.schemas.field_verdicts import refuse
 from app.security.permissions import Permission
-from app.services import manifests
-from app.services.manifests import OF_THE_CLUSTER
+from app.services import stored_manifests
+from app.services.stored_manifests import OF_THE_CLUSTER
 
 blueprint = Blueprint("runtimes", __name__)
 _OBJECT = RuntimeSchema()
@@ -143,6 +143,7 @@ def _check(wanted: Mapping[str, Any]) -> list[str]:
 
 
 RUNTIMES = Kept(
-    kind=KIND, cluster_kind=CLUSTER_KIND, store=manifests.RUNTIMES, schema=_OBJECT, built_in=BUILT_IN, check=_check,
+    kind=KIND, cluster_kind=CLUSTER_KIND, store=stored_manifests.RUNTIMES, schema=_OBJECT,
+    built_in=BUILT_IN, check=_check,
     losses=Losses(("runtime.delete",), ("runtime.change",)),
 )  # fmt: skip

@@ -16,8 +16,8 @@ from app.domain.errors import InvalidRequest
 from app.domain.ids import JOB_ID
 from app.http.context import caller
 from app.models import Job
-from app.services import job_lists
-from app.services.job_details import JobDetails
+from app.services.jobs import listing
+from app.services.jobs.details import JobDetails
 
 Object = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -114,7 +114,7 @@ def of_jobs(translate: Translate) -> Callable[[Session, Asked], Iterable[Group]]
 
     def look(session: Session, asked: Asked) -> Iterator[Group]:
         if asked.since is not None:
-            found = iter(job_lists.changed_since(session, caller(), asked.since))
+            found = iter(listing.changed_since(session, caller(), asked.since))
         elif asked.after is not None:
             found = jobs_after(session, _key(asked.after) if asked.after else None)
         else:

@@ -19,7 +19,7 @@ from app.domain.spec.secrets import MASK, is_secret
 from app.http.request_body import validated
 from app.schemas.field_verdicts import refuse
 from app.schemas.jobs import LABEL_KEY
-from app.services.secret_files import Reference
+from app.services.access.secret_files import Reference
 
 DIALECT = "ome"
 REST = "spec"

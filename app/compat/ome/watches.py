@@ -15,7 +15,7 @@ from app.http.context import caller, plane
 from app.http.envelope import to_json
 from app.http.sse import Form, Frame, stream
 from app.models.base import utc_now
-from app.services import audit_lists
+from app.services.access import audit_log
 
 # Milliseconds in which a write may end behind one that began later: what changed within them before the version that
 # a client names is told again, lest it is never told.
@@ -66,7 +66,7 @@ def _is_expired(since: int, losses: Losses, *, labels_count: bool) -> bool:
         return True
     actions = losses.erased + losses.relabelled * labels_count
     with plane().db.read() as session:
-        return audit_lists.has_any(session, caller(), actions, utc_now() - away - _LATE)
+        return audit_log.has_any(session, caller(), actions, utc_now() - away - _LATE)
 
 
 def _changes(source: Source, is_meant: Selection, *, since: int, ends_at: float) -> Iterator[Change | None]:

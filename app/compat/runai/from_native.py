@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
 from app.models import Attempt, JobEvent, Project
 from app.schemas.strict_fields import on_the_wire
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 _S = JobState
 STATES: dict[JobState, str] = {

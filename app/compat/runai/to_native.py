@@ -15,7 +15,7 @@ from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
 from app.schemas.field_verdicts import warning
-from app.services.secret_files import Reference
+from app.services.access.secret_files import Reference
 
 DIALECT = "runai"
 REST = "spec"

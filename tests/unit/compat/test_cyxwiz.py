@@ -20,7 +20,7 @@ from app.http.request_body import validated
 from app.models import Job
 from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 from scripts.generated_messages import ROOT, write
 
 DOCUMENTED = {

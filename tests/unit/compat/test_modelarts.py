@@ -19,7 +19,7 @@ from app.domain.scheduling.resources import Device, NodeCapacity
 from app.http.request_body import validated
 from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 NODES = [
     NodeCapacity(

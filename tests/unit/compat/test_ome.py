@@ -30,7 +30,7 @@ from app.http.request_body import validated
 from app.models import Attempt, Job, JobEvent
 from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 # The first example of the documentation, word for word.
 LLAMA = yaml.safe_load("""

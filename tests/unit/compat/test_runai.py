@@ -24,7 +24,7 @@ from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.schemas.field_verdicts import Verdict
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 OWNER = Owner(7, "Ada")
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"

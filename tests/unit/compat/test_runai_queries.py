@@ -13,7 +13,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
 from app.models.base import utc_now
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 ROWS = [
     {"name": "a-1", "phase": "Running", "totalRunningTimeSeconds": 9, "completedAt": None, "createdAt": "2026-01-02"},

@@ -1,0 +1,30 @@
+"""What the use cases of the API stand on, made once by the factory and passed down."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.domain.spec.locations.paths import ReadingRules
+from app.extensions import Database
+from app.security.secrets import SecretBox
+from app.services.nodes.capacity import Inventory
+from app.services.scheduling.start_estimates import Estimates
+from app.storage.storage import Storage
+
+
+class Rings(Protocol):
+    """Wake-ups for the other processes: they never block, never raise, and may get lost."""
+
+    def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
+
+    def nudge(self, job_id: str, node: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    db: Database
+    dispatcher: Rings
+    storage: Storage
+    box: SecretBox
+    reading: ReadingRules
+    inventory: Inventory = field(default_factory=Inventory)
+    estimates: Estimates = field(default_factory=Estimates)
