@@ -25,12 +25,13 @@ from app.compat.cyxwiz import routes as cyxwiz
 from app.compat.cyxwiz.dialect import CYXWIZ
 from app.compat.modelarts import routes as modelarts
 from app.compat.modelarts.dialect import MODELARTS
-from app.compat.ome import routes as ome
+from app.compat.ome.api import routes as ome
 from app.compat.ome.dialect import OME
 from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.domain.token_bucket import Rate
-from app.extensions import Database
 from app.http import auth, errors
 from app.http.context import EXTENSION, Backend
 from app.http.dialect import NATIVE, Dialect
@@ -41,7 +42,6 @@ from app.http.rule import MatchingRule
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.security.secrets import SecretBox
-from app.services.opening import open_database
 from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.storage_access import reading_rules

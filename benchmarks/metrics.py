@@ -23,7 +23,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from app.services.telemetry import progress, summaries
 from app.services.telemetry.progress import MetricPoint, Reports

@@ -17,6 +17,7 @@ from kombu.messaging import Consumer
 
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.resources import Device
+from app.host.processes import place
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.requests import wakeups
@@ -25,7 +26,6 @@ from config.settings import load_settings
 from tasks.celery_app import Runtime, build_app, run_worker
 from tasks.loops import Loop
 from workers import spawning
-from workers.processes import place
 
 NOTHING, NOTHING_QUEUE = "benchmark.nothing", "benchmark"
 MOST_CONNECTIONS = 50  # of a worker; each channel that waits has one

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import Celery, bootsteps
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, coordinator_prefix
 from config.settings import Settings, load_settings
 from tasks import admission, control

@@ -4,7 +4,7 @@ import sys
 
 from celery import Celery
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 from config.queues import NODE, node_name, worker_hostname
 from config.settings import Settings, SettingsError, load_settings
 from tasks import control, training

@@ -8,7 +8,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.factory import create_app
 from app.security.permissions import Role
 from app.security.secrets import SecretBox

@@ -10,8 +10,8 @@ from typing import Any
 from celery import Celery
 from celery.result import AsyncResult
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.models import Job, ProcessBeat
 from app.services.requests.wakeups import Dispatcher
 from app.services.scheduling.planner import PLANNER

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.nodes import registry

@@ -1,10 +1,10 @@
 """What is left behind by an attempt, as tests see it: which devices are out of service, and what was said of it."""
 
+from app.host import processes
 from app.models import StuckDevice
 from app.services.nodes import registry, stuck_devices
 from app.services.nodes.stuck_devices import Held
 from tests.supervising import NODE, World, rows
-from workers import processes
 
 
 def out_of_service(world: World) -> list[int]:

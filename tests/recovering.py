@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Node
 from app.models.base import utc_now
 from app.services.attempts import work_orders

@@ -23,13 +23,13 @@ HEAVY = {
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
-    "app/cli/demo_processes.py": "hands it on to the processes it starts",
-    "app/cli/everything.py": "hands it on to the processes it starts",
-    "app/cli/processes.py": "becomes one of them",
-    "app/cli/sandbox.py": "hands the harmless part of it on to apt-get",
+    "app/cli/local/demo_processes.py": "hands it on to the processes it starts",
+    "app/cli/local/platform.py": "hands it on to the processes it starts",
+    "app/cli/local/processes.py": "becomes one of them",
+    "app/cli/local/sandbox.py": "hands the harmless part of it on to apt-get",
     "app/host/bubblewrap.py": "hands PATH on to bubblewrap",
     "app/tensorboard/boards.py": "hands the harmless part of it on to TensorBoard",
-    "app/cli/up.py": "its options override the environment for all of them",
+    "app/cli/local/up.py": "its options override the environment for all of them",
     "workers/launcher.py": "hands a part of it on to the sandbox",
     "workers/rank_environment.py": "makes the ranks' environment from its own",
     "workers/trainers/parts.py": "the launcher says which node a rank is on",

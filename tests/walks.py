@@ -4,9 +4,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, Job, JobEvent, Lease
 from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.checkpoints import NewCheckpoint, Recorded

@@ -6,15 +6,16 @@ import signal
 import threading
 import time
 
+from app.database.engine import Database
 from app.domain.lifecycle.retry_policy import Backoff
-from app.extensions import Database
+from app.host import processes
+from app.host.processes import ProcessIdentity
 from app.services.attempts import leases
 from app.services.attempts.leases import LiveLease
 from app.services.nodes import stuck_devices
 from app.services.scheduling import planner
 from config.settings import Settings
-from workers import left_behind, processes
-from workers.processes import ProcessIdentity
+from workers import left_behind
 from workers.roll import read_roll
 from workers.run_directory import RunDirectory, run_directories, run_directory
 from workers.spawning import is_starting, reap_supervisors, start_attempts

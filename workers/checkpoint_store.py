@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.lifecycle.events import EventType
 from app.services.attempts import checkpoints
 from app.services.attempts.checkpoints import NewCheckpoint
-from app.services.database_errors import passes
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
 from trainyard import _manifest

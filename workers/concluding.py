@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from app.database.engine import Database
+from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, StaleJob
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.services.attempts import gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Outcome, Work
-from app.services.database_errors import passes
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, TransientStorageError
 from app.services.attempts.work_orders import NewArtifact
-from app.services.database_errors import passes
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers import event_files

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
 from config.redaction import Redaction

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from app.database.transient_errors import passes
 from app.services.attempts import artifacts
 from app.services.attempts.work_orders import NewArtifact
-from app.services.database_errors import passes
 from app.storage.keys import run_file_key, stacks_file
 from workers.failures import AttemptFailed
 from workers.ground import Ground

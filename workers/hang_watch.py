@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from workers import processes
+from app.host import processes
 from workers.main_loop import MainLoop
 from workers.ranks import Ranks
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from app.host import processes
 from trainyard._channel import Message, encode
-from workers import gang, processes
+from workers import gang
 from workers.sandbox import PROCESS, Sandbox, View
 
 PIPE_BYTES = 1 << 20  # a chatty rank must not wait for us on every line

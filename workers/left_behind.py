@@ -4,12 +4,12 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from app.extensions import Database
+from app.database.engine import Database
+from app.host import processes
+from app.host.processes import ProcessIdentity, place
 from app.services.attempts import work_orders
 from app.services.nodes import stuck_devices
 from config.settings import Settings
-from workers import processes
-from workers.processes import ProcessIdentity, place
 from workers.roll import dismiss, leave, read_roll
 from workers.run_directory import RunDirectory, run_directories
 

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from app.host.processes import die_with_parent
 from trainyard._channel import encode
-from workers.processes import die_with_parent
 
 RANK = "OMPI_COMM_WORLD_RANK"
 # By these a program finds the others, and Open MPI its settings.

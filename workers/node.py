@@ -15,11 +15,12 @@ from typing import IO, Any
 
 from celery import bootsteps
 
+from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
-from app.extensions import Database
+from app.host.processes import place
 from app.services.nodes import data_locality, registry
 from app.services.nodes.registry import NodeReport
 from config.queues import consume_only, node_name
@@ -30,7 +31,6 @@ from workers.fetching.holdings import Holdings
 from workers.inventory import found_capabilities, take_inventory
 from workers.library import FETCHED
 from workers.node_config import NodeConfig, read_node_config
-from workers.processes import place
 from workers.sandbox import NoSandbox, choose_sandbox
 
 log = logging.getLogger(__name__)

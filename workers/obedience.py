@@ -4,8 +4,8 @@ import logging
 import signal
 from collections.abc import Callable
 
+from app.host import processes
 from app.services.attempts.leases import Wishes
-from workers import processes
 from workers.main_loop import MainLoop
 from workers.outcomes import TIME_LIMIT, Sightings
 from workers.ranks import Ranks

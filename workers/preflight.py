@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.locations.paths import NO_MODEL
-from app.extensions import Database
-from app.services.opening import open_database
+from app.host.processes import die_with_parent, hide_from_same_user
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
@@ -34,7 +35,6 @@ from workers.launcher import inherited_environment, inherited_libraries
 from workers.library import Library, Sources
 from workers.preparing import find_sources, library_for, private_places, reward_document, sources_document
 from workers.preview import Preview, all_here, has_weights, identities
-from workers.processes import die_with_parent, hide_from_same_user
 from workers.sandbox import BUBBLEWRAP, PROCESS, NoSandbox, ProcessGroup, Sandbox, View, choose_sandbox
 from workers.sealed import opened_secrets
 

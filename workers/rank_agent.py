@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
 from trainyard._channel import LineDecoder, Message, encode
 from workers import gang, mpi
-from workers.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
 from workers.rank_environment import rank_command, rank_environment
 
 # The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.

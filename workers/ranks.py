@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from app.domain.lifecycle.states import JobState
+from app.host import processes
 from trainyard._channel import LineDecoder, Message
-from workers import gang, messages, processes
+from workers import gang, messages
 from workers.channel import ChannelServer, Connection
 from workers.checkpoint_store import CheckpointStore
 from workers.launcher import Launched, launch

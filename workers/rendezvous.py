@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from app.extensions import Database
+from app.database.engine import Database
+from app.database.transient_errors import passes
 from app.services.attempts import rendezvous
 from app.services.attempts.rendezvous import Place
 from app.services.attempts.work_orders import Work
-from app.services.database_errors import passes
 from config.settings import Settings
 from workers.failures import AttemptFailed
 from workers.preparing import Prepared

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, StaleJob
 from app.services.attempts.leases import Wishes
-from app.services.database_errors import passes
 from config.settings import LeaseSettings
 from workers.fence import boot_seconds
 

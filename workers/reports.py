@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from app.database.engine import Database
+from app.database.transient_errors import passes
 from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.work_orders import Work
-from app.services.database_errors import passes
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress as telemetry
 from app.services.telemetry import summaries

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app.host import processes
+from app.host.processes import ProcessIdentity
 from app.services.attempts.work_orders import Work
 from app.services.nodes.stuck_devices import Held
-from workers import processes
-from workers.processes import ProcessIdentity
 from workers.run_directory import RunDirectory, write_atomically
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.processes import ProcessIdentity, own_identity
+from app.host.processes import ProcessIdentity, own_identity
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.host.processes import let_through
 from trainyard import _manifest
 from trainyard._channel import LineDecoder, encode, short_address
 from trainyard._session import Identity, Saved, manifest_for
-from workers.processes import let_through
 
 LOOK_SECONDS = 2.0
 # Below it the files lie as they did in the script's working directory, where the next attempt puts them again.

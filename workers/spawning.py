@@ -15,13 +15,13 @@ from typing import IO, NoReturn
 
 import sqlalchemy
 
+from app.database.engine import Database
 from app.domain.errors import TrainyardError
-from app.extensions import Database
+from app.host.processes import hold_back, place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from config.settings import Settings, variable_name
 from workers.left_behind import settle
-from workers.processes import hold_back, place
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from workers.processes import PROC, descendants, kill, state_of
+from app.host.processes import PROC, descendants, kill, state_of
 from workers.run_directory import RunDirectory
 
 # Whoever can answer does so within milliseconds; on a machine that swaps it takes longer.

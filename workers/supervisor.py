@@ -1,6 +1,6 @@
 """One attempt from claim to outcome: holds the lease, prepares, runs the ranks, relays, obeys wishes, concludes.
 
-Started as ``python -m workers.supervisor --job JOB --attempt N``; ``start_attempts`` does that.
+Started as ``python -m workers.supervisor --job JOB --attempt N`` by the node worker.
 """
 
 from workers import lean_start  # noqa: F401, I001  before all that imports SQLAlchemy
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.spec.hyperparameters import parsing
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import Wishes
@@ -28,7 +28,8 @@ from config.logging import configure_logging, log_crashes
 from config.queues import node_name
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
-from workers import disk_full, processes
+from workers import disk_full
+from app.host import processes
 from workers.concluding import Attempt, conclude, give_up
 from workers.failures import AttemptFailed
 from workers.fence import Fence
@@ -49,11 +50,9 @@ from workers.renewal import Renewal
 from workers.reports import Note
 from workers.roll import RollCall, held_here
 from workers.run_directory import remove_earlier, run_directory
-from workers.spawning import become_supervisor, start_attempts
+from workers.spawning import become_supervisor
 from workers.step_watch import StepWatch
 from workers.usage import UsageWatch
-
-__all__ = ["Supervisor", "main", "start_attempts"]
 
 log = logging.getLogger(__name__)
 

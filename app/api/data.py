@@ -13,8 +13,8 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
-from app.schemas.output_config import OutputConfigSchema
-from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.output_config import OutputConfigSchema
+from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services.jobs import data_validation
 from app.services.jobs.data_validation import Patience

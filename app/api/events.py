@@ -5,8 +5,8 @@ from typing import Any
 
 from flask import Blueprint, Response
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL
-from app.extensions import Database
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request

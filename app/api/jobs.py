@@ -11,8 +11,6 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
-from app.schemas.field_verdicts import refuse, warnings_of
-from app.schemas.job_fields import FIELDS
 from app.schemas.jobs import (
     ChangeJobSchema,
     DeleteQuerySchema,
@@ -23,6 +21,8 @@ from app.schemas.jobs import (
     SubmitQuerySchema,
     SubmittedSchema,
 )
+from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.schemas.spec.job_fields import FIELDS
 from app.security.permissions import Permission
 from app.services.jobs import deletion, dry_run, listing, submission, updates
 from app.services.jobs.details import JobDetails, details

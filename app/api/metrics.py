@@ -6,9 +6,9 @@ from typing import Any
 
 from flask import Blueprint, Response
 
+from app.database.engine import Database
 from app.domain.json_numbers import json_number, number_of
 from app.domain.lifecycle.states import TERMINAL
-from app.extensions import Database
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream

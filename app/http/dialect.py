@@ -6,8 +6,8 @@ from typing import Any
 
 from flask import Response, request
 
+from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid, CredentialsMissing
-from app.extensions import Database
 from app.http.envelope import (
     Problem,
     Reply,

@@ -7,9 +7,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound
 from app.domain.ids import new_id
-from app.extensions import Database
 from app.models import BaseModel, TrainingRuntime
 from app.models.base import utc_now
 from app.security.permissions import Caller

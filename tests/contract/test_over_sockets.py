@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.command_lines import api_command, child_environment
-from app.cli.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
+from app.cli.local.command_lines import api_command, child_environment
+from app.server.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
 from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
 from tests.servers import free_port

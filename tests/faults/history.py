@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Attempt, AuditEntry, Checkpoint, Job, JobEvent, Lease, Metric, Reservation
 from app.models.base import utc_now
 from app.services.operations.orphan_cleanup import Sweep

@@ -12,8 +12,8 @@ import sys
 import threading
 from pathlib import Path
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.events import EventType
-from app.extensions import Database, make_engine
 from app.services.attempts import checkpoints, work_orders
 from app.storage.storage import Storage
 from config.redaction import Redaction

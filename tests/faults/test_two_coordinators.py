@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import ProcessBeat
 from app.services.scheduling.leader_election import STANDSTILL_SECONDS
 from app.services.scheduling.planner import PLANNER

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.models import AuditEntry, Job
 from app.models.base import utc_now
 from app.security.permissions import Role

@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 
 from app.api.not_built import NOT_BUILT
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.factory import FOREIGN
 from app.http.context import dialect_of
 from app.http.dialect import NATIVE, Dialect

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.migrations.runner import upgrade
 from app.security.permissions import Role
 from app.services.jobs import listing

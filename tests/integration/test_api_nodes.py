@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
 from app.models import AuditEntry, Job, Node, StuckDevice

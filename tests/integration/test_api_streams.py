@@ -9,7 +9,7 @@ from typing import Any
 
 from werkzeug.test import TestResponse
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace, StreamSlots
 from app.models import Job

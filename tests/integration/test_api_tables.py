@@ -3,7 +3,7 @@
 from app.domain.errors import ERROR_TYPES
 from app.domain.lifecycle.retry_policy import may_retry
 from app.domain.spec.hyperparameters.parsing import TABLES
-from app.schemas.training_config import TRAINING_TYPES
+from app.schemas.spec.training_config import TRAINING_TYPES
 from tests.apps import Api
 
 

@@ -5,9 +5,9 @@ import sqlite3
 import pytest
 from sqlalchemy import event
 
+from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.models import Job
 from app.services.attempts import artifact_rows, artifacts, work_orders
 from app.services.attempts.artifact_rows import CHUNK

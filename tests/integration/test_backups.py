@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from sqlalchemy import select, text, update
 
 from app.cli.main import main
+from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.migrations.runner import downgrade
 from app.migrations.versioning import HEAD, revision_of
 from app.models import Attempt, AuditEntry, Job, Lease, Reservation

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.database.from_settings import open_database
 from app.models import ApiKey, Project, Queue
 from app.security.permissions import Role
 from app.services.access import keys
-from app.services.opening import open_database
 from app.services.operations import bootstrap
 from app.services.operations.data_dir import keep_secret, prepare_directory, replace_secret
 from config.settings import Settings, load_settings

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders

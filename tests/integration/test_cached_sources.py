@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.scheduling.data_locality import Holding, source_key
 from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS
-from app.extensions import Database
 from app.models import CachedSource, Node
 from app.services.nodes import data_locality
 from app.services.scheduling import planner

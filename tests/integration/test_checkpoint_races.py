@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.services.attempts import work_orders
 from app.storage.beneath import DIRECTORY
 from app.storage.storage import Storage

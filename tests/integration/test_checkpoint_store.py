@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database, make_engine
 from app.domain.errors import TransientStorageError
 from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
-from app.extensions import Database, make_engine
 from app.models import Checkpoint, Job, JobEvent
 from app.services.attempts import checkpoints, work_orders
 from app.services.telemetry.progress import MetricPoint

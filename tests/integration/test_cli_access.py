@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.main import main
+from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid
-from app.extensions import Database
 from app.services.access import audit_log, keys
 from app.services.lifecycle import audit
 from tests.commands import run, told

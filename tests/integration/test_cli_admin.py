@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
-from app.extensions import Database
 from app.models import StuckDevice
 from app.models.base import utc_now
 from app.services.access import keys

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
 from app.services.lifecycle import labels
@@ -148,7 +148,7 @@ def test_job_that_has_not_ended_is_not_deleted(db: Database) -> None:
 
 
 def test_export_prints_every_job_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cli.job_admin.EXPORT_PAGE", 2)
+    monkeypatch.setattr("app.cli.admin.job_admin.EXPORT_PAGE", 2)
     ids = [stored(db, name=f"-j{n}", state=JobState.COMPLETED) for n in range(5)]
     stored(db)
 

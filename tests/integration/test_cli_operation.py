@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import AuditEntry, Device, Job, Node
 from app.services.scheduling import planner
 from tests.commands import run, told

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD, JobState
-from app.extensions import Database
 from app.models import Attempt, Job, Lease, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import Claim

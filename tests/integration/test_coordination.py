@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts.reaper import Reaper

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from app.cli.main import main
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import downgrade
 from app.models import ApiKey
 from app.services.operations.diagnosis import machine, secrets

@@ -7,7 +7,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.compat import every_job
-from app.compat.ome import events
+from app.compat.ome.api import events
 from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
 from app.services.lifecycle import labels

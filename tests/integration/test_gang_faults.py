@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Job, Node
 from app.services.attempts import gang_parts, leases, work_orders
 from app.services.attempts.work_orders import Outcome

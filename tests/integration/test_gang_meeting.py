@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.unit.launching import make_plan, write_script

@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.resources import Device
-from app.extensions import Database
 from app.models import Job, Lease, Node, NodeFault, Reservation
 from app.services.attempts import gang_parts, leases, rendezvous, work_orders
 from app.services.attempts.work_orders import Outcome, Work

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
-from app.extensions import Database, make_engine
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
 from app.services.jobs import control_requests

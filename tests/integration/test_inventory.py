@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import CannotFit
-from app.extensions import Database
 from app.services.nodes.capacity import Inventory
 from tests.factories import make_document, make_node
 from tests.statements import statements

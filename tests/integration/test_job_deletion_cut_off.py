@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select
 from werkzeug.test import TestResponse
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import TransientStorageError
 from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition, StaleJob
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.spec.locations.paths import ReadingRules
-from app.extensions import Database
 from app.models import Attempt, JobEvent, Lease, Reservation
 from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.work_orders import NewArtifact, Outcome

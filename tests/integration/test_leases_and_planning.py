@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import event
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, make_engine
 from app.security.permissions import Role
 from app.services.lifecycle import audit, labels
 from app.services.requests.pagination import COUNT_LIMIT

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import text
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
-from app.extensions import Database, make_engine
 from app.models import ApiKey, Job, Project, Queue
 from app.security.permissions import Role
 from app.security.secrets import SecretBox

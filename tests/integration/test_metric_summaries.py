@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.downsampling import FAN_OUT, LEVELS, merged, span_of
 from app.domain.errors import LeaseLost
-from app.extensions import Database
 from app.models import Job, Metric, MetricSummary
 from app.services.jobs.reports import completion_report
 from app.services.telemetry import progress, summaries

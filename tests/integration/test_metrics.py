@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import Job, Metric
 from app.services.telemetry import live_metrics, progress
 from app.services.telemetry.progress import MetricPoint, Reports

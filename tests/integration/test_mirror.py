@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from celery import states
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.extensions import Database
 from app.models import Job
 from app.services.jobs import result_mirror
 from app.services.lifecycle import transitions

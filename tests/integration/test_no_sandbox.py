@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.sandbox import bring_sandbox
+from app.cli.local.sandbox import bring_sandbox
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
-from app.extensions import Database
 from app.models import Node
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport

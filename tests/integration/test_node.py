@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Job, Lease, Node
 from tests.supervising import NODE, SLEEPS
-from workers import processes
 from workers.attempt_keeper import AttemptKeeper
 from workers.node import BadNodeName, make_report, take_name
 from workers.node import Node as NodeProcess

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
-from app.extensions import Database
 from app.models import Node
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.work_orders import Outcome

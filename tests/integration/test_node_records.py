@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import QuarantineRule
-from app.extensions import Database
 from app.models import Node, NodeRecord
 from app.services.attempts import leases
 from app.services.attempts.completion import Outcome

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, Job, Lease, NodeFault, Reservation
 from app.services.attempts import leases, outcome_errors
 from app.services.attempts.leases import LiveLease

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.planner import Policy
-from app.extensions import Database
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Outcome

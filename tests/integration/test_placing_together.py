@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import StaleJob
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
-from app.extensions import Database
 from app.models import Attempt, AuditEntry, Job, JobEvent, Lease, Reservation, WebhookDelivery
 from app.services.attempts import leases
 from app.services.lifecycle import transitions

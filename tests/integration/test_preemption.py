@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Preemption
-from app.extensions import Database
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import QuotaExceeded
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Request
-from app.extensions import Database
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage
 from app.models.base import utc_now
 from app.security.permissions import Role

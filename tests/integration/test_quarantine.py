@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
-from app.cli.node_drain import NodeDrain
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.local.node_drain import NodeDrain
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import QuarantineRule
-from app.extensions import Database
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now
 from app.services.attempts.completion import Outcome

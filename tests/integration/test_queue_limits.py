@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, QuotaExceeded
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import AuditEntry, Job, Queue, QueueWait
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Job, Lease, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Ending, Outcome

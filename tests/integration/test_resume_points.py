@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role

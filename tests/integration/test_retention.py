@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from sqlalchemy import func, select
 
 from app.cli.main import main
+from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import AuditEntry, Checkpoint, IdempotentReply, Job, JobEvent, Metric, MetricSummary
 from app.models.base import utc_now
 from app.services.lifecycle import transitions

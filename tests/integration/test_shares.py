@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
-from app.extensions import Database
 from app.models import Attempt, Reservation
 from app.services.attempts import leases, recovery, work_orders
 from app.services.attempts.work_orders import Outcome

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.start_estimates import LOOK_AHEAD
-from app.extensions import Database
 from app.models import Job, Queue
 from app.models.base import utc_now
 from app.services.scheduling.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates

@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import examine, explain
 from app.domain.scheduling.resources import NOTHING, Request
 from app.domain.scheduling.resources import Device as RowDevice
 from app.domain.scheduling.start_estimates import Ending, starts
+from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
@@ -24,7 +25,6 @@ from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
 from tests.leaving_behind import held, offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World
-from workers import processes
 from workers.attempt_keeper import AttemptKeeper
 from workers.left_behind import settle
 from workers.roll import RollCall

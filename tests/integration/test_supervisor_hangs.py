@@ -7,10 +7,10 @@ import time
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Lease
 from app.services.attempts import artifacts
 from tests.supervising import World, environment, rows, training
-from workers import processes
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from app.cli.command_lines import tensorboard_command
+from app.cli.local.command_lines import tensorboard_command
 from app.domain.ids import new_id
 from app.services.telemetry.tensorboards import address_of
 from app.storage.keys import event_file, run_file_key

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.webhooks import signature
-from app.extensions import Database
 from app.models import Webhook, WebhookDelivery
 from app.services.lifecycle import transitions
 from app.services.requests.wakeups import Dispatcher

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import JobEvent, Webhook, WebhookDelivery
 from app.services.lifecycle import transitions
 from tests.factories import make_job, make_webhook

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from app.host import processes
 from app.security.secrets import SecretBox
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
@@ -16,7 +17,6 @@ from tests.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
 from tests.places import BUCKET, KEY, SECRET
 from tests.publishing.conftest import FILES, JOB
 from tests.shares import TOKEN as USER_TOKEN
-from workers import processes
 from workers.failures import AttemptFailed
 from workers.publishing.checking import check_output
 from workers.publishing.copying import MARKER

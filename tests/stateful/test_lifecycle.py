@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle import states
 from app.domain.lifecycle.states import TRANSITIONS, JobState
-from app.extensions import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.preflight import admission, inspections
 from app.services.preflight.inspection_queue import InspectionLine

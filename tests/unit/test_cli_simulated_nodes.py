@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
+from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, written_down
 from workers.inventory import take_inventory
 from workers.node_config import read_node_config
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers import processes
 from workers.rank_environment import rank_environment
 from workers.sandbox import Bubblewrap, ProcessGroup
 

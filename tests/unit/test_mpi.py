@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers import processes
 from workers.mpi import MPI
 from workers.sandbox import Bubblewrap, ProcessGroup
 

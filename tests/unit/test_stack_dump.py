@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.trainers.supervision import ROOT
-from workers import processes
 from workers.run_directory import RunDirectory
 from workers.stack_dump import MAX_STACK_BYTES, dump
 

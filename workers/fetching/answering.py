@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from app.host.processes import die_with_parent, hide_from_same_user
 from workers.fetching.uris import shown
-from workers.processes import die_with_parent, hide_from_same_user
 
 SAY_SECONDS = 0.5
 Watch = Callable[[], int]

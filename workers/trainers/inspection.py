@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from app.domain.spec.rules.model import is_drawn
-from workers.processes import die_with_parent
+from app.host.processes import die_with_parent
 from workers.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure, error_type
 

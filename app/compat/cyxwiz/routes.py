@@ -15,11 +15,11 @@ from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
 from app.compat.cyxwiz.shapes import shape_of
 from app.compat.cyxwiz.to_native import NAMES, REST, alias_of, to_native
 from app.compat.naming import named_as
+from app.database.engine import Database
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.scoring import score_node
-from app.extensions import Database
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response

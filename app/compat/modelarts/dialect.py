@@ -7,8 +7,8 @@ from flask import Response, request
 
 from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signature
 from app.compat.plain import Plain
+from app.database.engine import Database
 from app.domain.errors import CredentialsMissing, NotFound
-from app.extensions import Database
 from app.http.context import plane
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.rules.training import is_reserved
-from app.schemas.field_verdicts import Table, acted_on, refused, warned, warning
+from app.schemas.spec.field_verdicts import Table, acted_on, refused, warned, warning
 
 RETRY_NUM, UNCONDITIONAL, HANG = (
     f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")

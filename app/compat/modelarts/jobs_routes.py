@@ -26,8 +26,8 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.request_body import validated
-from app.schemas.field_verdicts import warning, warnings_of
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import warning, warnings_of
 from app.security.permissions import Permission
 from app.services.jobs import submission
 from app.services.jobs.submission import Origin, Submitted

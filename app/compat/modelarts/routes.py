@@ -19,8 +19,8 @@ from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.http.request_body import validated
-from app.schemas.field_verdicts import warnings_of
 from app.schemas.jobs import ChangeJobSchema
+from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services.access import projects
 from app.services.jobs import updates

@@ -10,7 +10,7 @@ from app.compat.ome.places import hub_key, key_warnings, place
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_model
 from app.http.context import plane
-from app.schemas.field_verdicts import refuse, warnings_of
+from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.services.access.secret_files import Reference
 from app.services.stored_manifests import BASE_MODELS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
-from app.schemas.field_verdicts import warning
+from app.schemas.spec.field_verdicts import warning
 from app.services.access.secret_files import Reference
 
 _BUCKET_FORM = re.compile(r"oci://n/[^/]+/b/([^/]+)/o/(.+)")

@@ -17,8 +17,8 @@ from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
 from app.http.request_body import validated
-from app.schemas.field_verdicts import refuse
 from app.schemas.jobs import LABEL_KEY
+from app.schemas.spec.field_verdicts import refuse
 from app.services.access.secret_files import Reference
 
 DIALECT = "ome"

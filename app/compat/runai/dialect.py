@@ -6,7 +6,7 @@ from flask import Response
 
 from app.compat.plain import Plain
 from app.compat.runai import tokens
-from app.extensions import Database
+from app.database.engine import Database
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.security.known_keys import KnownKeys

@@ -14,7 +14,7 @@ from app.domain.names import EITHER
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
-from app.schemas.field_verdicts import warning
+from app.schemas.spec.field_verdicts import warning
 from app.services.access.secret_files import Reference
 
 DIALECT = "runai"

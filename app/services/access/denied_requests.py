@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.services.lifecycle import audit
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, CredentialsInvalid, Forbidden, InvalidRequest, NotFound
 from app.domain.ids import new_id
-from app.extensions import Database
 from app.models import ApiKey
 from app.models.base import utc_now
 from app.security.keys import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key

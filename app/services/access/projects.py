@@ -11,9 +11,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.scheduling import fair_share
-from app.extensions import Database
 from app.models import (
     ApiKey,
     BaseModel,

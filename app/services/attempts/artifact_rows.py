@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
-from app.extensions import Database
 from app.models import Artifact
 from app.services.attempts.completion import NewArtifact
 from app.services.lifecycle import transitions

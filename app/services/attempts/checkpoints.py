@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.ids import new_id
 from app.domain.lifecycle.checkpoints import Kept, best, best_rule, scores, to_prune
@@ -16,7 +17,6 @@ from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.rlhf import method_of
 from app.domain.spec.rules.output import DEFAULT_SAVE_TOTAL_LIMIT
-from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
 from app.services.lifecycle import transitions

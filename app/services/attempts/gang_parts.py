@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.retry_policy import Backoff, takes_host_down
 from app.domain.lifecycle.states import HELD
-from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
 from app.services.attempts import artifact_rows, completion

@@ -10,17 +10,17 @@ from sqlalchemy import BindParameter, Row, Table, bindparam, select, tuple_, upd
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, load_only
 
+from app.database.engine import Database, is_deadlock
+from app.database.transient_errors import passes
 from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
 from app.domain.lifecycle.outcomes import OutcomeKind, Preemption
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now, utc_now
 from app.services.attempts import outcome_errors
 from app.services.attempts.completion import Outcome
 from app.services.attempts.gang_parts import end_part
-from app.services.database_errors import passes
 from app.services.lifecycle import transitions
 from app.services.lifecycle.transitions import Step
 from app.services.nodes import stuck_devices

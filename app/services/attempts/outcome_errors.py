@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Cause, LeaseLost, what_to_do
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff, Policy
 from app.domain.lifecycle.states import HELD, JobState
-from app.extensions import Database
 from app.models import Attempt, Job, Lease
 from app.models.attempt import IS_OUTCOME_ERROR
 from app.models.base import database_now, utc_now

@@ -2,13 +2,13 @@
 
 import logging
 
+from app.database.engine import Database
+from app.database.transient_errors import passes
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.lifecycle.retry_policy import Backoff
-from app.extensions import Database
 from app.services.attempts import leases
 from app.services.attempts.leases import LiveLease
-from app.services.database_errors import passes
 from app.services.nodes import registry
 from config.settings import Settings
 

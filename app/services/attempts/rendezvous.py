@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.extensions import Database
 from app.models import Attempt
 from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff
@@ -14,7 +15,6 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
 from app.domain.scheduling.resources import WHOLE, Device
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import utc_now

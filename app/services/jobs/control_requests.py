@@ -5,12 +5,12 @@ from typing import NoReturn
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition, LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.domain.spec.hyperparameters import parsing
-from app.extensions import Database
 from app.models import Job, Lease, Queue
 from app.models.base import utc_now
 from app.services.attempts import work_orders

@@ -9,10 +9,10 @@ import logging
 from sqlalchemy import String, cast, delete, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.locations.paths import ReadingRules
-from app.extensions import Database
 from app.models import Checkpoint, Job, JobDeletion, Metric
 from app.models.base import utc_now
 from app.security.permissions import Caller

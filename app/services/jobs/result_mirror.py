@@ -8,8 +8,8 @@ from typing import Any, cast
 from sqlalchemy import Row, Table, bindparam, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
-from app.extensions import Database
 from app.models import Job
 from app.models.base import utc_now
 from app.services.jobs import reports

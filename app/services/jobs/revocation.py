@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound
-from app.extensions import Database
 from app.services.jobs import control_requests
 
 ACTOR = "revoke"

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.scheduling.data_locality import NOWHERE, Cached, Holding, Source, cached, source_keys
 from app.domain.scheduling.scoring import CACHED, Weights
-from app.extensions import Database
 from app.models import CachedSource, Node
 
 _KEYS_AT_ONCE = 500

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict
-from app.extensions import Database
 from app.models import Node
 from app.security.permissions import Caller
 from app.services.lifecycle import audit

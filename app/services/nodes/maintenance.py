@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, IllegalTransition, NotFound
-from app.extensions import Database
 from app.models import Lease, Node, Reservation
 from app.security.permissions import Caller
 from app.services.lifecycle import audit

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Row, and_, delete, select, update
 from sqlalchemy.orm import Session, aliased
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import Fault, QuarantineRule, Reached, did_better, reason_for
 from app.domain.nodes.reliability import Verdict, deed_of
-from app.extensions import Database
 from app.models import Attempt, Job, Node, NodeFault
 from app.models.base import database_now
 from app.services.lifecycle import audit

@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
+from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import HELD
 from app.domain.nodes.limits import limits_of
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.resources import NOTHING, UNKNOWN, WHOLE, Device, NodeCapacity, Quantities, request_of
-from app.extensions import Database
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
 from app.models.base import utc_now

@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, join,
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound
 from app.domain.lifecycle.events import EventType
-from app.extensions import Database
 from app.models import Attempt, Node, Reservation, StuckDevice
 from app.models.base import database_now
 from app.security.permissions import Caller

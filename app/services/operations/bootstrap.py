@@ -5,8 +5,9 @@ import importlib
 
 from sqlalchemy.exc import IntegrityError
 
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.domain.errors import CredentialsInvalid
-from app.extensions import Database
 from app.migrations import versioning
 from app.models import Project, Queue
 from app.models.base import Base
@@ -15,7 +16,6 @@ from app.models.queue import DEFAULT_QUEUE
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import keys
-from app.services.opening import open_database
 from app.services.operations.data_dir import prepare_directory, replace_secret
 from config.settings import Settings
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Column, Table, select
 
+from app.database.engine import Database
 from app.domain.errors import InvalidRequest
-from app.extensions import Database
 from app.models.base import Base
 
 # Sealed or hashed, they are of use only to the installation that has the key; outside they would only be at risk.

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import IdempotentReply, ProcessBeat
 from app.models.base import utc_now
 from app.services.requests.idempotency import KEPT

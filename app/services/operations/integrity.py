@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from sqlalchemy import Select, and_, exists, func, select, text
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.scheduling.resources import WHOLE
-from app.extensions import Database
 from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
 
 SHOWN = 5

@@ -11,8 +11,8 @@ from itertools import islice
 
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import TrainyardError
-from app.extensions import Database
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
 from app.services.jobs import deletion

@@ -7,7 +7,7 @@ from datetime import timedelta
 import redis
 from sqlalchemy import select, text
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import ProcessBeat
 from app.models.base import utc_now
 

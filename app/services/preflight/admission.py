@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import BadSpec, CannotFit, NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
@@ -20,7 +21,6 @@ from app.domain.scheduling.resources import request_of
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
-from app.extensions import Database
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import registry

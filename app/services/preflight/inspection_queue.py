@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Collection
 
+from app.database.engine import Database
 from app.domain.lifecycle.lease_expiry import StandstillWatch
-from app.extensions import Database
 from app.services.preflight import inspections
 from app.services.preflight.inspections import Open
 from app.services.scheduling.leader_election import is_provably_dead, own_identity

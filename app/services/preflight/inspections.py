@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
-from app.extensions import Database
 from app.models import Inspection, Job
 from app.models.base import utc_now
 

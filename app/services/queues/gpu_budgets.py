@@ -5,9 +5,9 @@ from collections.abc import Callable
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling.fair_share import quota_of
-from app.extensions import Database
 from app.models import Attempt, Job, Project
 from app.services.lifecycle import audit, transitions
 from app.services.queues import project_quotas

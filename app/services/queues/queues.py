@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Select, func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, UnknownQueue
 from app.domain.lifecycle.states import HELD, JobState
-from app.extensions import Database
 from app.models import Job, Queue
 from app.models.job_line import LINE, served_as_if_since
 from app.security.permissions import Caller

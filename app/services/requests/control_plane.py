@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.database.engine import Database
 from app.domain.spec.locations.paths import ReadingRules
-from app.extensions import Database
 from app.security.secrets import SecretBox
 from app.services.nodes.capacity import Inventory
 from app.services.scheduling.start_estimates import Estimates

@@ -9,8 +9,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import IdempotencyConflict
-from app.extensions import Database
 from app.models import IdempotentReply
 from app.models.base import utc_now
 

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from app.database.engine import Database
 from app.domain.lifecycle.lease_expiry import StandstillWatch
-from app.extensions import Database
 from app.services.scheduling import planner
 
 RENEW_SECONDS = 1.0

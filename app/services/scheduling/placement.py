@@ -10,13 +10,13 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
+from app.database.engine import Database, is_deadlock
 from app.domain.errors import StaleJob
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import WHOLE
-from app.extensions import Database, is_deadlock
 from app.models import Attempt, Job, Lease, Node, Project, Queue, Reservation
 from app.models.base import Base, utc_now
 from app.models.insertion import insert_now

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.cluster_state import Giving
 from app.domain.scheduling.planner import Plan, Planning, Policy
@@ -14,7 +15,6 @@ from app.domain.scheduling.planning_pass import one_pass
 from app.domain.scheduling.preemption import Preemption, Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.scoring import Weights
-from app.extensions import Database
 from app.models import Attempt, Job, Lease, ProcessBeat
 from app.models.base import utc_now
 from app.services.lifecycle import transitions

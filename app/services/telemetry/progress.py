@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, Integer, Select, bindparam, func, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.downsampling import downsample
 from app.domain.errors import LeaseLost
 from app.domain.json_numbers import json_number, number_of
 from app.domain.lifecycle.states import HELD
-from app.extensions import Database
 from app.models import Job
 from app.models.base import Base, utc_now
 from app.services.telemetry import summaries

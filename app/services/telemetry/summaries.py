@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, kept_steps, merged, span_of, spans_of
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
-from app.extensions import Database
 from app.models import Job
 from app.models.base import Base
 

@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition, NotFound
 from app.domain.ids import new_id
 from app.domain.webhooks import TEST_EVENT
-from app.extensions import Database
 from app.models import Webhook, WebhookDelivery
 from app.models.base import database_now, utc_now
 from app.security.permissions import Caller

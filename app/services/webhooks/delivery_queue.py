@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from app.database.engine import Database
 from app.domain.webhooks import GIVEN_UP_AFTER, TRIES_IN_LINE, pause_after, rest_after
-from app.extensions import Database
 from app.models import Webhook, WebhookDelivery
 from app.models.base import database_now
 from app.models.webhook import IS_WAITING

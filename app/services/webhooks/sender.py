@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Collection
 
+from app.database.engine import Database
 from app.domain.webhooks import signature
-from app.extensions import Database
 from app.services.webhooks.delivery_queue import Due, Parcel, Turns
 from app.services.webhooks.http_post import Posted, PostRules, post
 from config.settings import Settings

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import NotFound, QuotaExceeded
 from app.domain.ids import new_id
 from app.domain.webhooks import check_url
-from app.extensions import Database
 from app.models import Project, Webhook
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox

@@ -18,8 +18,8 @@ from app.domain.errors import BadSpec
 from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Job
-from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import field_paths
 from app.services.jobs.details import JobDetails
 from scripts.generated_messages import ROOT, write
 

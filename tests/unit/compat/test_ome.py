@@ -28,8 +28,8 @@ from app.domain.lifecycle.states import JobState
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from app.models import Attempt, Job, JobEvent
-from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import field_paths
 from app.services.jobs.details import JobDetails
 
 # The first example of the documentation, word for word.

@@ -22,8 +22,8 @@ from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.schemas.field_verdicts import Verdict
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import Verdict
 from app.services.jobs.details import JobDetails
 
 OWNER = Owner(7, "Ada")

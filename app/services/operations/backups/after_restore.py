@@ -2,9 +2,9 @@
 
 from sqlalchemy import select, update
 
+from app.database.engine import Database
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import HELD, TERMINAL
-from app.extensions import Database
 from app.models import Job, Lease
 from app.services.attempts.work_orders import Outcome, end_attempt
 from app.services.lifecycle import audit, transitions

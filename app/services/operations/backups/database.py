@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from app.extensions import Database
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.migrations.versioning import HEAD
-from app.services.opening import open_database
 from app.services.operations.backups import after_restore, postgres, sqlite
 from app.services.operations.backups.failures import BackupFailed
 from config.settings import DatabaseSettings

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import Node, ProcessBeat
 from app.models.base import utc_now
 

@@ -7,8 +7,8 @@ from functools import cache, cached_property
 
 import redis
 
-from app.extensions import Database
-from app.services.opening import open_database
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.services.operations.diagnosis.pulses import Pulse, watched
 from app.storage.storage import Storage
 from config.settings import Settings

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models.base import utc_now
 from app.security.secrets import SecretBox
 from app.services.lifecycle import audit
