@@ -36,7 +36,7 @@ from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.hyperparameters.parsing import parse
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity, Saved
-from workers.run_context import RunContext, RunSpec
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers import distributed
 from workers.trainers.data.datasets import Splits
 from workers.trainers.fsdp.sharding import enter_sharding

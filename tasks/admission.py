@@ -7,7 +7,7 @@ from celery import shared_task
 from app.services.preflight import admission
 from app.services.requests import wakeups
 from app.services.requests.storage_access import reading_rules
-from tasks.inspecting import looking_of
+from tasks.background.preflight import looking_of
 
 
 @shared_task(bind=True, name=wakeups.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups

@@ -10,8 +10,8 @@ from app.host.privacy import hide_from_same_user
 from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, coordinator_prefix
 from config.settings import Settings, load_settings
 from tasks import admission, control
+from tasks.background.coordination import Coordination
 from tasks.celery_app import build_app, run_worker
-from tasks.coordination import Coordination
 
 __all__ = ["admission", "control", "make_app"]
 

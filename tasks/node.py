@@ -13,7 +13,7 @@ from tasks.celery_app import build_app, run_worker
 __all__ = ["control", "make_app", "training"]
 
 # By name: tasks import nothing of the workers but the function that starts an attempt.
-NODE_STEP = "workers.node:NodeStep"
+NODE_STEP = "workers.node.worker_step:NodeStep"
 
 
 def make_app(settings: Settings) -> Celery:

@@ -6,7 +6,7 @@ from celery import shared_task
 
 from app.services.requests import wakeups
 from config.queues import node_name
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 @shared_task(bind=True, name=wakeups.RUN, send_events=False)  # Flower shows jobs, not wake-ups

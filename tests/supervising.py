@@ -17,7 +17,7 @@ from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.factories import make_attempt, make_document, make_job, make_node
-from workers.spawning import reap_supervisors, start_attempts
+from workers.node.spawn_supervisor import reap_supervisors, start_attempts
 
 Row = TypeVar("Row", bound=Base)
 

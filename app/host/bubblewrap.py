@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.domain.nodes.sandboxes import FORBIDDEN, MISSING
 
 TRIAL_SECONDS = 10
-# What the sandbox of trainers needs; workers.sandbox asks for more, which fails together with this.
+# What the sandbox of trainers needs; workers.sandbox.sandbox asks for more, which fails together with this.
 LEAST = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
 
 

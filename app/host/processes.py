@@ -108,7 +108,7 @@ def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: 
 
 def supervisors_of(job_id: str, attempt: int) -> list[int]:
     """Living supervisor processes of an attempt, by their command line."""
-    wanted = [b"workers.supervisor", b"--job", job_id.encode(), b"--attempt", str(attempt).encode()]
+    wanted = [b"workers.supervisor.main", b"--job", job_id.encode(), b"--attempt", str(attempt).encode()]
     return [pid for pid in _pids() if _holds(_command_line(pid), wanted) and start_ticks(pid) is not None]
 
 

@@ -17,7 +17,7 @@ from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.faults.cluster import Cluster
 from tests.faults.witness import Stretch, stretches_of
-from workers.attempt_keeper import CLEAN_SECONDS
+from workers.node.attempt_manager import CLEAN_SECONDS
 
 CLEANED_WITHIN = timedelta(seconds=CLEAN_SECONDS + 2)
 

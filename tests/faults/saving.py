@@ -20,13 +20,13 @@ from config.redaction import Redaction
 from tests.faults.invariants import chain_of
 from trainyard import _manifest
 from trainyard._channel import Message
-from workers.checkpoint_store import CheckpointStore
-from workers.disk_full import RoomWatch
-from workers.ground import Ground
-from workers.log_store import LogStore
-from workers.messages import CheckpointReady
-from workers.reports import Reporter
-from workers.run_directory import RunDirectory
+from workers.run_dir.layout import RunDirectory
+from workers.supervisor.messages import CheckpointReady
+from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.context import Ground
+from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.report_writer import Reporter
 
 # Imported here, so that no child opens a module's file while its system calls are counted.
 __all__ = ["EventType", "checkpoints", "main"]

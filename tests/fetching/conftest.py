@@ -15,7 +15,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from tests.fetching.web_server import WebServer
 from tests.hub import Hub, running_hub
-from workers.library import Library
+from workers.prepare.input_library import Library
 
 LOOPBACK = ("127.0.0.1",)
 

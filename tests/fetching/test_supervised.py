@@ -11,7 +11,7 @@ from app.models import Job
 from app.security.secrets import SecretBox
 from tests.fetching.web_server import file, status
 from tests.supervising import NODE, World
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 LINES = b'{"text": "hello"}\n'
 READS = """

@@ -14,8 +14,8 @@ from app.storage.logs import LogReader
 from config.settings import Settings
 from tests.factories import make_node
 from tests.supervising import NODE, World, rows
-from workers.attempt_keeper import AttemptKeeper
-from workers.spawning import start_attempts
+from workers.node.attempt_manager import AttemptKeeper
+from workers.node.spawn_supervisor import start_attempts
 
 OTHER = "other"
 MEETS = """

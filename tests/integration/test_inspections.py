@@ -21,8 +21,8 @@ from app.services.preflight.inspection_queue import ABANDONED_SECONDS, Abandoned
 from app.services.preflight.inspections import Asked, Work
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
+from tasks.background.preflight import Inspector
 from tasks.celery_app import Runtime
-from tasks.inspecting import Inspector
 from tests.factories import make_document
 from tests.system import wait_for
 from tests.walks import job_of, make_job

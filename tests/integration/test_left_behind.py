@@ -15,9 +15,9 @@ from app.services.attempts import leases
 from tests.leaving_behind import offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World, environment, training
 from tests.unkillable import unkillable
-from workers.attempt_keeper import AttemptKeeper
-from workers.run_directory import run_directory
-from workers.spawning import start_attempts
+from workers.node.attempt_manager import AttemptKeeper
+from workers.node.spawn_supervisor import start_attempts
+from workers.run_dir.layout import run_directory
 
 PATIENCE_SECONDS = 1.0
 

@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
 from app.services.jobs import result_mirror
 from app.services.lifecycle import transitions
-from tasks.mirror import Mirror, result_of
+from tasks.background.result_mirror import Mirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
 

@@ -24,7 +24,7 @@ from tests.commands import run
 from tests.examining import Alive, said
 from tests.factories import make_document, make_job, make_node
 from tests.supervising import NODE, World
-from workers import node as node_worker
+from workers.node import worker_step as node_worker
 
 DEVICES = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
 MISSING = "has no sandbox for jobs: bubblewrap is not installed there"

@@ -19,10 +19,10 @@ from app.services.operations import liveness
 from app.services.scheduling import placement, planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
-from workers.library import Sources
-from workers.preparing import make_spec
-from workers.resuming import StartPoint
-from workers.run_directory import RunDirectory
+from workers.prepare.input_library import Sources
+from workers.prepare.prepare import make_spec
+from workers.prepare.resume_point import StartPoint
+from workers.run_dir.layout import RunDirectory
 
 
 def report(**limits: Any) -> NodeReport:

@@ -16,8 +16,8 @@ from app.models import Job, JobEvent, Metric
 from app.services.attempts import work_orders
 from app.services.telemetry.progress import MetricPoint, Progress
 from tests.factories import make_attempt, make_job, make_node
-from workers.metric_backlog import MAX_POINTS
-from workers.reports import POINTS_PER_WRITE, Note, PhaseChange, Reporter
+from workers.supervisor.recording.metric_buffer import MAX_POINTS
+from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, PhaseChange, Reporter
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
 from tests.leaving_behind import held, offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World
-from workers.attempt_keeper import AttemptKeeper
-from workers.left_behind import settle
-from workers.roll import RollCall
-from workers.run_directory import remove_earlier, run_directory
+from workers.node.attempt_manager import AttemptKeeper
+from workers.run_dir.cleanup import settle
+from workers.run_dir.layout import remove_earlier, run_directory
+from workers.run_dir.process_registry import RollCall
 
 
 def test_kept_directories_of_the_dead_cost_a_start_nothing(world, monkeypatch):

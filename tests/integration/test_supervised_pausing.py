@@ -9,7 +9,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Reservation
 from app.services.jobs import control_requests
 from tests.supervising import NODE, SLEEPS, World, rows, training
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:

@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
 from tests.supervising import NODE, SLEEPS, rows, training, try_again
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 def test_script_that_knows_nothing_of_us_completes(world):

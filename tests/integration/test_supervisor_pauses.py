@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.storage.keys import job_key
 from tests.supervising import SLEEPS, World, environment, rows, training
-from workers import spawning
+from workers.node import spawn_supervisor
 
 ASKS_AGAIN = "    if stop and run.should_stop():\n        break"
 ENDS_ANYWAY = "    if stop:\n        break"
@@ -151,14 +151,14 @@ def _hurried(monkeypatch):
         "import sys; from workers import supervisor, obedience; del sys.argv[1]; "
         "obedience.SAVE_SECONDS['pause'] = 1.0; sys.exit(supervisor.main())"
     )
-    ordinary = spawning.supervisor_command
+    ordinary = spawn_supervisor.supervisor_command
 
     def command(*arguments):
         words = ordinary(*arguments)
         module = words.index("-m")
         return [*words[:module], "-c", hurried, *words[module + 1 :]]
 
-    monkeypatch.setattr(spawning, "supervisor_command", command)
+    monkeypatch.setattr(spawn_supervisor, "supervisor_command", command)
 
 
 @pytest.mark.usefixtures("_hurried")

@@ -17,8 +17,8 @@ from config.settings import load_settings
 from tests.hub import OWNER, TOKEN, Hub, running_hub
 from tests.supervising import World, rows, training, try_again
 from tests.walks import NO_WAIT
-from workers.results import find_output, output_limits, store_model
-from workers.storing import Patience
+from workers.supervisor.recording.model_export import find_output, output_limits, store_model
+from workers.supervisor.recording.upload import Patience
 
 FILES = {"model.bin": b"weights", "readme.txt": b"a model"}
 PUSH = {"push_to_hub": True, "hub_repo_id": f"{OWNER}/tiny"}

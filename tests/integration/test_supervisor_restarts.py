@@ -11,7 +11,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
 from tests.supervising import NODE, STUBBORN, World, environment, rows, training
-from workers.attempt_keeper import AttemptKeeper
+from workers.node.attempt_manager import AttemptKeeper
 
 
 def rank_pid(world: World, job_id: str, attempt: int = 1, rank: int = 0) -> int:

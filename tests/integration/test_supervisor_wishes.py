@@ -11,7 +11,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.services.jobs import control_requests
 from tests.supervising import NODE, SLEEPS, STUBBORN, rows, training
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 @pytest.mark.parametrize(

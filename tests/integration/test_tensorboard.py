@@ -23,7 +23,7 @@ from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.system import wait_for
-from workers.event_files import first_event, scalars_event
+from workers.supervisor.recording.tensorboard_format import first_event, scalars_event
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 40.0

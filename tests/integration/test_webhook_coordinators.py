@@ -85,7 +85,7 @@ def test_what_a_killed_coordinator_was_sending_is_sent_by_another(world: CeleryW
 
 
 def test_supervisors_and_nodes_load_nothing_that_delivers() -> None:
-    program = "import sys, workers.supervisor, workers.node, tasks.node; print(*sorted(sys.modules))"
+    program = "import sys, workers.supervisor.main, workers.node.worker_step, tasks.node; print(*sorted(sys.modules))"
 
     environment = {**os.environ, "TRAINYARD_BROKER_URL": "redis://127.0.0.1:1/0"}
     said = subprocess.run(

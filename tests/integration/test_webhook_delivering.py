@@ -20,8 +20,8 @@ from app.services.lifecycle import transitions
 from app.services.requests.wakeups import Dispatcher
 from app.services.webhooks import subscriptions
 from config.settings import load_settings
+from tasks.background.webhook_delivery import Deliverer
 from tasks.celery_app import Runtime
-from tasks.delivering import Deliverer
 from tests.apps import SECRET_KEY
 from tests.factories import make_job, make_webhook
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status

@@ -33,7 +33,7 @@ from tests.trainers.step_hooks import (
 from trainyard import _manifest
 from trainyard._session import Identity, Progress, Result, Saved, manifest_for
 from trainyard._wishes import CheckpointNotSaved, Wishes
-from workers.run_context import RunContext, RunSpec
+from workers.rank.run_context import RunContext, RunSpec
 
 
 class RecordingSession:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainyard._manifest import Manifest
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.batch_plan import batch_plan
 

@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.batching import LengthGrouped
 from workers.trainers.hf_trainer.collating import collator
 

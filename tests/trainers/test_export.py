@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer import verification
 from workers.trainers.hf_trainer.export import export_adapter, export_merged, export_model

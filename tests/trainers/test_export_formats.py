@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.export import export_model
 from workers.trainers.hf_trainer.model_card import ModelCard

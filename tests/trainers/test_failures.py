@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainyard._manifest import CorruptCheckpoint
-from workers.run_context import CheckpointNotSaved
+from workers.rank.run_context import CheckpointNotSaved
 from workers.trainers import failures
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from app.domain.spec.hyperparameters import parsing
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers import inspection
 from workers.trainers.data.encoded import Encoded
 from workers.trainers.failures import DataInvalid

@@ -7,7 +7,7 @@ from trl.trainer.sft_config import SFTConfig
 from tests.trainers.exact_runs import RecordingSession
 from tests.trainers.in_process import plan_of
 from trainyard._session import Identity
-from workers.run_context import RunContext, RunSpec
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.batch_plan import batch_plan
 

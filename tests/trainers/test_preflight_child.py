@@ -19,8 +19,8 @@ from tests.factories import make_document
 from tests.fetching.web_server import WebServer, file
 from tests.hub import running_hub
 from tests.walks import make_job
-from workers import preflight
-from workers.spawning import settings_environment
+from workers.node.spawn_supervisor import settings_environment
+from workers.prepare import preflight
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +66,7 @@ def question(assets: Path, *paths: str, **base_model: Any) -> dict[str, Any]:
 
 def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_path):
     settings = make_settings()
-    command = [sys.executable, "-m", "workers.preflight", "--die-with", str(os.getpid())]
+    command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
     environment = {**os.environ, **settings_environment(settings), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 
     done = subprocess.run(

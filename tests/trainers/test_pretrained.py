@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.pretrained import precision
 
 

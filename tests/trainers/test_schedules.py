@@ -9,7 +9,7 @@ from transformers import get_scheduler
 
 from app.domain.spec.hyperparameters.parsing import parse
 from app.domain.spec.hyperparameters.tables import PLATEAU, SCHEDULERS
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.schedules import scale, scheduler_kwargs
 
 STEPS = 20

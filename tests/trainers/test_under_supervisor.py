@@ -13,7 +13,7 @@ from app.services.attempts import artifacts
 from tests.factories import make_document, make_job
 from tests.supervising import NODE, World, environment, rows, try_again
 from tests.unkillable import unkillable
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 @pytest.fixture

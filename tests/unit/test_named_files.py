@@ -5,8 +5,8 @@ import os
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
-from workers.library import Library
-from workers.named_files import named_files
+from workers.prepare.input_library import Library
+from workers.prepare.named_files import named_files
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
 from trainyard._session import Identity
 from trainyard._wishes import CheckpointNotSaved, Stop
-from workers.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
+from workers.rank.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
 DOCUMENT = {
     "job_id": "job-1",

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
-from workers.run_context import RunContext, RunSpec, Stop
+from workers.rank.run_context import RunContext, RunSpec, Stop
 
 T = TypeVar("T")
 

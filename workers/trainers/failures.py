@@ -4,7 +4,7 @@ import errno
 import sys
 
 from trainyard._manifest import CorruptCheckpoint
-from workers.run_context import CheckpointNotSaved
+from workers.rank.run_context import CheckpointNotSaved
 
 
 class TrainingFailure(Exception):

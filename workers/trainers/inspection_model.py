@@ -11,7 +11,7 @@ from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, ONNX
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from trainyard._channel import ChannelClosed
-from workers.run_context import RunContext, supervised_run
+from workers.rank.run_context import RunContext, supervised_run
 
 # Nobody is left to report to; the number only tells a reader of process tables why.
 _ORPHANED = 74

@@ -14,7 +14,7 @@ import click
 
 from trainyard.client import Client
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1

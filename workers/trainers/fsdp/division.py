@@ -7,7 +7,7 @@ from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.models.utils import prepare_fsdp
 
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.fsdp.saving import FsdpSaving
 from workers.trainers.fsdp.sharding import sharded_arguments

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
 from workers.trainers.hf_trainer.host_copy import HostCopy

@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from app.domain.spec.hyperparameters.parsing import names
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trainyard._manifest import Manifest
-from workers.run_context import RunContext, RunSpec
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.failures import HostOutOfMemory, OutOfMemory, error_type, lacked_memory
 from workers.trainers.hf_trainer.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.collating import max_seq_length

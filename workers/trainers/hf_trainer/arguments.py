@@ -5,7 +5,7 @@ from typing import Any
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, check_data
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER, trainer_arguments
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.domain.spec.defaults import BATCH_SIZE
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.failures import InvalidConfig
 
 _MOST_NAMED = 12

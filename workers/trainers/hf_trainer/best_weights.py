@@ -13,7 +13,7 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from app.domain.lifecycle.checkpoints import best_rule
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.hf_trainer.reporting import Reporting, score_of
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Protocol
 
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from workers.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
+from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.best_weights import BestWeights
 from workers.trainers.hf_trainer.early_stopping import EarlyStopping

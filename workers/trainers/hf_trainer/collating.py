@@ -10,7 +10,7 @@ from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollator
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from app.domain.spec.defaults import MAX_SEQ_LENGTH
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 
 
 def max_seq_length(spec: RunSpec) -> int:

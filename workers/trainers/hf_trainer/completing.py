@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 from transformers import PreTrainedModel
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import RECORD
 from workers.trainers.hf_trainer.divisions import division_of
 from workers.trainers.hf_trainer.saving import HostSaving

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from app.domain.lifecycle.checkpoints import best_rule
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.hf_trainer.reporting import Reporting, score_of
 
 

@@ -14,7 +14,7 @@ from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.tokenizer import base_model
 

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
 from workers.trainers.hf_trainer.scratch import configuration, draw, is_from_scratch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import BitsAndBytesConfig, PreTrainedModel
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer import pretrained
 
 # On a CPU it asks for a package of faster kernels, in words that read like an error.

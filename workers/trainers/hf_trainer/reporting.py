@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from app.domain.lifecycle.checkpoints import scores
 from app.domain.spec import metrics
-from workers.run_context import Progress, RunContext
+from workers.rank.run_context import Progress, RunContext
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loss_watch import LossWatch
 

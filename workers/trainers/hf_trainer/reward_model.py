@@ -11,7 +11,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
 from workers.trainers.hf_trainer.pretrained import precision

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 
 REWARDS_ALIKE = "REWARDS_ALIKE"
 TOLERATED = 20  # a step in which all completions are worth the same may happen at any time

@@ -16,7 +16,7 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 
 from app.domain.spec.hyperparameters import rlhf
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.data.datasets import Splits
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.arguments import arguments

@@ -29,7 +29,7 @@ from transformers.trainer import (
 )
 
 from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.best_weights import FILE as BEST_WEIGHTS
 from workers.trainers.hf_trainer.host_copy import HostCopy, size_bytes

@@ -7,7 +7,7 @@ import torch
 
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.tables import PLATEAU
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 
 __all__ = ["PLATEAU", "learning_rate_factor", "scale", "scheduler_kwargs"]
 

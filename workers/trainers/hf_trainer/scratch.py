@@ -16,7 +16,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from app.domain.spec.rules.model import is_drawn
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, lacked_memory
 from workers.trainers.hf_trainer.tokenizer import base_model, existing, trust

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 
 _ATTRIBUTES = ("padding_side", "truncation_side", "model_max_length")

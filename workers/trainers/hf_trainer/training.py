@@ -7,7 +7,7 @@ from datasets import Dataset, disable_progress_bars
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
-from workers.run_context import Result, RunContext
+from workers.rank.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import StepBoundary, first_rank_first, wait_for_all
 from workers.trainers.hf_trainer import pretrained

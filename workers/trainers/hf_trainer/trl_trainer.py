@@ -12,7 +12,7 @@ from transformers.trainer import SCHEDULER_NAME
 
 from app.domain.spec.metrics import evaluated, perplexity
 from trainyard._manifest import Manifest
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer import taking_over
 from workers.trainers.hf_trainer.batching import FilledUp, LengthGrouped, Shuffled

@@ -7,7 +7,7 @@ from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.domain.spec.hyperparameters.parsing import USE_LORA
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer import pretrained
 from workers.trainers.hf_trainer.adapters import adapted, lora_config
 from workers.trainers.hf_trainer.export import export_adapter, export_merged, export_model

@@ -10,7 +10,7 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.datasets import Splits
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.data.sources import seed_of

@@ -5,7 +5,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from app.domain.spec.frameworks.megatron import PIPELINE, TENSOR, InvalidParallelism, Parallelism, parallelism
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import TrainerState, TrainingArguments, get_scheduler
 
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.hf_trainer import taking_over
 from workers.trainers.hf_trainer.adjusting import NOT_BIT_EQUAL
 from workers.trainers.hf_trainer.schedules import learning_rate_factor, scale, scheduler_kwargs

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import HashStore
 from transformers import set_seed
 
 from app.domain.spec.frameworks.megatron import Parallelism
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 

@@ -19,7 +19,7 @@ from transformers import (
 from transformers.trainer_callback import CallbackHandler
 
 from app.domain.spec import metrics
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.megatron.batches import Data, Share
 from workers.trainers.megatron.going_on import GoingOn

@@ -25,7 +25,7 @@ from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShard
 from transformers import PreTrainedTokenizerBase, TrainerState
 
 from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state

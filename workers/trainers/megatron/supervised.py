@@ -4,7 +4,7 @@ from functools import partial
 
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from workers.run_context import Result, RunContext
+from workers.rank.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.arguments import arguments
 from workers.trainers.hf_trainer.collating import max_seq_length

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from app.domain.spec.frameworks.deepspeed import Zero, zero
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 
 LATEST = "latest"  # where DeepSpeed looks for the name of the directory with the parts
 

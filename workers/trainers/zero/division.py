@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl.models.utils import prepare_deepspeed
 
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.divisions import Replicas
 from workers.trainers.hf_trainer.saving import HostSaving

@@ -14,7 +14,7 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unse
 from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.host_copy import HostCopy
 from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from app.domain.spec.frameworks.deepspeed import STAGE
-from workers.run_context import RunContext
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import first_rank_first
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.zero.configuration import LATEST, zero_of
