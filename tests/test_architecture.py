@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "workers/sandbox/launcher.py": "hands a part of it on to the sandbox",
     "workers/rank/environment.py": "makes the ranks' environment from its own",
     "workers/trainers/parts.py": "the launcher says which node a rank is on",
-    "workers/trainers/zero/configuration.py": "tells DeepSpeed which kind of device to use",
+    "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
     "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
     "workers/node/spawn_supervisor.py": "hands it on to supervisors",
     "workers/rank/run_context.py": "runs in a rank, whose variables are its interface",

@@ -28,7 +28,7 @@ from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
 from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
-from trainyard import _manifest
+from trainyard.protocol import manifest as _manifest
 from workers.trainers.registry import TRAINERS
 
 PAIRS = list(TRAINERS)

@@ -18,8 +18,8 @@ from app.services.attempts import checkpoints, work_orders
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.faults.invariants import chain_of
-from trainyard import _manifest
-from trainyard._channel import Message
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import Message
 from workers.run_dir.layout import RunDirectory
 from workers.supervisor.messages import CheckpointReady
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
@@ -78,7 +78,7 @@ def written(run: RunDirectory, job_id: str, step: int) -> Path:
     draft.mkdir()
     (draft / "state.json").write_text(f'{{"step": {step}, "digest": "{chain_of(step)}"}}')
     (draft / "weights.bin").write_bytes(b"w" * 100_000)
-    _manifest.commit(draft, final, _manifest.Manifest(job_id=job_id, attempt=1, step=step))
+    manifest.commit(draft, final, manifest.Manifest(job_id=job_id, attempt=1, step=step))
     return final
 
 

@@ -19,7 +19,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests import walks
 from tests.factories import make_attempt, make_job, make_node
-from trainyard import _manifest
+from trainyard.protocol import manifest as _manifest
 from workers.run_dir.layout import RunDirectory
 from workers.supervisor.messages import CheckpointReady
 from workers.supervisor.recording.checkpoint_store import CheckpointStore

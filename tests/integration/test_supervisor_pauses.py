@@ -148,8 +148,8 @@ def test_script_that_can_not_save_is_stopped_when_it_need_not(world):
 def _hurried(monkeypatch):
     """Supervisors give a pause one second instead of ten minutes."""
     hurried = (
-        "import sys; from workers import supervisor, obedience; del sys.argv[1]; "
-        "obedience.SAVE_SECONDS['pause'] = 1.0; sys.exit(supervisor.main())"
+        "import sys; from workers.supervisor import main; from workers.supervisor.control import stop_controller; "
+        "del sys.argv[1]; stop_controller.SAVE_SECONDS['pause'] = 1.0; sys.exit(main.main())"
     )
     ordinary = spawn_supervisor.supervisor_command
 

@@ -132,13 +132,13 @@ def test_checkpoint_that_is_wished_for_during_the_restart_is_made(world):
 
 BECOMES = """
 import sys
-from workers import spawning
+from workers.node import spawn_supervisor
 then = (
     "import os, signal, sys; "
     "print(*sys.argv[1:], os.getpid(), sorted(signal.sigpending()), signal.getsignal(signal.SIGUSR1).name)"
 )
-spawning.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
-spawning.become_supervisor("job-1", 2, told_to_end=True, checkpoints_asked=3)
+spawn_supervisor.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
+spawn_supervisor.become_supervisor("job-1", 2, told_to_end=True, checkpoints_asked=3)
 """
 
 

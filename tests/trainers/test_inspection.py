@@ -14,8 +14,8 @@ from workers.rank.run_context import RunSpec
 from workers.trainers import inspection
 from workers.trainers.data.encoded import Encoded
 from workers.trainers.failures import DataInvalid
-from workers.trainers.hf_trainer.collating import collator
-from workers.trainers.hf_trainer.tokenizer import load_tokenizer
+from workers.trainers.hf_trainer.loop.collator import collator
+from workers.trainers.hf_trainer.model.tokenizer import load_tokenizer
 from workers.trainers.inspection_data import collate
 
 Findings = dict[str, Any]

@@ -13,7 +13,7 @@ from app.domain.spec.frameworks.megatron import Parallelism
 from tests.trainers.supervision import ROOT
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.megatron.batches import Dealer, Padding
 from workers.trainers.megatron.fitting import check
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron

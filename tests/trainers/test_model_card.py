@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from workers.rank.run_context import RunSpec
-from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 
 def card(locations=("data.jsonl",), metrics=(), name=None, **base_model):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workers.rank.run_context import RunSpec
-from workers.trainers.hf_trainer.pretrained import precision
+from workers.trainers.hf_trainer.model.pretrained import precision
 
 
 def spec(dtype, device_type="cuda"):

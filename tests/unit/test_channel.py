@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainyard._channel import MAX_LINE_BYTES, Channel, short_address
+from trainyard.protocol.channel import MAX_LINE_BYTES, Channel, short_address
 from workers.supervisor.ranks.channel_server import MAX_COMPLAINTS, ChannelServer
 from workers.supervisor.ranks.event_loop import MainLoop
 

@@ -17,7 +17,7 @@ GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(e
     [
         ("pass", "1"),
         ("from app.host.privacy import hide_from_same_user; hide_from_same_user()", "0"),
-        (f"{GUNICORN}\nfrom app.cli import gunicorn_hooks; gunicorn_hooks.on_starting(arbiter)", "0"),
+        (f"{GUNICORN}\nfrom app.server import gunicorn_hooks; gunicorn_hooks.on_starting(arbiter)", "0"),
         ("from app.host import processes; processes.hide_from_same_user()", "0"),
         ("import contextlib\nfrom tasks import flower\nwith contextlib.suppress(SystemExit):\n    flower.main()", "0"),
     ],

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
-from trainyard._channel import LineDecoder, Message, encode
+from trainyard.protocol.channel import LineDecoder, Message, encode
 from workers.rank import gang, mpi
 from workers.rank.environment import rank_command, rank_environment
 

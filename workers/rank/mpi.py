@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trainyard._channel import LineDecoder, Message
+from trainyard.protocol.channel import LineDecoder, Message
 
 MPI = "mpi"  # the launcher in a spec.json
 MPIRUN = "mpirun"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from app.host.processes import die_with_parent
-from trainyard._channel import encode
+from trainyard.protocol.channel import encode
 
 RANK = "OMPI_COMM_WORLD_RANK"
 # By these a program finds the others, and Open MPI its settings.

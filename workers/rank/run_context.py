@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.hyperparameters.rlhf import method_of
-from trainyard import _manifest
-from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
-from trainyard._session import Identity, Progress, Result, Saved, Session, SupervisedSession
-from trainyard._wishes import CheckpointNotSaved, Stop
+from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.channel import ChannelClosed
+from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.session import Identity, Progress, Result, Saved, Session, SupervisedSession
 
 __all__ = [
     "CheckpointNotSaved",

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from app.host.processes import let_through
-from trainyard import _manifest
-from trainyard._channel import LineDecoder, encode, short_address
-from trainyard._session import Identity, Saved, manifest_for
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import LineDecoder, encode, short_address
+from trainyard.protocol.session import Identity, Saved, manifest_for
 
 LOOK_SECONDS = 2.0
 # Below it the files lie as they did in the script's working directory, where the next attempt puts them again.
@@ -92,7 +92,7 @@ class Keeper:
         self._step = self._step + 1 if step is None else step
         checkpoints = self._run_dir / "checkpoints"
         draft = checkpoints / _DRAFT
-        _manifest.discard(draft)
+        manifest.discard(draft)
         try:
             for path, *_ in signature:
                 target = draft / FILES / path
@@ -102,12 +102,12 @@ class Keeper:
                 return  # it is being written anew; a later look finds it complete
             self._count += 1
             final = checkpoints / f"kept-{self._count:04d}-step-{self._step}"
-            _manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
+            manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
         except OSError as error:
             _tell(f"{name} could not be kept: {error}")
             return
         finally:
-            _manifest.discard(draft)
+            manifest.discard(draft)
         self._kept[name] = signature
         self._offer(final)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.host import processes
-from trainyard._channel import Message, encode
+from trainyard.protocol.channel import Message, encode
 from workers.rank import gang
 from workers.sandbox.sandbox import PROCESS, Sandbox, View
 

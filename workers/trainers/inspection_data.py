@@ -20,7 +20,7 @@ from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
 from workers.trainers.data.statistics import Lengths, merged
 from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid, InvalidConfig
-from workers.trainers.hf_trainer.tokenizer import base_model
+from workers.trainers.hf_trainer.model.tokenizer import base_model
 from workers.trainers.rewards import reward_of
 
 # Below this share nobody needs to think about it.

@@ -7,7 +7,7 @@ import traceback
 from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
-from trainyard._channel import ChannelClosed
+from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, supervised_run
 
 # Nobody is left to report to; the number only tells a reader of process tables why.

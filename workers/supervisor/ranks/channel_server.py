@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard._channel import MAX_LINE_BYTES, Message, encode, short_address
+from trainyard.protocol.channel import MAX_LINE_BYTES, Message, encode, short_address
 from workers.supervisor.ranks.event_loop import MainLoop
 
 RETRY_ACCEPT_SECONDS = 1.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
-from trainyard._channel import LineDecoder, Message
+from trainyard.protocol.channel import LineDecoder, Message
 from workers.prepare.prepare import Prepared
 from workers.rank import gang
 from workers.rank.agent import TEARDOWN_SECONDS

@@ -15,8 +15,8 @@ from app.services.attempts import checkpoints
 from app.services.attempts.checkpoints import NewCheckpoint
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
-from trainyard import _manifest
-from trainyard._channel import Message
+from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.channel import Message
 from workers.supervisor.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.context import Ground

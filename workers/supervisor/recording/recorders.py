@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.services.attempts import artifacts
-from trainyard._channel import Message
+from trainyard.protocol.channel import Message
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.context import Ground
 from workers.supervisor.recording.disk_space import RoomWatch

@@ -14,9 +14,9 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.data.datasets import Splits
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.data.sources import seed_of
-from workers.trainers.hf_trainer.batch_plan import BatchPlan
-from workers.trainers.hf_trainer.batching import LengthGrouped, Shuffled
-from workers.trainers.hf_trainer.collating import max_seq_length
+from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.loop.collator import max_seq_length
 
 Batch = dict[str, torch.Tensor]
 

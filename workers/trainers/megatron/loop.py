@@ -22,10 +22,10 @@ from app.domain.spec import metrics
 from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.megatron.batches import Data, Share
-from workers.trainers.megatron.going_on import GoingOn
 from workers.trainers.megatron.layout import place
 from workers.trainers.megatron.loss import forward
 from workers.trainers.megatron.model import Part, whole
+from workers.trainers.megatron.resume import GoingOn
 from workers.trainers.megatron.saving import ShardSaving
 
 
