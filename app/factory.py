@@ -41,12 +41,10 @@ from app.http.request_log import NamedRequests
 from app.http.rule import MatchingRule
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
-from app.security.secrets import SecretBox
+from app.services.operations.control_plane import control_plane
 from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
-from app.services.requests.storage_access import reading_rules
 from app.services.requests.wakeups import Dispatcher
-from app.storage.storage import Storage
 from config.logging import configure_logging
 from config.measuring import shared_counts
 from config.redaction import Redaction, secrets_of
@@ -113,13 +111,7 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
 
 
 def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:
-    return ControlPlane(
-        db=db or open_database(settings.database),
-        dispatcher=dispatcher or Dispatcher(settings),
-        storage=Storage(settings.storage.url),
-        box=SecretBox(settings.security.secret_key),
-        reading=reading_rules(settings),
-    )
+    return control_plane(settings, db or open_database(settings.database), dispatcher or Dispatcher(settings))
 
 
 def _rate_limits(settings: Settings) -> RateLimits:

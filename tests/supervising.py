@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.host import processes
 from app.models import Attempt, Job, JobEvent, Lease, Node
 from app.models.base import Base

@@ -14,7 +14,7 @@ from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.events import EventQuerySchema, EventSchema
 from app.security.permissions import Permission
-from app.services.jobs import history, submission
+from app.services.jobs import history, lookup
 
 blueprint = Blueprint("events", __name__)
 _EVENT = EventSchema()
@@ -29,7 +29,7 @@ _ID = re.compile(r"([0-9]{1,9})")
 def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     db = plane().db
     with db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         if not wants_events(by_default=False):
             return page_data("events", _EVENT, history.page(session, job_id, page_request(query)), query)
     last = last_event_id(_ID)

@@ -24,7 +24,7 @@ from app.schemas.jobs import (
 from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.schemas.spec.job_fields import FIELDS
 from app.security.permissions import Permission
-from app.services.jobs import deletion, dry_run, listing, submission, updates
+from app.services.jobs import deletion, dry_run, listing, lookup, submission, updates
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 
@@ -62,7 +62,7 @@ def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
 @operation("Read a job", permission=Permission.VIEW, answer=JobSchema)
 def get_job(job_id: str) -> Any:
     with plane().db.read() as session:
-        return _JOB.dump(details(session, submission.find(session, caller(), job_id)))
+        return _JOB.dump(details(session, lookup.find(session, caller(), job_id)))
 
 
 @blueprint.patch("/jobs/<job_id>")

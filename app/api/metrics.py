@@ -22,7 +22,7 @@ from app.schemas.metrics import (
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints
-from app.services.jobs import submission
+from app.services.jobs import lookup
 from app.services.telemetry import live_metrics, progress
 
 blueprint = Blueprint("metrics", __name__)
@@ -34,7 +34,7 @@ _ID = re.compile(r"([0-9]{1,18})")  # fits into the 64 bits in which arrival num
 @operation("Read the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
 def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
-        job = submission.find(session, caller(), job_id)
+        job = lookup.find(session, caller(), job_id)
         found = progress.series(session, job_id, **query)
         saved = checkpoints.list_for(session, job_id)
     series = {name: points_on_the_wire(points) for name, points in found.items()}
@@ -48,7 +48,7 @@ def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
 def stream_metrics(job_id: str, query: dict[str, Any]) -> Response:
     db = plane().db
     with db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
     last = last_event_id(_ID)
     return stream(_feed(db, job_id, int(last[1]) if last else 0, query["names"]))
 

@@ -16,7 +16,7 @@ from app.schemas.checkpoints import CheckpointsSchema
 from app.schemas.reports import ReportSchema
 from app.security.permissions import Permission
 from app.services.attempts import artifacts, checkpoints
-from app.services.jobs import history, reports, submission
+from app.services.jobs import history, lookup, reports
 from app.services.telemetry import tensorboards
 
 blueprint = Blueprint("results", __name__)
@@ -28,7 +28,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 @operation("List the checkpoints of a job", permission=Permission.VIEW, answer=CheckpointsSchema)
 def list_checkpoints(job_id: str) -> Any:
     with plane().db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         return _CHECKPOINTS.dump({"checkpoints": checkpoints.list_for(session, job_id)})
 
 
@@ -36,7 +36,7 @@ def list_checkpoints(job_id: str) -> Any:
 @operation("List the running records of a job", permission=Permission.VIEW, answer=AttemptsSchema)
 def list_attempts(job_id: str) -> Any:
     with plane().db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         return _ATTEMPTS.dump({"attempts": history.attempts(session, job_id)})
 
 
@@ -44,14 +44,14 @@ def list_attempts(job_id: str) -> Any:
 @operation("Read the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
 def get_report(job_id: str) -> Any:
     with plane().db.read() as session:
-        return _REPORT.dump(reports.completion_report(session, submission.find(session, caller(), job_id)))
+        return _REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id)))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")
 @operation("List the artifacts of a job", permission=Permission.VIEW, query=ArtifactQuerySchema, answer=ArtifactsSchema)
 def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])})
 
 
@@ -59,7 +59,7 @@ def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
 @operation("Where a TensorBoard shows a job", permission=Permission.VIEW, answer=TensorboardSchema)
 def get_tensorboard(job_id: str) -> Any:
     with plane().db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
     found = tensorboards.address_of(backend().settings, job_id)
     if found is None:
         raise NotFound("no TensorBoard is served here: its operator starts `trainyard tensorboard`, and tells the API "
@@ -72,7 +72,7 @@ def get_tensorboard(job_id: str) -> Any:
 def download_artifact(job_id: str, path: str) -> Response:
     here = plane()
     with here.db.read() as session:
-        submission.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         artifact = artifacts.find(session, job_id, path)
     try:
         wanted = _wanted_range(artifact)

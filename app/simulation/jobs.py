@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.simulation.site import Held
 from app.simulation.trace import TraceJob
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from app.host.process_names import own_name
 from app.migrations.versioning import is_current
 from app.services.attempts.reaper import Reaper
 from app.services.nodes import quarantine
@@ -19,7 +20,7 @@ from app.services.preflight import admission, inspections
 from app.services.queues import gpu_budgets, queues
 from app.services.requests.storage_access import reading_rules
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat, own_identity
+from app.services.scheduling.leader_election import PlannerSeat
 from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import Passes
 from app.services.webhooks import deliveries
@@ -53,7 +54,7 @@ class Coordination:
         self._name = name
         self._consume = consume
         self._consumed = {DEFAULT_ADMISSION_QUEUE}
-        self._identity = own_identity()
+        self._identity = own_name()
         self._seat = PlannerSeat(runtime.database, self._identity)
         self._passes = Passes(runtime.database, "planner")
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from app.domain.lifecycle.states import TERMINAL
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Attempt
 from tests.faults.history import History, JobHistory
 from tests.faults.witness import Stretch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Attempt, Job, Node
 from config.queues import NODE
 from tests.celery_processes import CeleryWorld

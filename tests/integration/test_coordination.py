@@ -9,13 +9,14 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
+from app.host.process_names import is_provably_dead, own_name
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts.reaper import Reaper
 from app.services.jobs import revocation
 from app.services.operations import housekeeping
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat, is_provably_dead, own_identity
+from app.services.scheduling.leader_election import PlannerSeat
 from config.settings import load_settings
 from tests.factories import make_attempt, make_job, make_node
 
@@ -64,7 +65,7 @@ def test_seat_of_the_dead_is_taken_at_once(database: Database) -> None:
 
 
 def test_only_a_process_that_ran_here_is_provably_dead() -> None:
-    me = own_identity()
+    me = own_name()
     host, place, pid, start = me.rsplit(":", 3)
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
@@ -77,7 +78,7 @@ def test_only_a_process_that_ran_here_is_provably_dead() -> None:
 
 
 def test_zombie_is_dead() -> None:
-    host, place, _, _ = own_identity().rsplit(":", 3)
+    host, place, _, _ = own_name().rsplit(":", 3)
     child = os.fork()
     if child == 0:
         os._exit(0)

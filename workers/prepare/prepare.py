@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from app.database.engine import Database
-from app.domain.scheduling.resources import WHOLE, Device, gpu_of
+from app.domain.scheduling.resources import Device, gpu_of
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import source_path
+from app.domain.units import WHOLE
 from app.models import Job
 from app.services.attempts.work_orders import Work
 from app.services.requests.storage_access import reading_rules

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.cli.admin.database import admin_database, cli_settings
-from app.security.secrets import SecretBox
+from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.storage_access import reading_rules
 from app.services.requests.wakeups import Dispatcher
-from app.storage.storage import Storage
 
 
 @contextmanager
@@ -18,9 +16,6 @@ def admin_plane() -> Iterator[ControlPlane]:
         settings = cli_settings()
         dispatcher = Dispatcher(settings)
         try:
-            yield ControlPlane(
-                db=db, dispatcher=dispatcher, storage=Storage(settings.storage.url),
-                box=SecretBox(settings.security.secret_key), reading=reading_rules(settings),
-            )  # fmt: skip
+            yield control_plane(settings, db, dispatcher)
         finally:
             dispatcher.close()

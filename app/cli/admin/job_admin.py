@@ -18,8 +18,8 @@ from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.schemas.jobs import ChangeJobSchema, JobSchema
-from app.services.jobs import deletion, listing, updates
-from app.services.jobs import submission as services
+from app.services.jobs import commands as services
+from app.services.jobs import deletion, listing, lookup, updates
 from app.services.jobs.details import details
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.pagination import PageRequest
@@ -136,6 +136,6 @@ def _plain(value: Any) -> Any:
 def _tell(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
     if as_json:
         with plane.db.read() as session:
-            print_json(JobSchema().dump(details(session, services.find(session, ADMINISTRATOR, job.id))))
+            print_json(JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job.id))))
     else:
         click.echo(f"{job.id} {job.status}, priority {job.priority}")

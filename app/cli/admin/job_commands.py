@@ -14,8 +14,8 @@ from app.cli.resources import resource_option
 from app.domain.errors import InvalidRequest
 from app.models import Job
 from app.schemas.jobs import JobSchema, RetrySchema, SubmitJobSchema
-from app.services.jobs import retries
-from app.services.jobs import submission as services
+from app.services.jobs import commands as services
+from app.services.jobs import lookup, retries
 from app.services.jobs.details import details
 from app.services.jobs.retries import Retry
 from app.services.requests.control_plane import ControlPlane
@@ -88,7 +88,7 @@ def retry(job_id: str, checkpoint: str, from_start: bool, resources: dict[str, A
 
 def _tell(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
     with plane.db.read() as session:
-        shown = JobSchema().dump(details(session, services.find(session, ADMINISTRATOR, job.id)))
+        shown = JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job.id)))
     if as_json:
         print_json(shown)
     else:

@@ -8,8 +8,8 @@ from app.cli.admin.job_commands import LONGEST_REASON
 from app.cli.admin.name_options import checked_text
 from app.cli.output import json_option, print_json
 from app.schemas.jobs import JobSchema
+from app.services.jobs import commands
 from app.services.jobs.details import details
-from app.services.scheduling import preemption
 
 
 @click.command()
@@ -19,7 +19,7 @@ from app.services.scheduling import preemption
 def preempt(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
     """Have a running job save and give its devices up; it ends, or waits again, as its on_preemption says."""
     with admin_plane() as plane:
-        job = preemption.preempt(plane, ADMINISTRATOR, job_id, reason=reason)
+        job = commands.preempt(plane, ADMINISTRATOR, job_id, reason=reason)
         if as_json:
             with plane.db.read() as session:
                 print_json(JobSchema().dump(details(session, job)))

@@ -15,8 +15,7 @@ from app.domain.lifecycle.states import JobState
 from app.schemas.events import EventSchema
 from app.schemas.jobs import JobSchema
 from app.services.jobs import history as job_history
-from app.services.jobs import listing
-from app.services.jobs import submission as services
+from app.services.jobs import listing, lookup
 from app.services.jobs.details import details as details_of
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
@@ -92,7 +91,7 @@ for command in (cancel, pause, resume, retry, preempt, change, checkpoint, delet
 def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
     """The job, how many events it has, and the newest of them, oldest first."""
     with db.read() as session:
-        job = JobSchema().dump(details_of(session, services.find(session, ADMINISTRATOR, job_id)))
+        job = JobSchema().dump(details_of(session, lookup.find(session, ADMINISTRATOR, job_id)))
         history = job_history.page(session, job_id, newest(limit))
         events = EventSchema(many=True).dump(reversed(history.items))
     return dict(job), history.total_count, list(events)

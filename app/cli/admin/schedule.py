@@ -19,7 +19,7 @@ from app.domain.scheduling.resources import NodeCapacity
 from app.schemas.jobs import JobSchema
 from app.schemas.nodes import NodeFitSchema
 from app.schemas.projects import QuotaSchema
-from app.services.jobs import details, explain_placement, submission
+from app.services.jobs import details, explain_placement, lookup
 from app.services.scheduling import planner
 from app.services.scheduling.simulation_input import empty_cluster
 from app.simulation import comparing
@@ -51,7 +51,7 @@ def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Why JOB waits: its place, what it was told, and what every node says of it, the best first."""
     weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
-        row = submission.find(session, ADMINISTRATOR, job_id)
+        row = lookup.find(session, ADMINISTRATOR, job_id)
         job = {**JobSchema(only=_TOLD).dump(details.details(session, row)), "queue": row.queue}
         job["priority"] = row.priority
         fits = NodeFitSchema(many=True).dump(explain_placement.why_everywhere(session, ADMINISTRATOR, job_id, weights))

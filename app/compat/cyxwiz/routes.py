@@ -32,7 +32,7 @@ from app.models import Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services.jobs import deletion, history, listing, reports, submission
+from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import listing as node_lists
@@ -117,7 +117,7 @@ def get_report(job_id: str) -> Reply:
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = Answering(_shown)
-    submission.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
+    commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
     return answering.reply
 
 
@@ -130,7 +130,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
     # As everywhere in foreign words: save if it can, else stop.
-    submission.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
+    commands.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
     return answering.reply
 
 
@@ -142,7 +142,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
-    submission.resume(plane(), caller(), _native_id(job_id), remember=answering)
+    commands.resume(plane(), caller(), _native_id(job_id), remember=answering)
     return answering.reply
 
 
@@ -180,9 +180,9 @@ def openapi_json() -> Response:
 def _find(session: Session, job_id: str) -> Job:
     """By what its client called it, within the caller's project, or by what we do."""
     if JOB_ID.fullmatch(job_id):
-        return submission.find(session, caller(), job_id)
+        return lookup.find(session, caller(), job_id)
     alias = alias_of(caller().home_project, job_id)
-    return submission.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
+    return lookup.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
 
 
 def _native_id(job_id: str) -> str:

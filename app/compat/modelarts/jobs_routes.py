@@ -29,7 +29,8 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warning, warnings_of
 from app.security.permissions import Permission
-from app.services.jobs import submission
+from app.services.jobs import commands, dialect_notes, submission
+from app.services.jobs import lookup as native_lookup
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import registry
 
@@ -77,7 +78,7 @@ def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
     wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
     annotations = wanted.get("annotations") or {}
     check_annotations(annotations)
-    submission.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
+    dialect_notes.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
     return Reply({}, warnings=warnings_of_annotations(annotations))
 
 
@@ -95,7 +96,7 @@ def act_on_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
         found = lookup.find(session, training_job_id).job
     if found.state in TERMINAL:
         raise IllegalTransition(f"the job has ended as {found.status}; only one that has not ended can be terminated")
-    submission.cancel(plane(), caller(), found.id, reason="terminated")
+    commands.cancel(plane(), caller(), found.id, reason="terminated")
     with plane().db.read() as session:
         return Reply(lookup.shown(session, lookup.find(session, training_job_id)), 202)
 
@@ -132,7 +133,7 @@ def check_name(project_id: str, query: dict[str, Any]) -> Reply:
     is_taken = True
     with plane().db.read() as session:
         try:
-            submission.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
+            native_lookup.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
         except NotFound:
             is_taken = False
     return Reply({"is_duplicate": is_taken}, warnings=warnings_of(query, WORKSPACE_FIELDS))

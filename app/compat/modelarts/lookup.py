@@ -17,7 +17,7 @@ from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.access import keys
 from app.services.attempts import leases
-from app.services.jobs import history, listing, submission
+from app.services.jobs import dialect_notes, history, listing, lookup
 from app.services.jobs.details import JobDetails, details, of_new
 from app.services.nodes import stuck_devices
 from app.services.telemetry import tensorboards
@@ -27,7 +27,7 @@ def find(session: Session, training_job_id: str) -> JobDetails:
     """Raises NotFound for what is not there, not of the project, or deleted."""
     missing = f"Training job (ID: {training_job_id[:64]}) not found."
     try:
-        found = details(session, submission.find(session, caller(), job_id_of(training_job_id)))
+        found = details(session, lookup.find(session, caller(), job_id_of(training_job_id)))
     except NotFound as error:
         raise NotFound(missing) from error
     if is_deleted(found):
@@ -63,7 +63,7 @@ def native_id(training_job_id: str) -> str:
 
 
 def delete(training_job_id: str) -> None:
-    submission.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
+    dialect_notes.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
 
 
 def _told(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:

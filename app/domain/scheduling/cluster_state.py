@@ -7,9 +7,10 @@ from app.domain.scheduling.node_index import Choices
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import WHOLE, NodeCapacity, Request
+from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import Accounts, Ledger
+from app.domain.units import WHOLE
 
 
 class Giving:

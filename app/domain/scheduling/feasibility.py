@@ -7,8 +7,9 @@ from app.domain.errors import CannotFit
 from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
-from app.domain.scheduling.resources import WHOLE, NodeCapacity, Request
+from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
+from app.domain.units import WHOLE
 
 # (field, what the node has of it, the request asking for exactly that)
 _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[Request, int], Request]], ...] = (

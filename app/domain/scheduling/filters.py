@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from app.domain.names import EITHER
-from app.domain.scheduling.resources import WHOLE, Device, NodeCapacity, Request
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.domain.scheduling.topology import together
+from app.domain.units import WHOLE
 
 # A100-80GB reports 81 920 MB, an H100-80GB 81 559: a named size is met within this share.
 MEMORY_TOLERANCE = 0.95

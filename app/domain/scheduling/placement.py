@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from app.domain.scheduling.filters import share_on
 from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import WHOLE, Device
+from app.domain.scheduling.resources import Device
+from app.domain.units import WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)

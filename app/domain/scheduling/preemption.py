@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from app.domain.scheduling.filters import choose_devices, share_on, usable_of
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import NOTHING, WHOLE, Device, NodeCapacity, Quantities
+from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Quantities
+from app.domain.units import WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from app.domain.spec.frameworks.requirements import needed
+from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
 _SLICES = 1000  # more than a GPU can have, or a machine GPUs
 MIG_PROFILE = re.compile(r"[1-7]g\.\d{1,4}gb(\+me)?")
-WHOLE = 100  # shares of a device are counted in hundredths of it
 _NOISE = re.compile(r"|nvidia|amd|intel|tesla|geforce|instinct|sxm\d*|pcie|nvl|hbm\w*")
 
 

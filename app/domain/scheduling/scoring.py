@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 from app.domain.scheduling.data_locality import NOWHERE, Cached
 from app.domain.scheduling.filters import choose_devices, grants, left_after, open_devices, share_on, usable_devices
-from app.domain.scheduling.resources import WHOLE, GpuType, NodeCapacity, Request
+from app.domain.scheduling.resources import GpuType, NodeCapacity, Request
 from app.domain.scheduling.topology import are_linked
+from app.domain.units import WHOLE
 
 AFFINITY = "affinity"
 SAME_SWITCH = "same_switch"

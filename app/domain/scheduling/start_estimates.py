@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import choose_devices, could_fit, share_on
-from app.domain.scheduling.resources import WHOLE, NodeCapacity, Quantities, Request
+from app.domain.scheduling.resources import NodeCapacity, Quantities, Request
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
+from app.domain.units import WHOLE
 
 # Only the front of the line: the further back, the more an estimate would be a guess, and the more it would cost.
 LOOK_AHEAD = 20

@@ -14,7 +14,7 @@ from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.reliability import verdict_on_node
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now

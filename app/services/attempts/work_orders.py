@@ -13,8 +13,9 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
-from app.domain.scheduling.resources import WHOLE, Device
+from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import utc_now

@@ -16,7 +16,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.models import Checkpoint, Job, JobDeletion, Metric
 from app.models.base import utc_now
 from app.security.permissions import Caller
-from app.services.jobs import submission
+from app.services.jobs import lookup, submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.storage.keys import job_key
@@ -53,7 +53,7 @@ def finish_begun(db: Database, storage: Storage) -> int:
 
 
 def _deletable(session: Session, reading: ReadingRules, caller: Caller, job_id: str) -> Job:
-    submission.find(session, caller, job_id)
+    lookup.find(session, caller, job_id)
     job = transitions.load_for_change(session, job_id)
     if job.state not in TERMINAL:
         raise IllegalTransition(

@@ -17,7 +17,7 @@ from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
 from app.models.base import database_now
 from app.security.permissions import Caller
-from app.services.jobs import submission
+from app.services.jobs import lookup
 from app.services.nodes import data_locality, registry
 from app.services.queues import limits
 
@@ -41,7 +41,7 @@ class NodeFit:
 
 def why(session: Session, caller: Caller, name: str, job_id: str, weights: Weights) -> NodeFit:
     """Raises NotFound for a node or a job that is not there, or not the caller's."""
-    job = submission.find(session, caller, job_id)
+    job = lookup.find(session, caller, job_id)
     row = session.get(Node, name)
     node = next(iter(registry.capacities(session, only_ready=False, names=[name])), None)
     if row is None or node is None:
@@ -54,7 +54,7 @@ def why_everywhere(session: Session, caller: Caller, job_id: str, weights: Weigh
 
     Raises NotFound for a job that is not there, or not the caller's.
     """
-    job = submission.find(session, caller, job_id)
+    job = lookup.find(session, caller, job_id)
     look = _Look.at(session, job, weights)
     rows = {row.name: row for row in session.scalars(select(Node))}
     fits = [

@@ -16,7 +16,7 @@ from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing
-from app.services.jobs import details, start_points, submission
+from app.services.jobs import details, lookup, start_points, submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import Remember, forget
@@ -54,7 +54,7 @@ def retry(
     Raises IllegalTransition until it has ended, InvalidRequest for the first rule that what is asked for breaks.
     """
     with plane.db.read() as session:
-        order = _order(session, plane.box, _ended(submission.find(session, caller, job_id)), wanted)
+        order = _order(session, plane.box, _ended(lookup.find(session, caller, job_id)), wanted)
     with _named_as_asked(wanted):
         checked = submission.check(
             plane, caller, complete(order.document), project=order.project, forwarded=order.forwarded

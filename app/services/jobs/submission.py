@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.errors import BadSpec, Conflict
 from app.domain.ids import JOB_ID, new_id
-from app.domain.lifecycle.states import TERMINAL
 from app.domain.scheduling.resources import Request
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
@@ -22,8 +21,8 @@ from app.models.insertion import fill
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import keys, projects
-from app.services.jobs import control_requests, details, start_points
-from app.services.lifecycle import audit, transitions
+from app.services.jobs import start_points
+from app.services.lifecycle import transitions
 from app.services.lifecycle.outbox import any_told
 from app.services.queues import project_quotas, queues
 from app.services.requests.control_plane import ControlPlane
@@ -154,117 +153,6 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
     if found is None or found.quota:
         project_quotas.refuse_submission(session, project, checked.request, spec.document)
     return Entered(start=start, has_webhooks=found is not None and found.has_webhooks)
-
-
-def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", remember: Remember = forget) -> Job:
-    """Cancel at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it has ended."""
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = control_requests.wish_cancel(session, job_id, actor=caller.actor, reason=reason)
-        remember(session, details.changed(session, job))
-    if job.requested == "cancel":
-        for node in job.node_names:
-            plane.dispatcher.nudge(job.id, node)
-    return job
-
-
-def pause(
-    plane: ControlPlane, caller: Caller, job_id: str, *, saves: bool = True, force: bool = False,
-    remember: Remember = forget,
-) -> Job:  # fmt: skip
-    """Pause at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it can't pause."""
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = control_requests.wish_pause(session, job_id, actor=caller.actor, saves=saves, force=force)
-        remember(session, details.changed(session, job))
-    if job.requested == "pause":
-        for node in job.node_names:
-            plane.dispatcher.nudge(job.id, node)
-    return job
-
-
-def resume(
-    plane: ControlPlane, caller: Caller, job_id: str, *, checkpoint_id: str = "", from_best: bool = False,
-    remember: Remember = forget,
-) -> Job:  # fmt: skip
-    """Put a paused job back into the queue, where the planner's next look finds it.
-
-    Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't go on from.
-    """
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = control_requests.resume(
-            session, job_id, actor=caller.actor, checkpoint_id=checkpoint_id, from_best=from_best
-        )  # fmt: skip
-        remember(session, details.changed(session, job))
-    return job
-
-
-def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, remember: Remember = forget) -> Job:
-    """Have a running job save a checkpoint and go on. Raises IllegalTransition when it can't."""
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = control_requests.wish_checkpoint(session, job_id, actor=caller.actor)
-        remember(session, details.changed(session, job))
-    for node in job.node_names:
-        plane.dispatcher.nudge(job.id, node)
-    return job
-
-
-def find(session: Session, caller: Caller, job_id: str) -> Job:
-    """The job; raises NotFound alike for one that does not exist and one of a project that is not the caller's."""
-    job = session.get(Job, job_id) if JOB_ID.fullmatch(job_id) else None
-    missing = f"no job {job_id[:64]}"
-    if job is None:
-        raise NotFound(missing)
-    caller.require_sight(job.project, missing)
-    return job
-
-
-def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
-    """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
-    job = session.scalar(select(Job).where(Job.alias == alias))
-    if job is None:
-        raise NotFound(missing)
-    caller.require_sight(job.project, missing)
-    return job
-
-
-def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) -> None:
-    """For clients that delete what still runs: cancel it if it has not ended, and note that for them it is gone."""
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = transitions.load_for_change(session, job_id)
-        if job.state not in TERMINAL:
-            job = control_requests.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
-        _keep(job, dialect, deleted=True)
-        audit.record(
-            session, actor=caller.actor, action="job.withdraw", project=job.project, target=job_id,
-            data={"dialect": dialect},
-        )  # fmt: skip
-        if job.alias is not None and job.alias.startswith(f"{dialect}:"):
-            job.alias = None  # its name is free again, for clients of the vocabulary that gave it
-    if job.requested == "cancel":
-        for node in job.node_names:
-            plane.dispatcher.nudge(job.id, node)
-
-
-def note(
-    plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, expected_version: int | None = None, **kept: Any
-) -> None:
-    """Keep something more of what a dialect tells of a job. Raises Conflict when it is not of the version expected."""
-    with plane.db.write() as session:
-        find(session, caller, job_id)
-        job = transitions.load_for_change(session, job_id)
-        if expected_version not in (None, job.version):
-            raise Conflict("the job was changed meanwhile; read it again")
-        _keep(job, dialect, **kept)
-        audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job_id, data=kept)
-
-
-def _keep(job: Job, dialect: str, **kept: Any) -> None:
-    job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
-    job.mark_changed()
 
 
 def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
-from app.services.jobs import details, submission
+from app.services.jobs import details, lookup
 from app.services.lifecycle import audit, labels, transitions
 from app.services.queues import project_quotas
 from app.services.requests.control_plane import ControlPlane
@@ -31,10 +31,10 @@ def change(
     if not wanted:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
     with plane.db.read() as session:
-        found = submission.find(session, caller, job_id)
+        found = lookup.find(session, caller, job_id)
         expected = details.outlook(session, found, priority=wanted.get("priority", found.priority))
     with plane.db.write() as session:
-        submission.find(session, caller, job_id)
+        lookup.find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
         if job.state in TERMINAL:
             raise IllegalTransition(

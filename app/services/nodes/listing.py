@@ -7,7 +7,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
 from app.domain.errors import NotFound
-from app.domain.scheduling.resources import UNKNOWN, WHOLE
+from app.domain.scheduling.resources import UNKNOWN
+from app.domain.units import WHOLE
 from app.models import Device, Lease, Node, StuckDevice
 from app.services.nodes import registry, reliability, stuck_devices
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of

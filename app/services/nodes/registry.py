@@ -12,7 +12,8 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.states import HELD
 from app.domain.nodes.limits import limits_of
 from app.domain.nodes.sandboxes import why_none
-from app.domain.scheduling.resources import NOTHING, UNKNOWN, WHOLE, Device, NodeCapacity, Quantities, request_of
+from app.domain.scheduling.resources import NOTHING, UNKNOWN, Device, NodeCapacity, Quantities, request_of
+from app.domain.units import WHOLE
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
 from app.models.base import utc_now

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.sandboxes import WHY_NONE
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Device, Job, Node, ProcessBeat, Reservation, StuckDevice
 from app.models.base import utc_now
 from app.models.node import NODE_STATES

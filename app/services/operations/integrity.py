@@ -6,7 +6,7 @@ from sqlalchemy import Select, and_, exists, func, select, text
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import HELD, TERMINAL
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
 
 SHOWN = 5

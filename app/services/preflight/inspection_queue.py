@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 
 from app.database.engine import Database
 from app.domain.lifecycle.lease_expiry import StandstillWatch
+from app.host.process_names import is_provably_dead, own_name
 from app.services.preflight import inspections
 from app.services.preflight.inspections import Open
-from app.services.scheduling.leader_election import is_provably_dead, own_identity
 
 RENEW_SECONDS = 2.0
 STANDSTILL_SECONDS = 10.0  # two at work on the same do no harm: only one can write its result down
@@ -19,7 +19,7 @@ class InspectionLine:
     """One coordinator's view; called by one thread."""
 
     def __init__(self, db: Database, me: str = "", *, is_dead: Callable[[str], bool] = is_provably_dead) -> None:
-        self.me = me or own_identity()
+        self.me = me or own_name()
         self._db = db
         self._is_dead = is_dead
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
@@ -56,7 +56,7 @@ class AbandonedLine:
     """The view of a coordinator that does not look itself; called by one thread."""
 
     def __init__(self, db: Database, me: str = "") -> None:
-        self.me = me or own_identity()
+        self.me = me or own_name()
         self._db = db
         self._watch = StandstillWatch(limit_seconds=ABANDONED_SECONDS)
 

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.fair_share import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
-from app.domain.scheduling.resources import WHOLE, Request, request_of
+from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.serving_order import COMMON, Accounts
+from app.domain.units import WHOLE
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage, Queue, Reservation
 from app.models.base import utc_now
 from app.services.nodes import registry

@@ -1,19 +1,15 @@
 """Who of the coordinators plans: one seat in the database, given up only by the dead and by those who stand still."""
 
-import os
-import socket
 from collections.abc import Callable
-from pathlib import Path
 
 from app.database.engine import Database
 from app.domain.lifecycle.lease_expiry import StandstillWatch
+from app.host.process_names import is_provably_dead
 from app.services.scheduling import planner
 
 RENEW_SECONDS = 1.0
 # Two planners for a moment do no harm (unique keys refuse what both place), so this may be short.
 STANDSTILL_SECONDS = 5.0
-
-_PROC = Path("/proc")
 
 
 class PlannerSeat:
@@ -53,31 +49,3 @@ class PlannerSeat:
         if not stands_still and not self._is_dead(seen.holder):
             return False
         return planner.hold_planner(self._db, self._me, replacing=seen).holder == self._me
-
-
-def own_identity() -> str:
-    """``host:boot:pid:start``: names this process so that nobody can take another one for it."""
-    return f"{socket.gethostname()}:{_place()}:{os.getpid()}:{_start_ticks(os.getpid())}"
-
-
-def is_provably_dead(identity: str) -> bool:
-    """Whether that process is gone for certain: it ran where we run, and is not there."""
-    parts = identity.rsplit(":", 3)
-    if len(parts) != 4 or parts[1] != _place() or not parts[2].isdecimal():
-        return False
-    return str(_start_ticks(int(parts[2]))) != parts[3]
-
-
-def _place() -> str:
-    # The boot alone would not do: containers of one machine share it, and do not see each other's processes.
-    boot_id = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot_id}/{(_PROC / 'self/ns/pid').stat().st_ino}"
-
-
-def _start_ticks(pid: int) -> int | None:
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else int(fields[19])

@@ -16,7 +16,7 @@ from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Node, Project, Queue, Reservation
 from app.models.base import Base, utc_now
 from app.models.insertion import insert_now

@@ -10,9 +10,9 @@ from app.domain.scheduling.incremental_planner import Followed, Following
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import WHOLE
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import Use
+from app.domain.units import WHOLE
 from app.models.base import utc_now
 from app.services.nodes import data_locality, registry
 from app.services.scheduling import pending_jobs, planner, running_jobs

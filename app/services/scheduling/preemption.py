@@ -6,10 +6,7 @@ from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Job
-from app.security.permissions import Caller
-from app.services.jobs import submission
 from app.services.lifecycle import audit, transitions
-from app.services.requests.control_plane import ControlPlane
 
 # An export is nearly done and saves nothing: it is cheaper to wait for its end.
 PREEMPTIBLE = RUNNING - {JobState.EXPORTING}
@@ -37,14 +34,4 @@ def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> J
     audit.record(session, actor=actor, action="job.preempt", project=job.project, target=job_id, message=reason)
     session.flush()
     session.refresh(job)
-    return job
-
-
-def preempt(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str) -> Job:
-    """The wish of a person, and the nudge that has it read at once."""
-    with plane.db.write() as session:
-        submission.find(session, caller, job_id)
-        job = wish_preempt(session, job_id, actor=caller.actor, reason=reason)
-    for node in job.node_names:
-        plane.dispatcher.nudge(job.id, node)
     return job

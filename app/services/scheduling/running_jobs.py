@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Running
-from app.domain.scheduling.resources import WHOLE, request_of
+from app.domain.scheduling.resources import request_of
+from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Reservation
 from app.models.base import utc_now
 from app.services.queues.project_quotas import is_preemptible

@@ -14,8 +14,9 @@ from app.domain.scheduling.incremental_planner import Followed, Following
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import WHOLE, Device, GpuType, NodeCapacity, Request
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
 from app.domain.scheduling.serving_order import COMMON, Accounts, Use
+from app.domain.units import WHOLE
 
 PROJECTS, QUEUES, LABELS = ("a", "b", "c"), ("day", "night"), ("ssd", "rack-1")
 SHAPES = (

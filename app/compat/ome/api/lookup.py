@@ -9,7 +9,7 @@ from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.ids import JOB_ID
 from app.http.context import caller
-from app.services.jobs import submission
+from app.services.jobs import lookup
 from app.services.jobs.details import JobDetails, details
 
 
@@ -21,11 +21,11 @@ def find(session: Session, namespace: str, name: str) -> JobDetails:
     """By the name that a client gave, or ours. Raises NotFound for what is not there, not the caller's, or deleted."""
     missing = f'trainingjobs.ome.io "{name[:64]}" not found'
     try:
-        job = submission.find_by_alias(session, caller(), alias_of(namespace, name), missing=missing)
+        job = lookup.find_by_alias(session, caller(), alias_of(namespace, name), missing=missing)
     except NotFound:
         if not JOB_ID.fullmatch(name):
             raise
-        job = submission.find(session, caller(), name)
+        job = lookup.find(session, caller(), name)
     found = details(session, job)
     if is_deleted(found) or job.project != namespace or name_of(found) != name:
         raise NotFound(missing)

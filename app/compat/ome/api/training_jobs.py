@@ -44,7 +44,7 @@ from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services import stored_manifests
 from app.services.access.secret_files import Reference
-from app.services.jobs import control_requests, submission
+from app.services.jobs import commands, control_requests, dialect_notes, submission
 from app.services.jobs.details import JobDetails, changed, of_new
 from app.services.jobs.submission import Origin, Submitted
 from app.services.stored_manifests import OF_THE_CLUSTER
@@ -130,7 +130,7 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
         found = lookup.find(session, namespace, object_name)
     job_id = found.job.id
     if not is_rehearsal(delete_options(), object_of(found)) and "dryRun" not in query:
-        submission.withdraw(plane(), caller(), job_id, dialect=DIALECT)
+        dialect_notes.withdraw(plane(), caller(), job_id, dialect=DIALECT)
     details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
@@ -228,11 +228,11 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
         return told(rehearsed(current, {**current["spec"], "suspend": suspends}, kept), warnings=warnings)
     if any(kept[part] != current["metadata"][part] for part in kept):
         version = found.job.version if expected is not None else None
-        submission.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
+        dialect_notes.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
     if suspends and not current["spec"]["suspend"]:
-        submission.pause(plane(), caller(), found.job.id, force=True)
+        commands.pause(plane(), caller(), found.job.id, force=True)
     elif current["spec"]["suspend"] and not suspends:
-        submission.resume(plane(), caller(), found.job.id)
+        commands.resume(plane(), caller(), found.job.id)
     return told(_read(namespace, name), warnings=warnings)
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 from app.domain.errors import BadSpec
-from app.domain.scheduling.resources import WHOLE
 from app.domain.spec.document import NEEDING_A_GPU, Document, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
@@ -17,6 +16,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.rules import data, model, output, training
+from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
 

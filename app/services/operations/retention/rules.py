@@ -6,14 +6,12 @@ from datetime import datetime
 
 from app.database.engine import Database
 from app.models.base import utc_now
-from app.security.secrets import SecretBox
 from app.services.lifecycle import audit
+from app.services.operations.control_plane import control_plane
 from app.services.operations.retention import files, rows
 from app.services.operations.retention.context import Ground, Pruned
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.storage_access import reading_rules
 from app.services.requests.wakeups import Dispatcher
-from app.storage.storage import Storage
 from config.settings import Settings, variable_name
 
 
@@ -67,10 +65,4 @@ def prune(
 
 
 def _plane(db: Database, settings: Settings) -> ControlPlane:
-    return ControlPlane(
-        db=db,
-        dispatcher=Dispatcher(settings),  # never rung: nobody waits for what is thrown away
-        storage=Storage(settings.storage.url),
-        box=SecretBox(settings.security.secret_key),
-        reading=reading_rules(settings),
-    )
+    return control_plane(settings, db, Dispatcher(settings))  # the dispatcher is never used: pruning wakes no process
