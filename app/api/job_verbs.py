@@ -69,7 +69,7 @@ def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/retry")
 @operation(
-    "Do the work of a job that has ended again, as a new job", permission=Permission.MANAGE, body=RetrySchema,
+    "Retry a finished job as a new job", permission=Permission.MANAGE, body=RetrySchema,
     body_optional=True, answer=JobSchema, status=201, headers=FORWARDED,
 )  # fmt: skip
 def retry_job(job_id: str, body: dict[str, Any]) -> Reply:

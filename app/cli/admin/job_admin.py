@@ -1,9 +1,9 @@
-"""`trainyard jobs change`, `checkpoint`, `delete` and `export`."""
+"""`trainyard jobs change`, `delete` and `export`."""
 
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -18,7 +18,6 @@ from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.schemas.jobs import ChangeJobSchema, JobSchema
-from app.services.jobs import commands as services
 from app.services.jobs import deletion, listing, lookup, updates
 from app.services.jobs.details import details
 from app.services.requests.control_plane import ControlPlane
@@ -53,15 +52,6 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
         except InvalidRequest as error:
             raise click.UsageError(error.message) from error
         _tell(plane, job, as_json=as_json)
-
-
-@click.command()
-@click.argument("job_id")
-@json_option
-def checkpoint(job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Have a running job save now and go on."""
-    with admin_plane() as plane:
-        _tell(plane, services.save_now(plane, ADMINISTRATOR, job_id), as_json=as_json)
 
 
 @click.command()
@@ -133,9 +123,14 @@ def _plain(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
+def shown(plane: ControlPlane, job_id: str) -> Mapping[str, Any]:
+    """The job as the API shows it."""
+    with plane.db.read() as session:
+        return dict(JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job_id))))
+
+
 def _tell(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
     if as_json:
-        with plane.db.read() as session:
-            print_json(JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job.id))))
+        print_json(shown(plane, job.id))
     else:
         click.echo(f"{job.id} {job.status}, priority {job.priority}")

@@ -4,9 +4,9 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.control_plane import admin_plane
-from app.cli.admin.job_commands import LONGEST_REASON
-from app.cli.admin.name_options import checked_text
+from app.cli.job_commands import LONGEST_REASON
 from app.cli.output import json_option, print_json
+from app.cli.text_options import checked_text
 from app.schemas.jobs import JobSchema
 from app.services.jobs import commands
 from app.services.jobs.details import details

@@ -6,8 +6,8 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database
-from app.cli.admin.job_admin import change, checkpoint, delete, export, pair
-from app.cli.admin.job_commands import cancel, pause, resume, retry
+from app.cli.admin.job_admin import change, delete, export, pair
+from app.cli.admin.job_commands import cancel, checkpoint, pause, resume, retry
 from app.cli.admin.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.database.engine import Database

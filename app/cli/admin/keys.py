@@ -7,8 +7,8 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database, cli_settings
-from app.cli.admin.name_options import checked_name, checked_text
 from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_name, checked_text
 from app.database.engine import Database
 from app.models import Project
 from app.models.base import utc_now

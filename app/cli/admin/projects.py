@@ -4,9 +4,9 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database
-from app.cli.admin.name_options import checked_name, checked_text
 from app.cli.admin.project_quotas import quota
 from app.cli.output import json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_name, checked_text
 from app.schemas.projects import ProjectSchema
 from app.services.access import projects as services
 

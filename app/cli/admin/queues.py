@@ -7,8 +7,8 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, picked
 from app.cli.admin.database import admin_database
-from app.cli.admin.name_options import checked_name
 from app.cli.output import json_option, print_json, print_table
+from app.cli.text_options import checked_name
 from app.domain.errors import Conflict
 from app.models.base import utc_now
 from app.schemas.queues import MOST_JOBS, EntrySchema, QueueSchema, QueuesSchema

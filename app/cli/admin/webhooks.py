@@ -6,8 +6,8 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database, cli_settings
-from app.cli.admin.name_options import checked_name
 from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_name
 from app.database.engine import Database
 from app.domain.webhooks import EVENT_NAMES
 from app.models.project import DEFAULT_PROJECT

@@ -1,4 +1,4 @@
-"""What administrators may call the things they make, and say of them."""
+"""Options that take names and texts: refused here as the API would refuse them."""
 
 from collections.abc import Callable
 
