@@ -349,6 +349,15 @@ def test_data_with_a_slash_at_its_end_is_a_directory(web, shares, wish, names):
     assert all(each.path.read_bytes() == LINES for each in data.files)
 
 
+def test_directory_of_data_without_its_slash_is_told_so(web, shares):
+    web.answers |= directory("/drive/team/d", {"a.jsonl": LINES})
+
+    with pytest.raises(AttemptFailed, match="ends with a slash") as refused:
+        find_data(shares(), DataWish(location="scaidrive://team/d"))
+
+    assert refused.value.error_type == "DATA_NOT_FOUND"
+
+
 def test_script_gets_a_directory_of_one_file_as_a_directory(web, shares):
     web.answers |= directory("/drive/team/d", {"a.jsonl": LINES})
 

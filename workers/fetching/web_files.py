@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 from workers.fetching.cache import STEP_BYTES, Entry
 from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
 from workers.fetching.context import Context, fetched, target_of
-from workers.fetching.failures import Refused, Trouble, Unusable
+from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.shares import fetch_directory, names_directory, share_wish
 from workers.fetching.unixfs import write_file
@@ -36,6 +36,10 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
             sha256 = _download(context, item, wish.knowing(known.version if known is not None else ""), key, target)
         except NotModified:
             sha256 = known.sha256 if known is not None else ""
+        except Missing as error:
+            if scheme_of(item.location) in SHARES:
+                raise NotThere(f"{error.message}; the URI of a directory ends with a slash") from error
+            raise
     return [fetched(item, name, sha256)]
 
 
