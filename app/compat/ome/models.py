@@ -9,6 +9,7 @@ from app.compat.ome.fields import MODEL_FIELDS
 from app.compat.ome.places import hub_key, key_warnings, place
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_model
+from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
 from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.services.access.secret_files import Reference
@@ -32,6 +33,9 @@ def check(wanted: Mapping[str, Any]) -> list[str]:
     if not location:
         raise BadSpec("is needed: it says where the model is", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
+    if location.partition("://")[0].lower() in HEADERS.values():
+        said = "is read with the token of who submits a job, which no TrainingJob has; give the model another place"
+        raise BadSpec(said, field=_FIELD)
     return warnings_of(wanted, MODEL_FIELDS) + key_warnings(wanted["spec"]["storage"], "spec.storage")
 
 

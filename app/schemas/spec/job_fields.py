@@ -9,7 +9,10 @@ _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
 
 _TRAINING: Table = {
     "training_config.training_type": acted_on("decides the trainer; a pair of framework and type without one is 400"),
-    f"{_MODEL}.model_id": acted_on("the model that is loaded; what can't be read is refused or fails the job early"),
+    f"{_MODEL}.model_id": acted_on(
+        "the model that is loaded, from scaidrive:// and scaiatlas:// as the user; what can't be read is refused or "
+        "fails the job early"
+    ),
     "training_config.base_model.from_config": acted_on(
         "the model is trained from scratch, its weights drawn by data_config.seed; HF_TRAINER alone, others are 400"
     ),

@@ -34,8 +34,8 @@ class BaseModelSchema(DocumentSchema):
     model_id = Text(
         required=True,
         **says(
-            "A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf); "
-            "CUSTOM, from_config: or none"
+            "A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf, scaidrive, "
+            "scaiatlas); CUSTOM, from_config: or none"
         ),
     )
     revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))

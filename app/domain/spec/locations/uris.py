@@ -24,7 +24,7 @@ class Scheme:
 
     kind: str
     forms: dict[Use, tuple[re.Pattern[str], str]]
-    lists: bool = False  # directories and patterns can be resolved
+    lists: bool = False  # patterns can be resolved, as directories can
     is_web: bool = False
     refusals: dict[Use, str]  # for the other uses: why not, and what instead
 
@@ -38,7 +38,9 @@ _CID = r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|[bk][a-z0-9]{20,200}|z[1-9A-HJ-NP-Za-km-z
 _CLAIM = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 _SHARE = r"[A-Za-z0-9][\w.-]{0,254}"
 
-_NO_LISTING = "it names single files, and a model is a directory; use s3://, hf://, pvc:// or a local directory"
+_NO_LISTING = (
+    "it names single files, and a model is a directory; use s3://, hf://, pvc://, scaidrive:// or a local directory"
+)
 _NO_CODE = "code lies in a local directory, or behind s3://, oci://, obs:// or pvc://"
 _NOT_WRITABLE = "nothing can be written there; use a local directory, s3://, oci://, obs://, pvc:// or scaidrive://"
 
@@ -53,11 +55,10 @@ def _object_store(scheme: str) -> Scheme:
 
 
 def _drive(scheme: str) -> Scheme:
-    form = _form(rf"{_SHARE}/{_SEGMENTS}", f"{scheme}://share/path")
-    return Scheme(
-        kind=scheme, forms={Use.DATA: form, Use.OUTPUT: _form(form[0].pattern + "/?", form[1])},
-        refusals={Use.MODEL: _NO_LISTING, Use.CODE: _NO_CODE},
-    )  # fmt: skip
+    form = _form(rf"{_SHARE}/{_SEGMENTS}/?", f"{scheme}://share/path")
+    data = _form(form[0].pattern, f"{scheme}://share/file, or {scheme}://share/directory/ for the files in it")
+    forms = {Use.DATA: data, Use.MODEL: form, Use.OUTPUT: form}
+    return Scheme(kind=scheme, forms=forms, refusals={Use.CODE: _NO_CODE})
 
 
 def _web(scheme: str) -> Scheme:
