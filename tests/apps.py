@@ -8,11 +8,11 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.factory import create_app
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import keys
+from app.services.access import keys
 from config.settings import load_settings
 from tests.factories import make_document, make_project, make_queue
 from tests.fakes import FakeDispatcher

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import pytest_randomly
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from tests.apps import Api
 
 SETTINGS = {

@@ -12,11 +12,13 @@ from app.domain.errors import NotSupportedYet, Unavailable
 from app.http.context import EXTENSION
 from app.models import Inspection
 from app.security.permissions import Role
-from app.services import admission, data_validation, inspections, keys
-from app.services.admission import Looking
-from app.services.data_validation import Patience
-from app.services.inspection_line import InspectionLine
-from app.services.inspections import Work
+from app.services.access import keys
+from app.services.jobs import data_validation
+from app.services.jobs.data_validation import Patience
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspection_queue import InspectionLine
+from app.services.preflight.inspections import Work
 from tests.apps import Api
 from tests.factories import make_document
 from tests.walks import make_job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from tests.apps import Api
 from tests.factories import make_job
@@ -202,6 +202,7 @@ def test_models_that_jobs_name_are_no_base_models(api: Api) -> None:
         ({"storage": {"storageUri": None}}, "spec.storage.storageUri"),
         ({"storage": {"storageUri": "vendor://x"}}, "spec.storage.storageUri"),
         ({"storage": {"storageUri": "/etc"}}, "spec.storage.storageUri"),
+        ({"storage": {"storageUri": "scaidrive://team/model"}}, "spec.storage.storageUri"),
     ],
 )
 def test_base_model_that_no_job_could_begin_with_is_refused(api: Api, spec: Any, field: str) -> None:

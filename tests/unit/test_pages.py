@@ -51,3 +51,15 @@ def test_the_index_names_every_page(section: str) -> None:
 )  # fmt: skip
 def test_page_is_short_enough_to_be_read_in_one_go(page: Path) -> None:
     assert len(page.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+# Not the records of their time.
+CURRENT = [page for page in PAGES if "decisions" not in page.parts and not page.name[0].isdigit()]
+_NAMED = re.compile(r"`((?:app|config|tasks|trainyard|workers|tests|scripts)/[\w/.-]*(?:\.py|/))`")
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_and_folder_that_is_named_exists(page: Path) -> None:
+    named = _NAMED.findall(page.read_text(encoding="utf-8"))
+
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
-from workers.fetching.answering import Heart
 from workers.fetching.cache import Cache, Entry
+from workers.fetching.child_server import Heart
 from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found

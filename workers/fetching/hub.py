@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Wanted, expand, is_skipped, of_split, one_format
+from workers.fetching.listing import Found, Tree, Wanted, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
 
 PASSING = frozenset({408, 429})
@@ -57,7 +57,7 @@ def _where(item: Item) -> HubPlace:
 
 def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
     wanted = Wanted(max_files=context.settings.max_files, tree=True, skip=item.skip)
-    tree = _Tree(files)
+    tree = Tree(files)
     if where.path and tree.kind(where.path) != "directory":
         return expand(tree, where.path, wanted)
     below = [each for each in expand(tree, where.path, wanted) if not is_skipped(each[0], (".*",))]
@@ -149,32 +149,6 @@ class _Repository:
             # The network may be back in a moment: a cause that another attempt can cure.
             return Trouble(shown(f"{hub} failed for {name}: {error}")[:800])
         return error
-
-
-class _Tree:
-    """A lister over a repository's list of files."""
-
-    def __init__(self, files: Iterable[Found]) -> None:
-        self._files = {found.path: found for found in files}
-        self._below: dict[str, dict[str, Found]] = {"": {}}
-        for path, found in self._files.items():
-            self._add(path, found)
-
-    def kind(self, path: str) -> str:
-        return "directory" if path in self._below else "file"
-
-    def info(self, path: str) -> Found | None:
-        return Found(path=path, kind="directory") if path in self._below else self._files.get(path)
-
-    def children(self, path: str) -> Iterable[Found]:
-        return self._below.get(path, {}).values()
-
-    def _add(self, path: str, found: Found) -> None:
-        parent, _, _ = path.rpartition("/")
-        if parent not in self._below:
-            self._below[parent] = {}
-            self._add(parent, Found(path=parent, kind="directory"))
-        self._below[parent][path] = found
 
 
 def _found(file: RepoFile) -> Found:

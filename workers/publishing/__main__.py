@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from workers.fetching.answering import Heart, serve
+from workers.fetching.child_server import Heart, serve
 from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import settings_from_json
 from workers.fetching.uris import BUCKETS, scheme_of

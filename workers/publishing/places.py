@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.domain.errors import BadSpec
-from app.domain.locations import local_path, output_directory, within
-from app.services.reading import reading_rules
+from app.domain.spec.locations.paths import local_path, output_directory, within
+from app.services.requests.storage_access import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
 from workers.fetching.local import claimed

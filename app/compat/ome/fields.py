@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from app.compat.ome.places import key_warnings
-from app.domain.training_rules import is_reserved
-from app.schemas.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
+from app.domain.spec.rules.training import is_reserved
+from app.schemas.spec.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
 
 _SERVERS = acted_on("written by the server; a value that a client sends back is ignored, as in Kubernetes")
 _HOST = warned("jobs run on the node itself, without containers")

@@ -7,10 +7,10 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.compat import quantities
-from app.domain.hyperparameters import CUSTOM
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
-from app.schemas.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _BEGINNING = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")

@@ -8,11 +8,12 @@ from sqlalchemy.orm import Session
 from app.compat.ome.fields import MODEL_FIELDS
 from app.compat.ome.places import hub_key, key_warnings, place
 from app.domain.errors import BadSpec
-from app.domain.locations import check_model
+from app.domain.spec.locations.paths import check_model
+from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
-from app.schemas.field_verdicts import refuse, warnings_of
-from app.services.manifests import BASE_MODELS
-from app.services.secret_files import Reference
+from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.services.access.secret_files import Reference
+from app.services.stored_manifests import BASE_MODELS
 
 _LOCAL = "local://"  # how OME names a directory of the nodes
 _FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"
@@ -32,6 +33,9 @@ def check(wanted: Mapping[str, Any]) -> list[str]:
     if not location:
         raise BadSpec("is needed: it says where the model is", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
+    if location.partition("://")[0].lower() in HEADERS.values():
+        said = "is read with the token of who submits a job, which no TrainingJob has; give the model another place"
+        raise BadSpec(said, field=_FIELD)
     return warnings_of(wanted, MODEL_FIELDS) + key_warnings(wanted["spec"]["storage"], "spec.storage")
 
 

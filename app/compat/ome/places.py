@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.formats import COMPRESSIONS, FORMATS
-from app.schemas.field_verdicts import warning
-from app.services.secret_files import Reference
+from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
+from app.schemas.spec.field_verdicts import warning
+from app.services.access.secret_files import Reference
 
 _BUCKET_FORM = re.compile(r"oci://n/[^/]+/b/([^/]+)/o/(.+)")
 KEYS = ("storageKey", "key")  # which name a secret with the credentials of a storage

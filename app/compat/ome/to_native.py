@@ -13,13 +13,13 @@ from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import place, source_of
 from app.compat.ome.resources import resources_of
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.locations import NO_MODEL
-from app.domain.masking import MASK, is_secret
-from app.domain.training_rules import is_reserved
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.rules.training import is_reserved
+from app.domain.spec.secrets import MASK, is_secret
 from app.http.request_body import validated
-from app.schemas.field_verdicts import refuse
 from app.schemas.jobs import LABEL_KEY
-from app.services.secret_files import Reference
+from app.schemas.spec.field_verdicts import refuse
+from app.services.access.secret_files import Reference
 
 DIALECT = "ome"
 REST = "spec"
