@@ -4,9 +4,19 @@ import math
 from collections.abc import Callable
 
 from app.domain import data_rules, model_rules, output_rules, training_rules
+from app.domain.credentials import CREDENTIALS, OPTIONS, check_access, kind_of_place
 from app.domain.errors import BadSpec
 from app.domain.job_document import NEEDING_A_GPU, Document, locations
-from app.domain.locations import ReadingRules, check_code, check_model, check_output, check_script, check_source
+from app.domain.locations import (
+    NO_MODEL,
+    ReadingRules,
+    check_code,
+    check_model,
+    check_output,
+    check_script,
+    check_source,
+)
+from app.domain.masking import MODEL_PATH, OUTPUT_PATH, parts_with_credentials
 from app.domain.resources import WHOLE
 from app.domain.rlhf import REWARD_MODEL
 from app.domain.script_options import CODE_DIR, SCRIPT
@@ -21,6 +31,7 @@ def check(document: Document, rules: ReadingRules) -> None:
     for rule in RULES:
         rule(document)
     _check_locations(document, rules)
+    _check_access(document, rules)
 
 
 def devices_are_asked_for(document: Document) -> None:
@@ -99,3 +110,17 @@ def _check_locations(document: Document, rules: ReadingRules) -> None:
     output_path = document["output_config"].get("output_path")
     if output_path:
         check_output(output_path, rules, field="output_config.output_path")
+
+
+def _check_access(document: Document, rules: ReadingRules) -> None:
+    """Each place's own credentials and options; it was checked before that the place itself is one."""
+    for part, at in parts_with_credentials(document):
+        asked = next((name for name in (CREDENTIALS, OPTIONS) if part.get(name)), None)
+        if asked is None:
+            continue
+        name = {MODEL_PATH: "model_id", OUTPUT_PATH: "output_path"}.get(at, "path")
+        location = part.get(name)
+        if not location or (at == MODEL_PATH and location == NO_MODEL):
+            raise BadSpec(f"{asked} open {name}, which names no place; leave them out", field=f"{at}.{asked}")
+        kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=part.get("source"))
+        check_access(part, location, kind, rules.fetch_allow, at=at)

@@ -10,6 +10,7 @@ from app.domain.filters import known_operators
 from app.domain.formats import FORMATS
 from app.domain.locations import KINDS
 from app.domain.preprocessing import PADDINGS, known_keys, known_targets
+from app.schemas.credentials import Credentials, StorageOptions
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import (
     LARGEST_OF_64_BITS,
@@ -90,6 +91,8 @@ class SourceSchema(DocumentSchema):
         ),
     )
     format = Choice(FORMATS, **says("Default: by the suffix of the file, .gz and .zst removed, else jsonl"))
+    credentials = Credentials()
+    storage_options = StorageOptions()
     columns = fields.List(
         Text(longest=255, shortest=1),
         validate=validate.Length(max=1000),

@@ -8,6 +8,7 @@ from marshmallow import fields, validate
 from app.domain.divergence import ACTIONS, STOP, OnDivergence
 from app.domain.model_rules import DTYPES, known_model_kwargs
 from app.domain.trainer_arguments import ARGUMENTS
+from app.schemas.credentials import Credentials, StorageOptions
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import (
     Choice,
@@ -43,6 +44,8 @@ class BaseModelSchema(DocumentSchema):
         longest=255,
         **says("hub, local or a URI's scheme: settles where model_id is looked for, and must fit it"),
     )
+    credentials = Credentials()
+    storage_options = StorageOptions()
     tokenizer_id = Text(**says("Like model_id; default the tokenizer in the model's directory"))
     dtype = Text(
         longest=32,

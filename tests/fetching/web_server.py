@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.owner.seen.append(seen)
         self.server.owner.answers.get(self.path.partition("?")[0], status(404))(self)
 
-    do_POST = do_GET  # noqa: N815 – the name is http.server's
+    do_POST = do_HEAD = do_GET  # noqa: N815 – the names are http.server's
 
     def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
         """Underscores in names of headers stand for dashes."""

@@ -1,13 +1,16 @@
 """Single files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
 
+import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from app.domain.credentials import HEADERS, PASSWORD, TOKEN, USER, headers_of
 from workers.fetching import tokens
 from workers.fetching.cache import STEP_BYTES, Entry
 from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
-from workers.fetching.context import Context, fetched, target_of
+from workers.fetching.context import Context, fetched, reader_of, target_of
 from workers.fetching.failures import Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.unixfs import write_file
@@ -22,7 +25,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     wish, lasting = _wish(context, item)
     name = _file_name(item)
     target, cache = target_of(item, name), context.cache
-    key = f"{item.location} {wish.url}"
+    key = f"{item.location} {wish.url}{reader_of(item)}"
     with cache.alone(key):
         known = cache.entry(key)
         # The link comes first: what is linked can't be evicted while the server is asked.
@@ -111,7 +114,20 @@ def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
         return Wish(url=url, headers=headers, trusted=_authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
         return _share(context, item, scheme, limits), False
-    return Wish(url=item.location, headers={}, **limits), False
+    if not item.credentials:
+        return Wish(url=item.location, headers={}, **limits), False
+    refusal = "the server does not accept the credentials that the job has for it; correct them"
+    return Wish(url=item.location, headers=_own(item.credentials), personal=True, refusal=refusal, **limits), False
+
+
+def _own(credentials: Mapping[str, str]) -> dict[str, str]:
+    """The headers that open a place, for its own origin."""
+    if HEADERS in credentials:
+        return headers_of(credentials[HEADERS], field=HEADERS)
+    if TOKEN in credentials:
+        return {"Authorization": f"Bearer {credentials[TOKEN]}"}
+    pair = f"{credentials[USER]}:{credentials[PASSWORD]}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
 def _share(context: Context, item: Item, scheme: str, limits: dict[str, Any]) -> Wish:

@@ -8,7 +8,7 @@ from marshmallow import Schema
 from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
-from app.compat.ome import lookup, models, patches, runtimes
+from app.compat.ome import lookup, models, patches, runtimes, storages
 from app.compat.ome.answers import answered, told
 from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.dialect import BASE
@@ -26,7 +26,6 @@ from app.compat.ome.objects import (
     refuse_other_name,
     rehearsed,
 )
-from app.compat.ome.places import hub_key
 from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.sources import Source, of_jobs
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
@@ -45,7 +44,6 @@ from app.services import controls, jobs, manifests
 from app.services.job_details import JobDetails, changed, of_new
 from app.services.jobs import Origin, Submitted
 from app.services.manifests import OF_THE_CLUSTER
-from app.services.secret_files import Reference
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -163,8 +161,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
     answering = Answering(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
-    if key := _hub_key(spec, model):
-        native.document.setdefault("output_config", {})["hub_token"] = secret_values(namespace, {"": key})[""]
+    native.warnings.extend(_open_places(native.document, namespace, spec, model))
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
@@ -185,13 +182,20 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     return told(answering.reply.data, 201, native.warnings)
 
 
-def _hub_key(spec: Mapping[str, Any], model: models.Located) -> Reference | None:
-    """The secret that data and model are read with. Raises BadSpec for two."""
-    of_data = hub_key(spec.get("datasets") or {}, "spec.datasets.storageKey")
-    if of_data and model.key and of_data.name != model.key.name:
-        said = f"is {of_data.name}, but the base model is read with {model.key.name}; a job has one token for the hub"
-        raise BadSpec(said, field=of_data.field)
-    return of_data or model.key
+def _open_places(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
+    """Give each place of the document its own credentials and options; the warnings of those without effect."""
+    config = spec.get("modelConfig") or {}
+    wanted = [
+        (model.storage, "spec.modelConfig.inputModel", document["training_config"]["base_model"]),
+        (config.get("outputModel") or {}, "spec.modelConfig.outputModel", document.get("output_config", {})),
+        (spec.get("datasets") or {}, "spec.datasets", next(iter(document["data_config"]["sources"]), {})),
+    ]
+    warnings = []
+    for storage, field, part in wanted:
+        found = storages.opened(namespace, storage, field)
+        part.update(found.part)
+        warnings += found.warnings
+    return warnings
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:
