@@ -31,9 +31,13 @@ _NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "http": ((TOKEN,), (USER, PASSWORD), (HEADERS,)),
     "hf": ((TOKEN,),),
 }
-_NOT_SENT = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "range", "if-range", "te", "upgrade"}
-)
+# What downloads say themselves.
+_NOT_ADDED = frozenset(
+    {
+        "host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "range", "if-range",
+        "if-none-match", "if-modified-since", "accept-encoding",
+    }
+)  # fmt: skip
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]+")
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -93,7 +97,7 @@ def headers_of(text: str, *, field: str) -> dict[str, str]:
     if not isinstance(found, dict) or not found or not all(isinstance(each, str) for each in found.values()):
         raise BadSpec('headers is a JSON object of texts, such as {"X-Api-Key": "…"}', field=field)
     for name, value in found.items():
-        if _HEADER.fullmatch(name) is None or name.lower() in _NOT_SENT or _LINE.fullmatch(value) is None:
+        if _HEADER.fullmatch(name) is None or name.lower() in _NOT_ADDED or _LINE.fullmatch(value) is None:
             raise BadSpec(
                 f"headers: {name[:64]!r} is no header that a request may add, or its value is empty or has line breaks",
                 field=field,
@@ -120,6 +124,8 @@ def check_access(
         _check_credentials(credentials, location, kind, allow, field=f"{at}.{CREDENTIALS}")
     if options:
         _check_options(options, location, kind, field=f"{at}.{OPTIONS}")
+    if NAMESPACE in options and REGION not in {**options, **credentials}:
+        raise BadSpec("namespace says nothing without region; add it", field=f"{at}.{OPTIONS}.{NAMESPACE}")
     for name in (REGION, ENDPOINT):
         if name in options and credentials.get(name, options[name]) != options[name]:
             raise BadSpec(
@@ -162,8 +168,6 @@ def _check_options(found: Mapping[str, str], location: str, kind: str, *, field:
     if known is None:
         raise BadSpec(f"{shown_kind(location, kind)} has no options; leave them out", field=field)
     _refuse_unknown(found, known, location, kind, field=field)
-    if NAMESPACE in found and REGION not in found:
-        raise BadSpec("namespace says nothing without region; add it", field=f"{field}.{NAMESPACE}")
 
 
 def _refuse_unknown(found: Mapping[str, str], known: tuple[str, ...], location: str, kind: str, *, field: str) -> None:

@@ -14,11 +14,13 @@ from app.domain.credentials import Access
 from app.domain.job_state import JobState
 from app.models import Job
 from app.security.secrets import SecretBox
+from config.fetching import FetchSettings
 from tests.fetching.web_server import Answer, Handler, WebServer, file, redirect
 from tests.guarded_buckets import GuardedBuckets, running_guarded_buckets
 from tests.hub import READ_TOKEN, STRANGER_TOKEN
 from tests.supervising import NODE, World
 from workers.failures import AttemptFailed
+from workers.fetching.filesystems import service
 from workers.resolving import DataWish, ModelWish, find, find_data, find_model
 from workers.spawning import start_attempts
 
@@ -242,6 +244,38 @@ def test_region_of_a_source_is_what_its_requests_are_signed_for(web, one, make_l
     assert {seen.headers["authorization"].split("/")[2] for seen in web.seen} == {"eu-test-7"}
 
 
+def test_region_that_the_service_is_not_in_is_a_lasting_cause(web, one, make_library):
+    body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>expecting 'us-east-2'</Message></Error>"
+    web.answers["/bucket-one"] = lambda handler: handler.answer(400, body, Content_Type="application/xml")
+    wished = wish("s3://bucket-one/*.jsonl", one, region="eu-test-7", endpoint_url=web.url("").rstrip("/"))
+
+    refused = refusal(make_library(), wished)
+
+    assert refused.error_type == "INVALID_CONFIG"
+    assert "in another region" in refused.message
+    assert "expecting 'us-east-2'" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "region", "used"),
+    [
+        (
+            "https://n.compat.objectstorage.us-a-1.example.com",
+            "us-a-1",
+            "https://n.compat.objectstorage.eu-b-2.example.com",
+        ),
+        ("https://minio.example.com:9000", "us-a-1", "https://minio.example.com:9000"),
+        ("", "", ""),
+    ],
+)
+def test_region_of_a_source_is_where_the_service_of_the_operator_is_asked(endpoint, region, used):
+    settings = FetchSettings(s3_endpoint=endpoint, s3_region=region, s3_key="operator-key", s3_secret="x")
+
+    found = service("s3", settings, Access(options={"region": "eu-b-2"}))
+
+    assert (found.endpoint, found.region, found.key) == (used, "eu-b-2", "operator-key")
+
+
 # ---- hubs
 
 
@@ -324,7 +358,7 @@ def test_job_with_a_wrong_one_fails_with_its_cause(world, one, two):
     )
 
     assert (job.state, job.error_type) == (JobState.FAILED, "DATA_NOT_FOUND")
-    assert job.error_message.startswith(
+    assert (job.error_message or "").startswith(
         "data source s3://bucket-two/a.jsonl: the service does not accept the credentials"
     )
     assert leaks(world, one["secret_access_key"], "x" * 40) == []

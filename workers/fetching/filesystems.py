@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
 
-from app.domain.credentials import ENDPOINT, KEY, KEY_ID, NO_ACCESS, SESSION, Access
+from app.domain.credentials import ENDPOINT, KEY, KEY_ID, NO_ACCESS, REGION, SESSION, Access
 from app.domain.errors import BadSpec
 from app.domain.hosts import refuse_private_host
 from config.fetching import FetchSettings
@@ -30,6 +30,7 @@ DENIED = frozenset(
         "UnrecognizedClientException",
     }
 )
+OTHER_REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"})
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
 
@@ -162,6 +163,9 @@ class Objects:
         if self._known.gate is not None and self._known.gate.refused:
             return Refused(f"{ENDPOINT} leads to a private address; have the administrator list its host in "
                            "TRAINYARD_FETCH_ALLOW")  # fmt: skip
+        if _code(error) in OTHER_REGIONS:
+            setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_REGION"
+            return Refused(f"the service is in another region: {error}; say it by {REGION}, or {setting}"[:500])
         if self._has_own and is_denied(error):
             return NotThere(f"the service does not accept {OWN}; correct {KEY_ID} and {KEY}, or let them read it")
         if isinstance(error, PermissionError):
@@ -174,12 +178,17 @@ class Objects:
 
 def is_denied(error: BaseException) -> bool:
     """Whether a service does not let these credentials in, or does not know them; not all such codes have a class."""
-    code = ""
+    return isinstance(error, PermissionError) or _code(error) in DENIED
+
+
+def _code(error: BaseException) -> str:
+    """What the service calls the error, as its client tells; empty where it tells nothing."""
     cause: BaseException | None = error
-    while cause is not None and not code:
-        code = str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
+    while cause is not None:
+        if isinstance(cause, ClientError):
+            return str(cause.response.get("Error", {}).get("Code", ""))
         cause = cause.__cause__
-    return isinstance(error, PermissionError) or code in DENIED
+    return ""
 
 
 def _found(info: Mapping[str, Any]) -> Found:

@@ -8,11 +8,11 @@ from app.compat.ome.places import KEYS, OF_DATA, namespace_of, place
 from app.domain import credentials as native
 from app.domain.credentials import CREDENTIALS, OPTIONS, REGION
 from app.domain.errors import BadSpec
-from app.domain.locations import FILE
 from app.http.context import backend
 from app.schemas.field_verdicts import warning
 from app.services.secret_files import values_of
 
+OF_DATASETS = "spec.datasets"
 _AUTH = ("auth_type", "auth")  # how OME's agents log in to Oracle's cloud
 # Of each key of a place the files of a secret that may have it: the AWS tools' and KServe's names beside ours.
 _S3_FILES = {
@@ -41,28 +41,30 @@ def check(storage: Mapping[str, Any], field: str) -> list[str]:
     """The warnings of a storage that no job has named yet. Raises BadSpec for parameters that no job could use."""
     kind, options = _kind(storage, field), _options(storage, field)
     key = _key(storage, field)
-    if kind in native.KEYS:
-        _check({OPTIONS: options}, storage, kind, field, key or KEYS[0])
-    return _without_effect(storage, kind, options, field)
+    if kind not in native.KEYS:
+        return _without_effect(storage, field)
+    _check({OPTIONS: options}, storage, kind, field, key or KEYS[0])
+    return []  # what its secret says of the service is known to the job alone
 
 
 def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
     """Read the secret of a storage. Raises BadSpec, naming the field of the manifest."""
     if not storage.get("storageUri"):
-        return Opened({}, _without_effect(storage, FILE, {}, field))
+        return Opened({}, _without_effect(storage, field))
     kind, options = _kind(storage, field), _options(storage, field)
     found: dict[str, Any] = {}
     key = _key(storage, field)
     if key is not None and kind in native.KEYS:
         found[CREDENTIALS] = _secret(namespace, storage, kind, field=f"{field}.{key}")
     if kind in native.OPTION_KEYS and (space := namespace_of(storage["storageUri"])):
-        options |= {native.NAMESPACE: options.get(native.NAMESPACE, space)} if REGION in options else {}
+        has_region = REGION in {**options, **found.get(CREDENTIALS, {})}
+        options = {native.NAMESPACE: space, **options} if has_region else options
     if options:
         found[OPTIONS] = options
     if kind in native.KEYS:
         _check(found, storage, kind, field, key or KEYS[0])
     if kind not in native.KEYS or _is_directory(kind, found):
-        return Opened({}, _without_effect(storage, kind, options, field))
+        return Opened({}, _without_effect(storage, field))
     return Opened(found, [])
 
 
@@ -113,7 +115,7 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
     found = {}
     for name, value in (storage.get("parameters") or {}).items():
         where = f"{field}.parameters.{name[:64]}"
-        if name in OF_DATA and field == "spec.datasets":
+        if name in OF_DATA and field == OF_DATASETS:
             continue
         if name in _AUTH:
             raise BadSpec(
@@ -125,7 +127,7 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
         found["endpoint_url" if name == "endpoint" else name] = value
     known = {name for names in native.OPTION_KEYS.values() for name in names}
     if unknown := sorted(found.keys() - known):
-        more = f"; of datasets also {' and '.join(OF_DATA)}" if field == "spec.datasets" else ""
+        more = f"; of datasets also {' and '.join(OF_DATA)}" if field == OF_DATASETS else ""
         raise BadSpec(
             f"unknown parameter {unknown[0][:64]!r}; known: {', '.join(sorted(known))}{more}",
             field=f"{field}.parameters.{unknown[0][:64]}",
@@ -133,13 +135,12 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
     return found
 
 
-def _without_effect(storage: Mapping[str, Any], kind: str, options: Mapping[str, str], field: str) -> list[str]:
+def _without_effect(storage: Mapping[str, Any], field: str) -> list[str]:
     """Warnings of a place that nothing has to be opened for."""
-    is_directory = kind not in native.KEYS or _is_directory(kind, {OPTIONS: options})
-    said = "the place is a directory of this installation, or is read by settings of the operator"
-    keys = [key for key in KEYS if storage.get(key)] if is_directory else []
-    names = [f"parameters.{name}" for name in options] if is_directory or kind not in native.OPTION_KEYS else []
-    return [warning(f"{field}.{name}", f"{said}; it has no effect") for name in (*keys, *names)]
+    said = "has no effect: the place is a directory of this installation, or is read by settings of the operator"
+    names = [name for name in storage.get("parameters") or {} if not (name in OF_DATA and field == OF_DATASETS)]
+    keys = [key for key in KEYS if storage.get(key)]
+    return [warning(f"{field}.{name}", said) for name in (*keys, *(f"parameters.{name}" for name in names))]
 
 
 def _is_directory(kind: str, found: Mapping[str, Any]) -> bool:
