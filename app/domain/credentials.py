@@ -39,7 +39,7 @@ _NOT_ADDED = frozenset(
     }
 )  # fmt: skip
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
-_LINE = re.compile(r"[^\x00-\x1f\x7f]+")
+_LINE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
@@ -92,7 +92,7 @@ def headers_of(text: str, *, field: str) -> dict[str, str]:
     """The headers of a JSON object. Raises BadSpec, which never quotes a value."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not found or not all(isinstance(each, str) for each in found.values()):
         raise BadSpec('headers is a JSON object of texts, such as {"X-Api-Key": "…"}', field=field)
@@ -147,7 +147,11 @@ def _check_credentials(
         raise BadSpec(f"{shown_kind(location, kind)} is read without credentials; leave them out", field=field)
     _refuse_unknown(found, known, location, kind, field=field)
     for name, value in found.items():
-        form, words = (_LINE, "without line breaks") if name in (USER, PASSWORD, HEADERS) else (_VISIBLE, "no spaces")
+        form, words = (
+            (_LINE, "without line breaks")
+            if name in (USER, PASSWORD, HEADERS)
+            else (_VISIBLE, "of ASCII letters, digits and signs")
+        )
         if value == MASK:
             raise BadSpec(f"{MASK} stands for a secret that is not shown; say its value", field=f"{field}.{name}")
         if name != HEADERS and form.fullmatch(value) is None:
@@ -193,8 +197,9 @@ def _check_endpoint(url: str, allow: tuple[str, ...], *, field: str) -> None:
 
 
 def _refuse_open_way(url: str, allow: tuple[str, ...], *, field: str) -> None:
-    host = authority_of(url).rpartition(":")[0] or authority_of(url)
-    host = host.strip("[]").lower().rstrip(".")
+    authority = authority_of(url)
+    named = authority[1:].partition("]")[0] if authority.startswith("[") else authority.partition(":")[0]
+    host = named.lower().rstrip(".")
     if url.lower().startswith("http://") and not is_allowed(host, address_of(host), allow):
         raise BadSpec(
             "credentials would be readable on the way; use https://, or have the administrator list the host in "

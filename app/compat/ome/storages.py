@@ -124,7 +124,10 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
             )  # fmt: skip
         if not isinstance(value, str) or not value:
             raise BadSpec("must be a text that is not empty", field=where)
-        found["endpoint_url" if name == "endpoint" else name] = value
+        key = native.ENDPOINT if name == "endpoint" else name
+        if key in found:
+            raise BadSpec(f"endpoint and {native.ENDPOINT} are the same; keep one of them", field=where)
+        found[key] = value
     known = {name for names in native.OPTION_KEYS.values() for name in names}
     if unknown := sorted(found.keys() - known):
         more = f"; of datasets also {' and '.join(OF_DATA)}" if field == OF_DATASETS else ""
