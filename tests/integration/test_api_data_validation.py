@@ -185,10 +185,17 @@ def test_who_may_ask_and_in_what_shape(sqlite_api: Api):
     assert sqlite_api.post(PATH, {**asked, "name": "x"}).status_code == 422
 
 
-def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api):
-    asked = {"data_config": {"sources": [{"path": "scaidrive://share/train.jsonl"}]}}
+@pytest.mark.parametrize(
+    ("source", "headers"),
+    [
+        ({"path": "scaidrive://share/train.jsonl"}, {"X-ScaiDrive-Token": "opensesame"}),
+        ({"path": "https://data.example.com/train.jsonl", "credentials": {"token": "opensesame"}}, {}),
+    ],
+)
+def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api, source, headers):
+    asked = {"data_config": {"sources": [source]}}
     with coordinator(sqlite_api) as seen:
-        answer = sqlite_api.post(PATH, asked, headers={"X-ScaiDrive-Token": "opensesame"})
+        answer = sqlite_api.post(PATH, asked, headers=headers)
 
     assert sqlite_api.data(answer)["valid"]
     (work,) = seen

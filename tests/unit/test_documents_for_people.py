@@ -24,7 +24,7 @@ PAGES = {
             "checkpoints-and-resume", "choose-a-method", "custom-scripts", "large-models", "reinforcement-learning",
             "troubleshoot-training",
         ),
-        "reference": ("data", "job-document", "output"),
+        "reference": ("credentials", "data", "job-document", "output"),
     }.items()
     for path in (ROOT / "docs" / folder / f"{name}.md" for name in names)
 }  # fmt: skip

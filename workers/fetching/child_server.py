@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from app.domain.spec.credentials import texts_of
 from app.host.processes import die_with_parent, hide_from_same_user
 from workers.fetching.uris import shown
 
@@ -105,4 +106,4 @@ def secrets_in(request: Mapping[str, Any]) -> tuple[str, ...]:
     """What must stand in no message: the job's secrets, and those of the settings."""
     settings = request.get("fetch", {})
     ours = (value for name, value in settings.items() if name.endswith(("_secret", "_key")))
-    return tuple(value for value in (*request.get("secrets", {}).values(), *ours) if value)
+    return tuple(value for value in (*texts_of(request.get("secrets", {})), *ours) if value)

@@ -18,6 +18,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.hf_api import RepoFile
 
+from app.domain.spec.credentials import TOKEN
 from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import NotThere, Trouble
@@ -25,6 +26,7 @@ from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Tree, Wanted, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
 
+WAY_IN = "output_config.hub_token, or a token in credentials beside it"
 PASSING = frozenset({408, 429})
 
 
@@ -39,7 +41,7 @@ class _Commit:
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
     where = _where(item)
-    token = context.secrets.get("output_config.hub_token") or None
+    token = item.credentials.get(TOKEN) or context.secrets.get("output_config.hub_token") or None
     repository = _Repository(context, where, token)
     listed = repository.listed(keep=item.kind == "model")
     chosen = _chosen(context, item, where, listed.files)
@@ -136,13 +138,9 @@ class _Repository:
         if isinstance(error, RevisionNotFoundError):
             return NotThere(f"{self._where.repository} has no revision {self._where.revision} at {hub}")
         if isinstance(error, (RepositoryNotFoundError, EntryNotFoundError)):
-            return NotThere(
-                f"{name} is not at {hub}, or only for others; for a private one give output_config.hub_token"
-            )
+            return NotThere(f"{name} is not at {hub}, or only for others; for a private one give {WAY_IN}")
         if isinstance(error, HfHubHTTPError) and 400 <= status < 500 and status not in PASSING:
-            return NotThere(
-                f"{hub} does not let us read {name} ({status}); for a private one give output_config.hub_token"
-            )
+            return NotThere(f"{hub} does not let us read {name} ({status}); for a private one give {WAY_IN}")
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, HfHubHTTPError):
             return error  # the disk
         if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):

@@ -1,12 +1,15 @@
 """Files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
 
+import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from app.domain.spec.credentials import HEADERS, PASSWORD, TOKEN, USER, headers_of
 from workers.fetching.cache import STEP_BYTES, Entry
 from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
-from workers.fetching.context import Context, fetched, target_of
+from workers.fetching.context import Context, fetched, reader_of, target_of
 from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.shares import fetch_directory, names_directory, share_wish
@@ -24,7 +27,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     wish, lasting = _wish(context, item)
     name = _file_name(item)
     target, cache = target_of(item, name), context.cache
-    key = f"{item.location} {wish.url}"
+    key = f"{item.location} {wish.url}{reader_of(item)}"
     with cache.alone(key):
         known = cache.entry(key)
         # The link comes first: what is linked can't be evicted while the server is asked.
@@ -117,7 +120,20 @@ def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
         return Wish(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
         return share_wish(context, item), False
-    return Wish(url=item.location, headers={}, **limits), False
+    if not item.credentials:
+        return Wish(url=item.location, headers={}, **limits), False
+    refusal = "the server does not accept the credentials that the job has for it; correct them"
+    return Wish(url=item.location, headers=_own(item.credentials), personal=True, refusal=refusal, **limits), False
+
+
+def _own(credentials: Mapping[str, str]) -> dict[str, str]:
+    """The headers that open a place, for its own origin."""
+    if HEADERS in credentials:
+        return headers_of(credentials[HEADERS], field=HEADERS)
+    if TOKEN in credentials:
+        return {"Authorization": f"Bearer {credentials[TOKEN]}"}
+    pair = f"{credentials[USER]}:{credentials[PASSWORD]}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
 def _file_name(item: Item) -> str:

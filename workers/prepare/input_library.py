@@ -71,8 +71,9 @@ class Sources:
 class Library:
     """What jobs of one project may read here, and where fetched things are kept.
 
-    ``secrets`` are the job's: ``output_config.hub_token`` and ``forwarded.…``. ``fetch_bytes`` is a smaller limit of
-    whoever asks: what is larger raises TooLargeHere. ``without_weights`` is for those who only look at a model.
+    ``secrets`` are the job's: ``output_config.hub_token``, credentials of places, and ``forwarded.…``. ``fetch_bytes``
+    is a smaller limit of whoever asks: what is larger raises TooLargeHere. ``without_weights`` is for those who only
+    look at a model.
     ``close`` takes away what was fetched for this library's user; the end of the process does so, too.
     """
 

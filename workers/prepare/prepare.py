@@ -9,11 +9,12 @@ from typing import Any
 
 from app.database.engine import Database
 from app.domain.scheduling.resources import Device, gpu_of
+from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.rules.model import is_drawn, is_without_model
-from app.domain.spec.secrets import source_path
+from app.domain.spec.secrets import MODEL_PATH, source_path
 from app.domain.units import WHOLE
 from app.models import Job
 from app.services.attempts.work_orders import Work
@@ -55,7 +56,7 @@ def prepare(
     What the job's secrets are is added to ``redaction`` before anything could tell them.
     """
     secrets = opened_secrets(settings, work.sealed_secrets)
-    redaction.add(secrets.values())
+    redaction.add(texts_of(secrets))
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources = find_sources(library, work.framework, work.spec)
@@ -137,7 +138,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     values = {} if custom else training.get("hyperparameters") or {}
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
-    wanted = model_wishes(base, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
+    wanted = model_wishes(base, library.secrets, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
     models, data = find(library, wanted, data_wishes(spec["data_config"], library.secrets, custom=custom))
     found_model = models.pop() if judging else None
     return Sources(
@@ -166,12 +167,13 @@ def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path |
     return path, directory
 
 
-def model_wishes(base: Mapping[str, Any], *, custom: bool) -> list[ModelWish]:
+def model_wishes(base: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[ModelWish]:
     """The model, unless a script or the document brings its own, and its tokenizer, if another one is named."""
     drawn = is_drawn(base)
     model = ModelWish(
-        model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn
-    )
+        model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn,
+        access=access_of(base, MODEL_PATH, secrets),
+    )  # fmt: skip
     named = base.get("tokenizer_id")
     tokenizer = [ModelWish(model_id=named, without_weights=drawn)] if named else []
     return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
@@ -182,7 +184,7 @@ def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, c
     return [
         DataWish(
             location=secrets.get(source_path(i), each["path"]), format=each.get("format"), split=each.get("split"),
-            custom=custom,
+            custom=custom, access=access_of(each, f"data_config.sources.{i}", secrets),
         )
         for i, each in enumerate(data_config["sources"])
     ]  # fmt: skip

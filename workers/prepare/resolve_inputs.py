@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import BadSpec
+from app.domain.spec.credentials import NO_ACCESS, Access
 from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
 from workers.attempt_failed import AttemptFailed
 from workers.fetching import cache_index
@@ -42,6 +43,7 @@ class DataWish:
     format: str | None = None
     split: str | None = None
     custom: bool = False
+    access: Access = NO_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,7 @@ class ModelWish:
     revision: str | None = None
     source: str | None = None
     without_weights: bool = False  # of what is fetched
+    access: Access = NO_ACCESS
 
 
 def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
@@ -100,8 +103,9 @@ def find_code(library: Library, location: str) -> Path:
 def _local_model(library: Library, wish: ModelWish) -> Model | None:
     """None when it has to be fetched."""
     model_id = wish.model_id
-    if not _is_local(library, model_id) or (wish.source == "hub" and is_hub_id(model_id)):
+    if not _is_local(library, model_id, wish.access) or (wish.source == "hub" and is_hub_id(model_id)):
         return None
+    _refuse_access(wish.access, f"base model {model_id}", is_hub=scheme_of(model_id) == "file")
     found = _model_directory(library, model_id)
     if found is None:
         if is_hub_id(model_id) and wish.source != "local":
@@ -132,8 +136,9 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
 
 def _local_data(library: Library, wish: DataWish) -> Data | None:
     """None when it has to be fetched."""
-    if not _is_local(library, wish.location):
+    if not _is_local(library, wish.location, wish.access):
         return None
+    _refuse_access(wish.access, f"data source {wish.location}")
     failure: FetchFailed = NotThere("it does not exist on this node")
     try:
         for path, allowed in _data_places(library, wish.location):
@@ -205,14 +210,14 @@ def _model_item(library: Library, wish: ModelWish) -> Item:
     return Item(
         kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
         hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights or wish.without_weights,
-        **_limit(library),
+        credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
     )  # fmt: skip
 
 
 def _data_item(library: Library, wish: DataWish) -> Item:
     return Item(
         kind="data", location=wish.location, target=str(library.new_directory()), tree=wish.custom, format=wish.format,
-        split=wish.split, **_limit(library),
+        split=wish.split, credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
     )  # fmt: skip
 
 
@@ -290,9 +295,19 @@ def may_read(library: Library, real_path: str) -> bool:
     return job_id is None or library.project_of_job(job_id) == library.project
 
 
-def _is_local(library: Library, location: str) -> bool:
+def _is_local(library: Library, location: str, access: Access) -> bool:
     scheme = scheme_of(location)
-    return scheme in ("file", "pvc") or library.fetch.directory_of(scheme) is not None
+    return scheme in ("file", "pvc") or (library.fetch.directory_of(scheme) is not None and not access.endpoint)
+
+
+def _refuse_access(access: Access, what: str, *, is_hub: bool = False) -> None:
+    """A directory of this node is opened by nothing; the id of a hub's model may be one, too, and have a token."""
+    if not is_hub and (access.credentials or access.options):
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"{what} is a directory of this installation, which takes neither credentials nor storage_options; leave "
+            "them out, or name its service by endpoint_url",
+        )
 
 
 def _failed(error: FetchFailed, not_there: str, what: str) -> AttemptFailed:

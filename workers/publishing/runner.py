@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS, access_of
+from app.domain.spec.secrets import OUTPUT_PATH, credential_path
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 LONGER = 4.0  # each pause than the one before
+OWN_CREDENTIALS = credential_path(OUTPUT_PATH, "")  # how the paths of the output's begin
 HUB_TOKEN = "output_config.hub_token"  # noqa: S105 – where it stands
 
 
@@ -119,7 +122,9 @@ class Publication:
         self._on_done()
 
     def _copy(self, output_path: str, result: Published) -> None:
-        target: Destination = destination(self._settings, output_path)
+        output = self._work.spec["output_config"]
+        secrets = opened_secrets(self._settings, self._work.sealed_secrets)
+        target: Destination = destination(self._settings, output_path, access_of(output, OUTPUT_PATH, secrets))
         answer = self._answer({"location": target.location}, what=output_path)
         result.beside = bool(answer.get("folder"))
         result.uri = target.shown(answer.get("folder", ""))
@@ -151,7 +156,8 @@ class Publication:
             "order": self._order.document() if self._order is not None else None,
             "settings": settings_to_json(self._settings.fetch),
             "secrets": {"hub_token": secrets.get(HUB_TOKEN, "")}
-            | {name: value for name, value in secrets.items() if name.startswith("forwarded.")},
+            | {name: value for name, value in secrets.items() if name.startswith(("forwarded.", OWN_CREDENTIALS))},
+            "output": {name: self._work.spec["output_config"].get(name) for name in (CREDENTIALS, OPTIONS)},
         }
         stalled = self._settings.publish.stalled_seconds
         try:

@@ -26,7 +26,11 @@ REST = "spec"
 NAMES = {
     "name": "metadata.name", "training_config.framework.custom_command": "spec.trainer.command",
     "training_config.environment": "spec.trainer.env", "training_config.base_model": "spec.modelConfig.inputModel",
-    "data_config": "spec.datasets.storageUri", "output_config": "spec.modelConfig.outputModel.storageUri",
+    "data_config": "spec.datasets.storageUri", "data_config.sources.0.credentials": "spec.datasets.storageKey",
+    "data_config.sources.0.storage_options": "spec.datasets.parameters",
+    "output_config": "spec.modelConfig.outputModel.storageUri",
+    "output_config.credentials": "spec.modelConfig.outputModel.storageKey",
+    "output_config.storage_options": "spec.modelConfig.outputModel.parameters",
     "resource_config.node_count": "spec.trainer.numNodes", "resource_config": "spec.trainer.resourcesPerNode",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",

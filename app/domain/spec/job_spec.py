@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.routing import DEFAULT_PRIORITY
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS
 from app.domain.spec.defaults import completed
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
@@ -91,5 +92,11 @@ def _copy_of(value: Any) -> Any:
 
 
 def comparable_data(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``data_config`` of a stored document with defaults filled in, however long ago it was stored."""
-    return completed(spec["data_config"], custom=is_custom(spec))
+    """The ``data_config`` of a stored document with defaults filled in, however long ago it was stored.
+
+    Without what opens the sources: renewed credentials make no other data.
+    """
+    data = completed(spec["data_config"], custom=is_custom(spec))
+    access = (CREDENTIALS, OPTIONS)
+    sources = [{name: value for name, value in each.items() if name not in access} for each in data["sources"]]
+    return {**data, "sources": sources}

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from app.domain.errors import BadSpec
 
 MASK = "***"
+MODEL_PATH, OUTPUT_PATH = "training_config.base_model", "output_config"  # of parts that may have credentials
 # Rather one too many: a masked value still reaches the job, a missed one is shown to everybody in the project.
 _SECRET_NAME = re.compile(
     r"KEY|PASS|PWD|AUTH(?!OR(?!IZ))|TOKEN(?!IZER)|SECRET|CREDENTIAL|CREDS|PRIVATE|(?:^|_)PAT(?:_|$)|DATABASE_URL|DSN",
@@ -51,7 +52,26 @@ def take_secrets(document: dict[str, Any], variables: Collection[str] = ()) -> d
         shown = unsigned(source["path"])
         if shown != source["path"]:
             secrets[path], source["path"] = source["path"], shown
+    for part, at in parts_with_credentials(document):
+        for name, value in (part.get("credentials") or {}).items():
+            path = credential_path(at, name)
+            secrets[path] = _given(value, path)
+            part["credentials"][name] = MASK
     return secrets
+
+
+def parts_with_credentials(document: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """(part, its dotted path) of everything in a document that names a place and may say how that is opened."""
+    return [
+        (document["training_config"]["base_model"], MODEL_PATH),
+        *((source, f"data_config.sources.{i}") for i, source in enumerate(document["data_config"]["sources"])),
+        (document["output_config"], OUTPUT_PATH),
+    ]
+
+
+def credential_path(at: str, name: str) -> str:
+    """The dotted path of one credential of the part of a document at ``at``."""
+    return f"{at}.credentials.{name}"
 
 
 def put_secrets_back(document: dict[str, Any], secrets: Mapping[str, str]) -> None:

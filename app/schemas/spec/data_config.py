@@ -11,6 +11,7 @@ from app.domain.spec.data.formats import FORMATS
 from app.domain.spec.data.preprocessing import PADDINGS, known_keys, known_targets
 from app.domain.spec.locations.paths import KINDS
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import (
     LARGEST_OF_64_BITS,
     Choice,
@@ -90,6 +91,8 @@ class SourceSchema(DocumentSchema):
         ),
     )
     format = Choice(FORMATS, **says("Default: by the suffix of the file, .gz and .zst removed, else jsonl"))
+    credentials = Credentials()
+    storage_options = StorageOptions()
     columns = fields.List(
         Text(longest=255, shortest=1),
         validate=validate.Length(max=1000),

@@ -6,6 +6,10 @@ _MODEL, _FRAMEWORK = "training_config.base_model", "training_config.framework"
 _SOURCES, _PREPROCESS = "data_config.sources", "data_config.preprocess"
 _RESOURCES, _SCHEDULING = "resource_config", "scheduling_config"
 _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
+_CREDENTIALS = acted_on(
+    "opens this place alone; kept encrypted, shown as ***; keys that its scheme does not take are 400"
+)
+_OPTIONS = acted_on("region and service of this place; keys that its scheme does not take are 400")
 
 _TRAINING: Table = {
     "training_config.training_type": acted_on("decides the trainer; a pair of framework and type without one is 400"),
@@ -20,6 +24,8 @@ _TRAINING: Table = {
         "the branch, tag or commit of a hub model; other models have none: 400"
     ),
     f"{_MODEL}.source": acted_on("decides between the hub and a local path; a contradiction to model_id is 400"),
+    f"{_MODEL}.credentials": _CREDENTIALS,
+    f"{_MODEL}.storage_options": _OPTIONS,
     f"{_MODEL}.tokenizer_id": acted_on("the tokenizer that is loaded and exported"),
     f"{_MODEL}.dtype": acted_on("the precision of the weights; one that a framework can't compute in is 400"),
     f"{_MODEL}.trust_remote_code": acted_on("runs the model's own code, in the sandbox"),
@@ -62,6 +68,8 @@ _DATA: Table = {
     f"{_SOURCES}.type": acted_on("checked: a contradiction to the path is 400"),
     f"{_SOURCES}.split": acted_on("what the records are for, and which rows are taken"),
     f"{_SOURCES}.format": acted_on("how the files are read"),
+    f"{_SOURCES}.credentials": _CREDENTIALS,
+    f"{_SOURCES}.storage_options": _OPTIONS,
     f"{_SOURCES}.columns": acted_on("the columns that are kept"),
     f"{_SOURCES}.filters.column": acted_on("the column that a filter looks at"),
     f"{_SOURCES}.filters.op": acted_on("how a filter compares"),
@@ -122,6 +130,8 @@ _PLACEMENT: Table = {
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("names the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory that gets the model"),
+    f"{_OUTPUT}.credentials": _CREDENTIALS,
+    f"{_OUTPUT}.storage_options": _OPTIONS,
     f"{_OUTPUT}.max_output_size_mb": acted_on("an output that is larger fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when checkpoints are saved"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between them"),

@@ -7,6 +7,7 @@ from app.domain.spec.rules.output import (
     EXPORT_FORMATS,
 )
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
 
 
@@ -53,6 +54,8 @@ class OutputConfigSchema(DocumentSchema):
         longest=4096,
         **says("Directory that receives the finished model besides the artifacts; never overwritten"),
     )
+    credentials = Credentials()
+    storage_options = StorageOptions()
     max_output_size_mb = Whole(
         1,
         **says("Most that the finished model may come to; a larger one is refused as it is exported (EXPORT_FAILED)"),

@@ -9,6 +9,7 @@ from app.domain.spec.divergence_policy import ACTIONS, STOP, OnDivergence
 from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import (
     Choice,
     Flag,
@@ -43,6 +44,8 @@ class BaseModelSchema(DocumentSchema):
         longest=255,
         **says("hub, local or a URI's scheme: settles where model_id is looked for, and must fit it"),
     )
+    credentials = Credentials()
+    storage_options = StorageOptions()
     tokenizer_id = Text(**says("Like model_id; default the tokenizer in the model's directory"))
     dtype = Text(
         longest=32,

@@ -8,7 +8,7 @@ from marshmallow import Schema
 from sqlalchemy.orm import Session
 
 from app.compat.naming import named_as
-from app.compat.ome import models, runtimes
+from app.compat.ome import models, runtimes, storages
 from app.compat.ome.api import lookup, patches
 from app.compat.ome.api.answers import answered, told
 from app.compat.ome.api.bodies import ObjectBody, PatchBody, delete_options, loaded
@@ -29,7 +29,6 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.places import hub_key
 from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
@@ -43,7 +42,6 @@ from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services import stored_manifests
-from app.services.access.secret_files import Reference
 from app.services.jobs import commands, control_requests, dialect_notes, submission
 from app.services.jobs.details import JobDetails, changed, of_new
 from app.services.jobs.submission import Origin, Submitted
@@ -165,8 +163,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
     answering = Answering(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
-    if key := _hub_key(spec, model):
-        native.document.setdefault("output_config", {})["hub_token"] = secret_values(namespace, {"": key})[""]
+    native.warnings.extend(_open_places(native.document, namespace, spec, model))
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
@@ -187,13 +184,20 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     return told(answering.reply.data, 201, native.warnings)
 
 
-def _hub_key(spec: Mapping[str, Any], model: models.Located) -> Reference | None:
-    """The secret that data and model are read with. Raises BadSpec for two."""
-    of_data = hub_key(spec.get("datasets") or {}, "spec.datasets.storageKey")
-    if of_data and model.key and of_data.name != model.key.name:
-        said = f"is {of_data.name}, but the base model is read with {model.key.name}; a job has one token for the hub"
-        raise BadSpec(said, field=of_data.field)
-    return of_data or model.key
+def _open_places(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
+    """Give each place of the document its own credentials and options; the warnings of those without effect."""
+    config = spec.get("modelConfig") or {}
+    wanted = [
+        (model.storage, "spec.modelConfig.inputModel", document["training_config"]["base_model"]),
+        (config.get("outputModel") or {}, "spec.modelConfig.outputModel", document.get("output_config", {})),
+        (spec.get("datasets") or {}, "spec.datasets", next(iter(document["data_config"]["sources"]), {})),
+    ]
+    warnings = []
+    for storage, field, part in wanted:
+        found = storages.opened(namespace, storage, field)
+        part.update(found.part)
+        warnings += found.warnings
+    return warnings
 
 
 def _submitted(_session: Session, submitted: Submitted) -> Reply:

@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable
 
 from app.domain.errors import BadSpec
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind_of_place
 from app.domain.spec.document import NEEDING_A_GPU, Document, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.domain.spec.locations.paths import (
+    NO_MODEL,
     ReadingRules,
     check_code,
     check_model,
@@ -16,6 +18,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.rules import data, model, output, training
+from app.domain.spec.secrets import MODEL_PATH, OUTPUT_PATH, parts_with_credentials
 from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
@@ -28,6 +31,7 @@ def check(document: Document, rules: ReadingRules) -> None:
     for rule in RULES:
         rule(document)
     _check_locations(document, rules)
+    _check_access(document, rules)
 
 
 def devices_are_asked_for(document: Document) -> None:
@@ -106,3 +110,17 @@ def _check_locations(document: Document, rules: ReadingRules) -> None:
     output_path = document["output_config"].get("output_path")
     if output_path:
         check_output(output_path, rules, field="output_config.output_path")
+
+
+def _check_access(document: Document, rules: ReadingRules) -> None:
+    """Each place's own credentials and options; it was checked before that the place itself is one."""
+    for part, at in parts_with_credentials(document):
+        asked = next((name for name in (CREDENTIALS, OPTIONS) if part.get(name)), None)
+        if asked is None:
+            continue
+        name = {MODEL_PATH: "model_id", OUTPUT_PATH: "output_path"}.get(at, "path")
+        location = part.get(name)
+        if not location or (at == MODEL_PATH and location == NO_MODEL):
+            raise BadSpec(f"{asked} open {name}, which names no place; leave them out", field=f"{at}.{asked}")
+        kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=part.get("source"))
+        check_access(part, location, kind, rules.fetch_allow, at=at)
