@@ -23,7 +23,7 @@ from app.security.permissions import Caller
 from app.services.access import keys
 
 _ABOUT = """
-Training jobs in, trained models out. `docs/reference/api.md` says what a job document means.
+Training jobs in, trained models out. `docs/reference/job-document.md` says what a job document means.
 
 - Success is `{"status":"success","data":…,"meta":{"request_id":…}}`,
   failure `{"status":"error","error":{…},"meta":{…}}`.
