@@ -106,5 +106,7 @@ def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, chang
     answer = said(api.post(TRAININGS, {**BODY, **changes}), 400)
 
     assert answer["code"] == 400
-    assert answer["complianceIssues"][0]["field"].startswith(field), answer
+    issue = answer["complianceIssues"][0]
+    assert issue["field"].startswith(field), answer
+    assert answer["message"].startswith(f"{issue['field']}: {issue['details'][0]}"), answer
     assert api.get("/v1/jobs")["total_count"] == 0
