@@ -54,8 +54,9 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
         if fitting:
             value, name = max(fitting)
+            most = f"{value} MB" if field.endswith("_mb") else value
             raise CannotFit(
-                f"no node could ever hold this job; the largest {field} that would fit is {value}, on node {name}",
+                f"no node could ever hold this job; the largest {field} that would fit is {most}, on node {name}",
                 field=f"resource_config.{field}",
             )
     why = "; ".join(f"{node.name} {could_fit(request, node)}" for node in nodes[:3])

@@ -1,6 +1,6 @@
 """Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -46,6 +46,7 @@ class Origin:
     alias: str | None = None
     warnings: Sequence[str] = ()  # `field: reason` of each field that has no effect: told in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
+    retold: Callable[[str], str] = str  # a warning about a field of the native document, in the dialect's words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ def submit(
 
 
 def _warnings(checked: Checked, origin: Origin | None) -> list[str]:
-    return [*(origin.warnings if origin is not None else ()), *checked.warnings]
+    return [*origin.warnings, *map(origin.retold, checked.warnings)] if origin is not None else [*checked.warnings]
 
 
 def check(

@@ -16,6 +16,7 @@ from app.compat.modelarts.fields import (
 )
 from app.compat.modelarts.flavors import flavor
 from app.compat.mounts import Mount, mount_of_data, placed
+from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.locations import NO_MODEL
 from app.domain.resources import NodeCapacity
@@ -45,7 +46,16 @@ NAMES = {
     "resource_config.required_node_labels": "spec.resource.pool_id",
     "resource_config": "spec.resource.flavor_id", "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
+    "training_config.framework.type": "algorithm.parameters.framework",
+    "training_config.training_type": "algorithm.id",
 }  # fmt: skip
+_SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
+NAMING = Naming(
+    NAMES, REST,
+    # A flavor says them together.
+    words={"gpu_count": "number of devices", "cpu_cores": "number of cores", "ram_min_mb": "memory of a node",
+           "device_type cpu or auto": _SLOTS, "device_type cpu": _SLOTS, "device_type cuda": "a flavor of GPUs"},
+)  # fmt: skip
 # What jobs of ModelArts find in their environment.
 _ENVIRONMENT = {
     "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code", "MA_NUM_HOSTS": "$(NNODES)", "VC_TASK_INDEX": "$(NODE_RANK)",

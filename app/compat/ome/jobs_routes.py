@@ -7,7 +7,6 @@ from flask import Blueprint, request
 from marshmallow import Schema
 from sqlalchemy.orm import Session
 
-from app.compat.naming import named_as
 from app.compat.ome import lookup, models, patches, runtimes
 from app.compat.ome.answers import answered, told
 from app.compat.ome.bodies import ObjectBody, PatchBody, delete_options, loaded
@@ -29,7 +28,7 @@ from app.compat.ome.objects import (
 from app.compat.ome.places import hub_key
 from app.compat.ome.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
 from app.compat.ome.sources import Source, of_jobs
-from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
+from app.compat.ome.to_native import DIALECT, NAMING, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.job_state import TERMINAL
@@ -165,11 +164,11 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     if key := _hub_key(spec, model):
         native.document.setdefault("output_config", {})["hub_token"] = secret_values(namespace, {"": key})[""]
-    with named_as(NAMES, rest=REST):
+    with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
             foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.warnings,
-            secret_variables=native.secrets.keys(),
+            secret_variables=native.secrets.keys(), retold=NAMING.line,
         )  # fmt: skip
         try:
             jobs.submit(
