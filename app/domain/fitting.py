@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from app.domain import gangs
 from app.domain.errors import CannotFit
@@ -35,6 +36,11 @@ _OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
     "gpu_memory_request_mb": lambda request: request.gpu_memory_request_mb > 0,
     "gpu_fraction": lambda request: request.gpu_share < WHOLE,
 }
+
+
+def waits_for_node(spec: Mapping[str, Any]) -> bool:
+    """Whether the job is accepted also while no node could ever hold it."""
+    return bool((spec.get("scheduling_config") or {}).get("wait_for_node"))
 
 
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:

@@ -113,6 +113,9 @@ _PLACEMENT: Table = {
     f"{_SCHEDULING}.on_preemption": acted_on("PREEMPTED, or back into the queue"),
     f"{_SCHEDULING}.min_runtime_seconds": acted_on("how long it is left alone"),
     f"{_SCHEDULING}.max_runtime_seconds": acted_on("fails the job after so long"),
+    f"{_SCHEDULING}.wait_for_node": acted_on(
+        "true: a job that no node could ever hold is accepted with a warning and waits; else it is 400"
+    ),
     f"{_SCHEDULING}.required_capabilities": acted_on("capabilities that a node must have"),
 }
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.domain import hyperparameters
 from app.domain.errors import BadSpec, CannotFit, NotFound
 from app.domain.events import EventType
-from app.domain.fitting import refuse_unfitting
+from app.domain.fitting import refuse_unfitting, waits_for_node
 from app.domain.job_state import JobState
 from app.domain.locations import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.resources import request_of
@@ -262,6 +262,8 @@ def sees_roots(rules: ReadingRules) -> bool:
 
 
 def _impossible_request(db: Database, spec: Mapping[str, Any]) -> Finding | None:
+    if waits_for_node(spec):
+        return None
     with db.read() as session:
         request = request_of(spec, has_gpus=nodes.has_gpus(session))
         capacities = nodes.capacities(session, only_ready=False)

@@ -36,6 +36,7 @@ class Checked:
     request: Request
     wait_seconds: float | None
     warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
+    waits: Sequence[str] = ()  # `field: reason` why no node could hold it yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,8 @@ def submit(
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
         warnings = _warnings(checked, origin)
-        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
+        waits = checked.waits if origin is None else [*map(origin.retold, checked.waits)]
+        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=[*waits, *warnings]))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
 
@@ -126,7 +128,7 @@ def check(
     refuse_bad_pattern(spec.document)
     target = project or caller.home_project
     with plane.db.read() as session:
-        request = plane.inventory.request(session, spec.document)
+        request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed_rules.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
             session, request, queue=spec.queue, priority=spec.priority, project=target,
@@ -135,7 +137,8 @@ def check(
     warnings = [
         f"{field}: {why}" for field, why in distributed_rules.without_effect(spec.document, request.device_kind)
     ]
-    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings)
+    waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
+    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings, waits=waits)
 
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:

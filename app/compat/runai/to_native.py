@@ -270,6 +270,7 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
         "priority": priority,
         "preemptible": preemptible if said is None else said == "preemptible",
         "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
+        "wait_for_node": True,  # as Kubernetes leaves pods Pending that no node can take
     }
 
 
