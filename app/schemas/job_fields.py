@@ -46,6 +46,7 @@ _TRAINING: Table = {
     "training_config.environment": acted_on("variables of the ranks; names that the platform sets are 400"),
     "training_config.resume_from_checkpoint": acted_on("the checkpoint that the first attempt starts from"),
     "training_config.max_retries": acted_on("how many attempts may follow a failure"),
+    "training_config.retry_on_hang": acted_on("false: a hang fails the job at once"),
     "training_config.priority": acted_on("the place in the queue, unless scheduling_config.priority is set"),
     "training_config.evaluation.strategy": acted_on("when validation data is measured"),
     "training_config.evaluation.steps": acted_on("how often, with strategy steps"),

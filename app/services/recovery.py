@@ -12,7 +12,7 @@ from app.domain.divergence import on_divergence
 from app.domain.events import EventType
 from app.domain.job_state import RUNNING, JobState
 from app.domain.retry import Backoff, History, Policy, Recovery, Rule, recover, rule_of
-from app.domain.script_options import retries_on_error
+from app.domain.script_options import retries_on_error, retries_on_hang
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
 from app.services import checkpoints, lifecycle, stuck_devices
@@ -43,7 +43,7 @@ def recovery_of(
         failed_here_before=(_had_no_room_here if rule.waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
-        retries_scripts=retries_scripts,
+        retries_scripts=retries_scripts, retries_hangs=retries_on_hang(job.spec),
         can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == hyperparameters.CUSTOM,

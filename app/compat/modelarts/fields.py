@@ -182,8 +182,6 @@ def _annotations(annotations: Mapping[str, str], algorithm: Mapping[str, Any]) -
     for name, value in annotations.items():
         if name == UNCONDITIONAL and value == "true" and algorithm.get("id"):
             yield name, "a built-in method is tried again only after faults that may pass"
-        if name == HANG and value == "false" and (RETRY_NUM in annotations or annotations.get(UNCONDITIONAL) == "true"):
-            yield name, "jobs that hang are restarted as after any fault that may pass"
         elif name == TEMPLATE:
             yield name, _ALIKE
         elif name in (JUPYTER_LAB, INSIGHT) and value == "true":

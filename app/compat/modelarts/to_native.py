@@ -99,6 +99,8 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
         training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
+    if annotations.get(HANG) == "false":
+        training["retry_on_hang"] = False
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
     _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
