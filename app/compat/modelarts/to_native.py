@@ -27,6 +27,7 @@ from app.schemas.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
 CUSTOM = "CUSTOM"  # the framework of jobs that bring their code
+BUILT_IN = "HF_TRAINER"  # that of jobs by one of our methods, unless their parameters name another
 REST = "algorithm"
 CONSECUTIVE = 3  # restarts where an annotation asks for them and names no number
 PRIORITIES = {1: 3, 2: 5, 3: 8}
@@ -265,7 +266,7 @@ def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "training_type": method,
         "base_model": {"model_id": model},
-        "framework": {"type": values.pop("framework", "HF_TRAINER")},
+        "framework": {"type": values.pop("framework", BUILT_IN)},
         "hyperparameters": values,
         "environment": {name: value for name, value in environment.items() if not is_reserved(name)},
     }
