@@ -6,6 +6,7 @@ from app.domain import hyperparameters, measures
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.job_document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.measures import EVAL_PREFIX
+from app.domain.names import did_you_mean
 from app.domain.rlhf import REWARD_METHOD
 
 SAFETENSORS, PYTORCH, GGUF, ONNX = "safetensors", "pytorch", "gguf", "onnx"
@@ -45,7 +46,8 @@ def export_is_possible(document: Document) -> None:
         EXPORT_FORMATS if trains_adapter(document) else _WHOLE,
     )
     if form and form not in EXPORT_FORMATS:
-        raise BadSpec(f"unknown export_format {form!r}; known: {', '.join(EXPORT_FORMATS)}", field=field)
+        known = ", ".join(EXPORT_FORMATS) + did_you_mean(form, EXPORT_FORMATS)
+        raise BadSpec(f"unknown export_format {form!r}; known: {known}", field=field)
     if is_custom(document) and (merge or (form and form != SAFETENSORS)):
         name = "merge_lora" if merge else "export_format"
         raise BadSpec(
