@@ -1,30 +1,117 @@
 """Names: of fields in errors about a translated document, and of what clients gave only the beginning."""
 
+import re
 import secrets
 import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, LimitExceeded
 from app.http.errors import BadShape
+from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import field_paths, warning
+
+_CLAUSE = "; "
+# Words of a message that may be names of native fields: what is quoted, or part of a path or URI, is a client's own.
+_TOKEN = re.compile(r"(?<![\w/.:'\"$-])[a-z]\w*(?:\.\w+)*(?![\w/])")
+_AS_REMARK = re.compile(r" \(([a-z]\w*(?:\.\w+)*)\)")
 
 
-@contextmanager
-def named_as(names: Mapping[str, str], *, rest: str) -> Iterator[None]:
-    """`names`: beginning of a native field → what the dialect calls it; `rest` has all that is not among them."""
-    try:
-        yield
-    except BadShape as error:
-        raise BadShape([(_renamed(field, names, rest), message) for field, message in error.details]) from error
-    except InvalidRequest as error:
-        if error.field is not None:
-            error.field = _renamed(error.field, names, rest)
-        raise
+def _native_fields() -> frozenset[str]:
+    """Paths of all fields of a job document, and of the sections that they lie in."""
+    paths = [path.split(".") for path in field_paths(SubmitJobSchema())]
+    return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
 
 
-def _renamed(field: str, names: Mapping[str, str], rest: str) -> str:
-    known = [name for name in names if f"{field}.".startswith(f"{name}.")]
-    return names[max(known, key=len)] if known else f"{rest}.{field}".rstrip(".")
+NATIVE_FIELDS = _native_fields()
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What a vocabulary calls the fields of a native document, in the fields and the texts of errors and warnings.
+
+    ``names``: beginning of a native field → the client's own; ``rest`` stands for all that are not among them.
+    ``words``: what stands in texts for a name, or a name with its value, where a field's own name would not do.
+    ``holds_native``: whether ``rest`` takes native fields, by their names.
+    """
+
+    names: Mapping[str, str]
+    rest: str
+    words: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    holds_native: bool = False
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Errors about the native document that are raised within are told in the client's words."""
+        try:
+            yield
+        except BadShape as error:
+            raise BadShape([(self.field(name), self.text(why, of=name)) for name, why in error.details]) from error
+        except InvalidRequest as error:
+            error.message = self.text(error.message, of=error.field or "")
+            if error.field is not None:
+                error.field = self.field(error.field)
+            raise
+        except LimitExceeded as error:
+            error.message = self.text(error.message)
+            raise
+
+    def field(self, native: str) -> str:
+        known = [name for name in self.names if f"{native}.".startswith(f"{name}.")]
+        return self.names[max(known, key=len)] if known else f"{self.rest}.{native}".rstrip(".")
+
+    def line(self, line: str) -> str:
+        """A warning, ``field: reason``."""
+        native, _, reason = line.partition(": ")
+        return warning(self.field(native), self.text(reason, of=native))
+
+    def text(self, text: str, *, of: str = "") -> str:
+        """``of``: the native field that the text is about; it need not begin with its name.
+
+        A clause that points to a field that the client does not have is left out, unless the text begins with it.
+        """
+        name = re.escape(of.rpartition(".")[2])
+        text = re.sub(rf"^{name} (?=[a-z])(?!and |or )", "", text) if name else text
+        first, *others = self._with_words(text).split(_CLAUSE)
+        return _CLAUSE.join([self._told(first), *(self._told(each) for each in others if self._is_known(each))])
+
+    def _with_words(self, text: str) -> str:
+        for native in sorted(self.words, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.]){re.escape(native)}(?!\w)", self.words[native], text)
+        return text
+
+    def _told(self, clause: str) -> str:
+        clause = _AS_REMARK.sub(lambda found: found[0] if self._name(found[1]) else "", clause)
+        return _TOKEN.sub(lambda found: self._name(found[0]) or found[0].rpartition(".")[2].replace("_", " "), clause)
+
+    def _is_known(self, clause: str) -> bool:
+        return all(self._name(token) for token in _TOKEN.findall(_AS_REMARK.sub("", clause)))
+
+    def _name(self, token: str) -> str:
+        """What stands for it; empty for a native field that the client does not have."""
+        paths = self._paths.get(token)
+        if paths is None:
+            above = token.rpartition(".")[0]  # an item of a list, or a value of a map
+            told = self._name(above) if above else above
+            return token if told == above else told
+        known = [self.names[path] for path in paths if path in self.names]
+        if known:
+            return known[0]
+        return f"{self.rest}.{paths[0]}" if self.holds_native else ""
+
+    @cached_property
+    def _paths(self) -> Mapping[str, list[str]]:
+        """Of each word that can only be the name of a native field: the fields that it may name."""
+        found: dict[str, list[str]] = {}
+        for path in sorted(NATIVE_FIELDS | self.names.keys()):
+            parts = path.split(".")
+            for ending in (".".join(parts[start:]) for start in range(len(parts))):
+                if "_" in ending or "." in ending:
+                    found.setdefault(ending, []).append(path)
+        return found
 
 
 def ending(length: int) -> str:

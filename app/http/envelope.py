@@ -29,6 +29,12 @@ class Problem:
     details: Sequence[tuple[str, str]] = field(default_factory=tuple)
     retry_after: int | None = None
 
+    @property
+    def named(self) -> str:
+        """The message, with the field before it where it is about one and does not begin with it."""
+        field, why = self.details[0] if self.details else ("", "")
+        return f"{field}: {why}" if field and why == self.message else self.message
+
 
 REQUEST_ID = "trainyard.request_id"
 # Of headers in one answer: clients read some 100 of them at most.

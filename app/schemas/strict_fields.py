@@ -7,7 +7,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from app.domain.names import WORD, WORD_RULE
+from app.domain.names import WORD, WORD_RULE, did_you_mean
 from app.patterns.script_metrics import InvalidPattern, metric_patterns
 
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
@@ -58,7 +58,13 @@ class Choice(fields.String):
     """One of a few words; the message lists them."""
 
     def __init__(self, choices: tuple[str, ...], **kwargs: Any) -> None:
-        super().__init__(validate=validate.OneOf(choices, error=f"must be one of {', '.join(choices)}"), **kwargs)
+        super().__init__(validate=_OneOf(choices), **kwargs)
+
+
+class _OneOf(validate.OneOf):
+    def _format_error(self, value: Any) -> str:
+        accepted = [str(each) for each in self.choices]
+        return f"must be one of {', '.join(accepted)}{did_you_mean(str(value), accepted)}"
 
 
 class Whole(fields.Integer):

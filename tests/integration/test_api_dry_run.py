@@ -6,8 +6,10 @@ import pytest
 from sqlalchemy import func, select
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.locations.paths import ReadingRules
 from app.models import AuditEntry, IdempotentReply, Job, JobEvent, Queue
 from app.security.permissions import Role
+from app.services.preflight import admission
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
@@ -160,3 +162,24 @@ def test_plan_names_the_checkpoint_that_the_job_would_start_from(api: Api):
     assert plan["resumes_from"] == checkpoint
     with api.db.read() as session:
         assert session.scalar(select(Job.id).where(Job.resume_checkpoint_id == checkpoint)) is None
+
+
+def test_job_that_no_node_can_hold_waits_where_it_says_so(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, device_type="a100", memory_mb=80_000)
+    waits = {"scheduling_config": {"wait_for_node": True}}
+
+    refused = api.post("/v1/jobs", make_document(resource_config={"gpu_count": 99, "device_type": "cuda"}))
+    document = make_document(resource_config={"gpu_count": 99, "device_type": "cuda"}, **waits)
+    answer = api.post("/v1/jobs", document)
+    rehearsed = api.data(api.post(DRY, document))
+    fitting = api.post("/v1/jobs", make_document(resource_config={"gpu_count": 1, "device_type": "cuda"}, **waits))
+
+    said = api.problem(refused, 400)["message"]
+    warning = f"resource_config.gpu_count: {said}; the job waits until a node can hold it"
+    assert api.data(answer, 201)["warnings"] == [warning]
+    assert rehearsed["warnings"][:1] == [warning]
+    assert api.data(fitting, 201)["warnings"] == []
+    job_id = api.data(answer, 201)["job_id"]
+    assert admission.admit(api.db, job_id, ReadingRules(roots=()))
+    assert api.get(f"/v1/jobs/{job_id}")["status"] == "QUEUED"

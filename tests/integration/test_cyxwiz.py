@@ -116,7 +116,10 @@ def test_messages_travel_in_binary_form_too(api: Api) -> None:
         ({**CONFIG, "model_config": _WITH_A_TYPING_ERROR}, "model_config.output_config.merge"),
         ({**CONFIG, "required_device": "OPENCL"}, "required_device"),
         ({**CONFIG, "required_device": "TPU"}, "required_device"),
-        ({**CONFIG, "colour": "blue"}, ""),
+        ({**CONFIG, "required_device": 7}, "required_device"),
+        ({**CONFIG, "learning_rate": "NaN"}, "learning_rate"),
+        ({**CONFIG, "colour": "blue"}, "colour"),
+        ({**CONFIG, "jobId": "night-8"}, "job_id"),
     ],
 )
 def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, body: Any, field: str) -> None:
@@ -134,7 +137,8 @@ def test_binary_message_with_fields_that_nobody_knows_is_refused(api: Api) -> No
     answer = api.call("POST", f"{BASE}/jobs", data=body, headers={"Content-Type": BINARY})
 
     assert answer.status_code == 400
-    assert said(answer)["details"] == [{"field": "100", "description": "JobConfig has no field of that number"}]
+    assert said(answer)["details"][0]["field"] == "100"
+    assert said(answer)["message"].startswith("100: JobConfig has no field of that number; its fields are job_id, ")
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff", b"\x0a\x05ab"])
@@ -142,7 +146,30 @@ def test_what_is_no_message_is_refused(api: Api, body: bytes) -> None:
     answer = api.call("POST", f"{BASE}/jobs", data=body, headers={"Content-Type": BINARY})
 
     assert (answer.status_code, said(answer)["code"]) == (400, 3)
-    assert "no message JobConfig" in said(answer)["message"]
+    assert said(answer)["message"] == (
+        "the body is no message JobConfig in binary form; serialize one by messages.proto, or send JSON with the "
+        "header Content-Type: application/json"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": "many"}, "epochs: must be a whole number from -2147483648 to 2147483647"),
+        ({"epochs": 1.5, "min_memory_mb": []},
+         "epochs: must be a whole number from -2147483648 to 2147483647 (and 1 more)"),
+        ({"timeout_seconds": 2**63},
+         "timeout_seconds: must be a whole number from -9223372036854775808 to 9223372036854775807"),
+        ({"learning_rate": {}}, "learning_rate: must be a number"),
+        ({"dataset_uri": 5}, "dataset_uri: must be a text"),
+        ({"required_device": "TPU"}, "required_device: must be one of DEVICE_UNKNOWN, CPU, CUDA, OPENCL"),
+        ({"priority": 11}, "priority: must be 1 to 10, or left out"),
+    ],
+)  # fmt: skip
+def test_message_names_the_field_and_the_rule(api: Api, changes: Any, message: str) -> None:
+    answer = api.post(f"{BASE}/jobs", {**CONFIG, **changes})
+
+    assert (answer.status_code, said(answer)["message"]) == (400, message)
 
 
 def test_name_is_given_once_in_a_project(api: Api) -> None:

@@ -53,3 +53,19 @@ def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) ->
     for _ in range(2):
         with database.read() as session, pytest.raises(CannotFit, match="would fit is 2"):
             inventory.request(session, LARGE)
+
+
+def test_what_is_to_wait_is_not_refused(database: Database) -> None:
+    register(database, "n1", 2)
+    inventory = Inventory(clock=lambda: 10.0)
+    waits = {"scheduling_config": {"wait_for_node": True}}
+
+    with database.read() as session:
+        request, unfit = inventory.request_that_waits(session, {**LARGE, **waits})
+        with pytest.raises(CannotFit):
+            inventory.request_that_waits(session, LARGE)
+        assert inventory.request_that_waits(session, SMALL)[1] is None
+
+    assert request.device_count == 8
+    assert unfit is not None
+    assert unfit.field == "resource_config.gpu_count"

@@ -51,6 +51,18 @@ def _put_away(db: Database, job_id: str, *, restarted: bool) -> None:
         session.delete(session.get_one(Job, job_id))
 
 
+def test_hang_ends_a_job_that_does_not_want_it_retried(database: Database) -> None:
+    make_node(database)
+    document = factories.make_document(training_config={"retry_on_hang": False})
+    job_id = make_job(database, JobState.QUEUED, document=document, max_retries=3)
+
+    failed(database, trained(database, start_attempt(database, job_id)), "HANG", may_restart=True)
+
+    job = job_of(database, job_id)
+    assert (job.state, job.error_type, job.retries_used) == (JobState.FAILED, "HANG", 0)
+    assert "the job asks that a hang is not retried" in str(job.error_message)
+
+
 def test_a_script_that_fails_is_retried_as_its_job_says_and_then_ends(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, JobState.QUEUED, document=script(retried=True), max_retries=2)

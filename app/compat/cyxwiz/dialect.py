@@ -1,10 +1,11 @@
 """How CyxWiz's messages travel: as protobuf's JSON with the field names of the .proto file, or binary."""
 
-import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flask import Response, request
 from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -17,7 +18,12 @@ from app.http.request_body import check_content, read_body, whole_body
 
 BINARY = "application/x-protobuf"
 _BINARIES = (BINARY, "application/protobuf")
-_UNREADABLE = re.compile(r"Failed to parse (?P<field>[\w.\[\]]+) field: (?P<why>.*)", re.DOTALL)
+_RANGES = {
+    FieldDescriptor.TYPE_INT32: "must be a whole number from -2147483648 to 2147483647",
+    FieldDescriptor.TYPE_INT64: "must be a whole number from -9223372036854775808 to 9223372036854775807",
+    FieldDescriptor.TYPE_DOUBLE: "must be a number",
+    FieldDescriptor.TYPE_STRING: "must be a text",
+}
 # HTTP status → code of gRPC.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 409: 9, 413: 3, 415: 3, 422: 3, 429: 8, 501: 12, 503: 14}
 _INTERNAL = 13
@@ -49,7 +55,7 @@ class CyxWiz(Dialect):
         return written(json_format.ParseDict(body["fields"], getattr(pb, body["message"])()), status)
 
     def failure(self, problem: Problem) -> Response:
-        error = pb.Error(code=_CODES.get(problem.status, _INTERNAL), message=problem.message)
+        error = pb.Error(code=_CODES.get(problem.status, _INTERNAL), message=problem.named)
         error.details.extend(pb.FieldViolation(field=field, description=why) for field, why in problem.details)
         return written(error, self.status_of(problem.status))
 
@@ -80,26 +86,56 @@ class MessageBody:
         try:
             message.ParseFromString(whole_body())
         except DecodeError as error:
-            raise MalformedJson(f"the body is no message {message.DESCRIPTOR.name}: {error}") from error
+            raise MalformedJson(
+                f"the body is no message {message.DESCRIPTOR.name} in binary form; serialize one by messages.proto, or "
+                "send JSON with the header Content-Type: application/json"
+            ) from error
         if len(UnknownFieldSet(message)) > 0:
             number = UnknownFieldSet(message)[0].field_number
-            raise BadShape([(str(number), f"{message.DESCRIPTOR.name} has no field of that number")])
+            raise BadShape([(str(number), _no_field(message, "of that number"))])
         document = to_json(message)
         check_content(document, max_nesting=max_nesting)
         return document
 
     def load(self, document: dict[str, Any]) -> Message:
-        try:
-            message = json_format.ParseDict(document, self._message())
-        except json_format.ParseError as error:
-            found = _UNREADABLE.match(str(error))
-            name, why = (found["field"], found["why"]) if found is not None else ("", str(error))
-            raise BadShape([(name, why.strip())]) from error
-        for field in message.DESCRIPTOR.fields:
-            # A number that is none of its words is kept by protobuf, for readers that know more.
-            if field.enum_type is not None and getattr(message, field.name) not in field.enum_type.values_by_number:
-                raise BadShape([(field.name, f"none of {', '.join(field.enum_type.values_by_name)}")])
-        return message
+        message = self._message()
+        if problems := [*_problems(document, message)]:
+            raise BadShape(problems)
+        return json_format.ParseDict(document, message)
+
+
+def _problems(document: Mapping[str, Any], message: Message) -> Iterator[tuple[str, str]]:
+    """(field, rule) of all that protobuf's JSON refuses or would drop without a word."""
+    fields: dict[str, Any] = {name: each for each in message.DESCRIPTOR.fields for name in (each.name, each.json_name)}
+    given: dict[str, str] = {}
+    for name, value in document.items():
+        field = fields.get(name)
+        if field is None:
+            yield name[:64], _no_field(message, "of that name")
+        elif (before := given.setdefault(field.name, name)) != name:
+            yield name, f"is the same field as {before}; say it once"
+        elif not _fits(value, field, type(message)()):
+            yield name, _rule_of(field)
+
+
+def _fits(value: Any, field: FieldDescriptor, alone: Message) -> bool:
+    try:
+        json_format.ParseDict({field.name: value}, alone)
+    except json_format.ParseError:
+        return False
+    # A number that is none of its words is kept by protobuf, for readers that know more.
+    return field.enum_type is None or getattr(alone, field.name) in field.enum_type.values_by_number
+
+
+def _rule_of(field: FieldDescriptor) -> str:
+    if field.enum_type is not None:
+        return f"must be one of {', '.join(field.enum_type.values_by_name)}"
+    return _RANGES[field.type]
+
+
+def _no_field(message: Message, which: str) -> str:
+    known = ", ".join(field.name for field in message.DESCRIPTOR.fields)
+    return f"{message.DESCRIPTOR.name} has no field {which}; its fields are {known or 'none'}"
 
 
 def taking(message: type[Message]) -> dict[str, Any]:

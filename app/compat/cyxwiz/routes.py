@@ -13,8 +13,7 @@ from app.compat.cyxwiz.dialect import taking, to_json
 from app.compat.cyxwiz.from_native import STATES, id_of, moment, node_of, progress_of, report_of, status_of
 from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
 from app.compat.cyxwiz.shapes import shape_of
-from app.compat.cyxwiz.to_native import NAMES, REST, alias_of, to_native
-from app.compat.naming import named_as
+from app.compat.cyxwiz.to_native import NAMING, alias_of, to_native
 from app.database.engine import Database
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import TERMINAL, JobState
@@ -51,9 +50,9 @@ def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
     answering = Answering(_submitted)
-    with named_as(NAMES, rest=REST):
+    with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, alias=alias)
+        origin = Origin(foreign=native.foreign, alias=alias, retold=NAMING.line)
         submission.submit(plane(), caller(), document, origin=origin, remember=answering)
     return answering.reply
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, INFERENCE, OPENCL, JobConfig
+from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
 from app.domain.spec.locations.paths import NO_MODEL
@@ -44,6 +45,11 @@ NAMES = {
     "training_config.base_model.model_id": REST, "training_config.base_model.from_config": REST,
     "training_config.base_model.tokenizer_id": f"{REST}.{TOKENIZER}",
 }  # fmt: skip
+NAMING = Naming(
+    NAMES, REST, holds_native=True,
+    words={"device_type cuda": "required_device CUDA", "device_type cpu or auto": "required_device CPU",
+           "device_type cpu": "required_device CPU", "device_type is cpu": "required_device is CPU"},
+)  # fmt: skip
 _DEVICES = {CPU: "cpu", CUDA: "cuda"}
 
 

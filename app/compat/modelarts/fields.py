@@ -22,6 +22,7 @@ _LIBRARIES = warned("jobs run with the libraries of the node, which GET /trainin
 _NO_CONTAINERS = warned("jobs run on the node itself, without containers")
 _METRICS = warned("metrics are stored for every job; the annotation tensorboard/enable opens a TensorBoard over them")
 _READ_ONLY = warned("is read-only: flavor_id decides")
+_OF_ANOTHER = warned("is read-only: the new job has its own")
 _NOT_MOUNTED = warned("nothing is mounted; name the data as an input")
 _LOGS = warned("logs stay in the storage of jobs, where the API reads them")
 _CABINETS = warned("nodes are chosen without regard to cabinets and supernodes; pool_id names a label of nodes")
@@ -119,6 +120,9 @@ FIELDS: Table = {
     "metadata.name": acted_on("the job's name, which no other job of the project may have"),
     "metadata.workspace_id": acted_on("kept and returned; any but 0 is named in a warning, as there is one workspace"),
     "metadata.description": _TOLD,
+    "metadata.id": _OF_ANOTHER,
+    "metadata.create_time": _OF_ANOTHER,
+    "metadata.user_name": _OF_ANOTHER,
     "metadata.annotations": acted_on(
         f"{RETRY_NUM}, {UNCONDITIONAL}, {HANG} and {TENSORBOARD} are acted on; others are named in a warning"
     ),
@@ -126,6 +130,8 @@ FIELDS: Table = {
     **_CHANNELS,
     "tasks": refused(_ALIKE),
     **_SPEC,
+    "status": _OF_ANOTHER,
+    "endpoints.tensorboard": _OF_ANOTHER,
     "endpoints.ssh.key_pair_names": warned("there is no SSH into jobs"),
     "train_type": warned("all training jobs are of one kind"),
 }
@@ -182,8 +188,6 @@ def _annotations(annotations: Mapping[str, str], algorithm: Mapping[str, Any]) -
     for name, value in annotations.items():
         if name == UNCONDITIONAL and value == "true" and algorithm.get("id"):
             yield name, "a built-in method is tried again only after faults that may pass"
-        if name == HANG and value == "false" and (RETRY_NUM in annotations or annotations.get(UNCONDITIONAL) == "true"):
-            yield name, "jobs that hang are restarted as after any fault that may pass"
         elif name == TEMPLATE:
             yield name, _ALIKE
         elif name in (JUPYTER_LAB, INSIGHT) and value == "true":

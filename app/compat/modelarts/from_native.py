@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from app.compat.ids import uuid_of
 from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
-from app.compat.modelarts.to_native import CUSTOM, DIALECT, METHODS, PRIORITIES
+from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
 from app.models import Attempt
 from app.services.jobs.details import JobDetails
@@ -82,24 +82,32 @@ def algorithm_name(details: JobDetails) -> str | None:
 def _own_words(training: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     framework = training["framework"]
     inputs = [
-        {"name": f"data_{number}", "remote": {"obs": {"obs_url": each["path"]}}}
+        {"name": f"data_{number}", "remote": {"obs": {"obs_url": _told_place(each["path"])}}}
         for number, each in enumerate(spec["data_config"]["sources"])
     ]
     output = (spec.get("output_config") or {}).get("output_path")
-    outputs = [{"name": "output", "remote": {"obs": {"obs_url": output}}}] if output else []
+    outputs = [{"name": "output", "remote": {"obs": {"obs_url": _told_place(output)}}}] if output else []
     found: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
     if framework["type"] != CUSTOM:
         method = next(name for name, each in METHODS.items() if each == training["training_type"])
         values = {"base_model": training["base_model"]["model_id"], **(training.get("hyperparameters") or {})}
+        if framework["type"] != BUILT_IN:
+            values["framework"] = framework["type"]
         parameters = [{"name": name, "value": str(value)} for name, value in values.items()]
         return found | {"id": method, "parameters": parameters}
     if words := framework.get("custom_command"):
         return found | {"command": shlex.join(words)}
     script = framework.get("custom_script_path", "")
     code = framework.get("custom_code_dir") or script.rpartition("/")[0]
+    code, script = _told_place(code), _told_place(script)
     arguments = [word.removeprefix("--").partition("=") for word in framework.get("custom_arguments") or []]
     parameters = [{"name": name, "value": value} for name, _, value in arguments]
     return found | {"code_dir": code, "boot_file": script, "parameters": parameters}
+
+
+def _told_place(path: str) -> str:
+    """As a request names the same place: without a scheme it would be one of OBS."""
+    return f"file://{path}" if path.startswith("/") else path
 
 
 def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from app.compat.modelarts.fields import (
 )
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMES, REST, Native, to_native, wants_tensorboard
-from app.compat.naming import named_as
+from app.compat.modelarts.to_native import DIALECT, NAMING, Native, to_native, wants_tensorboard
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import backend, caller, plane
@@ -50,9 +49,11 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     native = _translated(body)
     answering = Answering(_submitted)
     alias = _alias(project_id, body["metadata"]["name"])
-    with named_as(NAMES, rest=REST):
+    with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)])
+        origin = Origin(
+            foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)], retold=NAMING.line
+        )
         try:
             submission.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
         except Conflict as error:

@@ -1,10 +1,10 @@
 """What ModelArts' clients send, by the names on the wire; `fields.py` says what becomes of each of them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate
 
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
@@ -13,6 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _ANNOTATION = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 KEPT = says("Kept and told, not acted on")
+TOLD = says("As a job is told; decided anew for the new one")
 _MANY = validate.Length(max=100)
 FILTERS = ("name", "create_time", "phase", "algorithm_name", "kind", "user_id", "runtime_type")
 
@@ -28,6 +29,33 @@ def _objects(**kwargs: Any) -> fields.List[Any]:
 
 def _list_of(schema: type[DocumentSchema], **kwargs: Any) -> fields.List[Any]:
     return fields.List(Section(schema), validate=_MANY, **kwargs)
+
+
+class _Variables(TextMap):
+    """An object of variables, or as answers tell them an array of such."""
+
+    def __init__(self, *, keys: re.Pattern[str], rule: str) -> None:
+        names = {"propertyNames": {"pattern": rf"^(?:{keys.pattern})$"}}
+        each = {"type": "object", **names, "additionalProperties": {"type": "string", "maxLength": 4096}}
+        super().__init__(
+            keys=keys, rule=rule, metadata={"type": ["object", "array"], "items": each, "maxItems": 100}
+        )  # fmt: skip
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, list):
+            value = _together(value)
+        return super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+def _together(several: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in several:
+        if not isinstance(each, dict):
+            raise ValidationError("must be an object of variables, or an array of such")
+        if twice := found.keys() & each.keys():
+            raise ValidationError(f"{min(twice)[:128]} is named twice")
+        found |= each
+    return found
 
 
 _Obs = _document("Obs", {"obs_url": Text(longest=1024, shortest=1, required=True)})
@@ -112,7 +140,7 @@ _Algorithm = _document(
             longest=1024, **says("What the script calls the directory of its code; below /home, and not with file://")
         ),
         "working_dir": Text(longest=1024, **says("Where the script starts: in the code, an input or an output")),
-        "environments": TextMap(
+        "environments": _Variables(
             keys=_VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
         ),
         "summary": Section(_Summary),
@@ -184,6 +212,9 @@ _Metadata = _document(
         "workspace_id": Text(longest=64, **says("Kept and told: there is one workspace", default="0")),
         "description": _description,
         "annotations": _annotations,
+        "id": Text(longest=64, **TOLD),
+        "create_time": Whole(**TOLD),
+        "user_name": Text(longest=256, **TOLD),
     },
 )
 CreateSchema = _document(
@@ -194,7 +225,8 @@ CreateSchema = _document(
         "algorithm": Section(_Algorithm, required=True),
         "tasks": _objects(**says("Refused: heterogeneous tasks are not supported")),
         "spec": Section(_Spec),
-        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh)})),
+        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh), "tensorboard": FreeObject(**TOLD)})),
+        "status": FreeObject(**TOLD),
         "train_type": Text(longest=64, **KEPT),
     },
 )

@@ -12,7 +12,7 @@ from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
 from app.compat.modelarts.flavors import flavors_of, told
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
-from app.compat.naming import named_as
+from app.compat.naming import Naming
 from app.domain.scheduling.fair_share import quota_of
 from app.http.context import caller, dialect, plane
 from app.http.description import description
@@ -39,6 +39,7 @@ _QUOTAS = {
 _UNLIMITED = -1
 _TAGS = "/<project_id>/modelarts-training-job/<training_job_id>/tags"
 _CHANGES = ChangeJobSchema()
+_TAG_NAMES = Naming({"labels": "tags"}, "tags")
 
 
 @blueprint.get("/<project_id>/training-job-flavors")
@@ -174,7 +175,7 @@ def _tags(labels: dict[str, str]) -> list[dict[str, str]]:
 def _retag(training_job_id: str, change: Any) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id).job
-    with named_as({"labels": "tags"}, rest="tags"):
+    with _TAG_NAMES.errors():
         wanted = validated(_CHANGES, {"labels": change(dict(found.labels))})
         job = updates.change(plane(), caller(), found.id, wanted)
     return Reply({"tags": _tags(dict(job.labels))})

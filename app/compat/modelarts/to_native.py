@@ -16,6 +16,7 @@ from app.compat.modelarts.fields import (
 )
 from app.compat.modelarts.flavors import flavor
 from app.compat.mounts import Mount, mount_of_data, placed
+from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.frameworks.custom import below
@@ -26,6 +27,7 @@ from app.schemas.spec.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
 CUSTOM = "CUSTOM"  # the framework of jobs that bring their code
+BUILT_IN = "HF_TRAINER"  # that of jobs by one of our methods, unless their parameters name another
 REST = "algorithm"
 CONSECUTIVE = 3  # restarts where an annotation asks for them and names no number
 PRIORITIES = {1: 3, 2: 5, 3: 8}
@@ -45,7 +47,16 @@ NAMES = {
     "resource_config.required_node_labels": "spec.resource.pool_id",
     "resource_config": "spec.resource.flavor_id", "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
+    "training_config.framework.type": "algorithm.parameters.framework",
+    "training_config.training_type": "algorithm.id",
 }  # fmt: skip
+_SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
+NAMING = Naming(
+    NAMES, REST,
+    # A flavor says them together.
+    words={"gpu_count": "number of devices", "cpu_cores": "number of cores", "ram_min_mb": "memory of a node",
+           "device_type cpu or auto": _SLOTS, "device_type cpu": _SLOTS, "device_type cuda": "a flavor of GPUs"},
+)  # fmt: skip
 # What jobs of ModelArts find in their environment.
 _ENVIRONMENT = {
     "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code", "MA_NUM_HOSTS": "$(NNODES)", "VC_TASK_INDEX": "$(NODE_RANK)",
@@ -89,6 +100,8 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
         training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
+    if annotations.get(HANG) == "false":
+        training["retry_on_hang"] = False
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
     _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
@@ -253,7 +266,7 @@ def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "training_type": method,
         "base_model": {"model_id": model},
-        "framework": {"type": values.pop("framework", "HF_TRAINER")},
+        "framework": {"type": values.pop("framework", BUILT_IN)},
         "hyperparameters": values,
         "environment": {name: value for name, value in environment.items() if not is_reserved(name)},
     }

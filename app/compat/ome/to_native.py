@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
 from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
@@ -38,6 +39,13 @@ NAMES = {
     "training_config.framework.type": "spec.runtimeRef", "training_config.training_type": "spec.runtimeRef",
     "training_config.hyperparameters": "spec.trainer.args",
 }  # fmt: skip
+_NO_GPUS = "no GPUs in spec.trainer.resourcesPerNode"
+NAMING = Naming(
+    NAMES, REST,
+    words={"gpu_count": "nvidia.com/gpu", "cpu_cores": "cpu", "ram_min_mb": "memory",
+           "storage_min_mb": "ephemeral-storage", "mig_profile": "nvidia.com/mig-PROFILE",
+           "device_type cpu or auto": _NO_GPUS, "device_type cpu": _NO_GPUS, "device_type cuda": "nvidia.com/gpu"},
+)  # fmt: skip
 # What a trainer finds in its environment: places, and what torchrun would be told.
 _ENVIRONMENT = {
     "MODEL_PATH": "$(TRAINYARD_MODEL)", "DATASET_PATH": "$(TRAINYARD_DATA_0)", "OUTPUT_PATH": "$(TRAINYARD_OUTPUT_DIR)",

@@ -36,7 +36,7 @@ class RunAi(Plain):
         return keys.authenticate(db, presented, known)
 
     def failure(self, problem: Problem) -> Response:
-        body: dict[str, Any] = {"code": self.status_of(problem.status), "message": problem.message}
+        body: dict[str, Any] = {"code": self.status_of(problem.status), "message": problem.named}
         if problem.details:
             body["details"] = "; ".join(f"{field}: {why}" if field else why for field, why in problem.details)
             body["complianceIssues"] = [{"field": field, "details": [why]} for field, why in problem.details]

@@ -32,7 +32,7 @@ _SPEC: Table = {
     "imagePullPolicy": _NO_CONTAINER,
     "workingDir": acted_on("where the command starts, if jobs may read the directory; else a warning names it"),
     "createHomeDir": warned("each attempt has a HOME of its own in any case"),
-    "nodeType": acted_on("a label that the nodes must have; one that no node has is 400"),
+    "nodeType": acted_on("a label that the nodes must have; a warning names one that no node has, the training waits"),
     "nodePools": acted_on("labels of which the nodes must have one, all are in the pool default; their order is not"),
     "tty": warned("no terminal is attached"),
     "stdin": warned("standard input is empty"),
@@ -64,16 +64,22 @@ _SPEC: Table = {
     "restartPolicy": warned("a failure is retried in a new attempt, as often as backoffLimit says"),
 }  # fmt: skip
 _COMPUTE: Table = {
-    "gpuDevicesRequest": acted_on("the number of devices; 0 or left out: a CPU slot; more than any node has is 400"),
+    "gpuDevicesRequest": acted_on(
+        "the number of devices; 0 or left out: a CPU slot; a warning names what no node has, the training waits"
+    ),
     "gpuRequestType": acted_on("which of the next three says how much of one device it is"),
     "gpuPortionRequest": acted_on("portion: the share that is set aside; nothing keeps the command to it"),
     "gpuPortionLimit": _NOT_KEPT_TO,
     "gpuMemoryRequest": acted_on("memory: what is set aside; nothing keeps the command to it"),
     "gpuMemoryLimit": _NOT_KEPT_TO,
-    "migProfile": acted_on("migProfile: a MIG instance of this profile; one that no node has is 400"),
+    "migProfile": acted_on(
+        "migProfile: a MIG instance of this profile; a warning names one that no node has, the training waits"
+    ),
     "cpuCoreRequest": acted_on("cores that are set aside, rounded up to whole ones, which a warning says"),
     "cpuCoreLimit": _NOT_KEPT_TO,
-    "cpuMemoryRequest": acted_on("memory of the node that is set aside; more than any node has is 400"),
+    "cpuMemoryRequest": acted_on(
+        "memory of the node that is set aside; a warning names what no node has, the training waits"
+    ),
     "cpuMemoryLimit": _NOT_KEPT_TO,
     "largeShmRequest": warned("shared memory takes up to half of the node's memory in any case"),
 }
@@ -129,7 +135,7 @@ _WHOLES: dict[str, str] = {
     "spec.environmentVariables.configMap": "there are no config maps: give the value",
     "spec.environmentVariables.podFieldRef": "there are no pods: TRAINYARD_JOB_ID, RANK and others tell which it is",
     "spec.environmentVariables.userCredential": "there are no users' credentials: name a secret of the project",
-    "spec.compute.extendedResources": "nodes offer GPUs, CPU slots, cores and memory: the training runs without it",
+    "spec.compute.extendedResources": "nothing counts them: in nodePools name a label of nodes that have it",
     "spec.storage.dataVolume": "there are no data volumes: name a claim, a directory or a URI that jobs may read",
     "spec.storage.pvc.claimInfo": "no claim is made: name one that exists",
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,

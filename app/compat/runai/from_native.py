@@ -8,7 +8,7 @@ from typing import Any
 
 from app.compat.ids import uuid_of
 from app.compat.runai.owners import Owner
-from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
+from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
 from app.models import Attempt, JobEvent, Project
@@ -137,7 +137,7 @@ def class_of(priority: int, *, preemptible: bool) -> str:
 def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """A row of the list of all workloads."""
     job = details.job
-    changed = on_the_wire(job.updated_at)
+    changed, waits_for = on_the_wire(job.updated_at), waits_for_of(details)
     scheduling = details.spec.get("scheduling_config", {})
     return {
         "type": _kind(details),
@@ -145,7 +145,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "id": uuid_of(job.id),
         "source": "Other",
         "tenantId": 1,
-        "conditions": [],
+        "conditions": _conditions(waits_for, changed) if job.state is JobState.QUEUED else [],
         "category": "Train",
         "priorityClassName": class_of(job.priority, preemptible=bool(scheduling.get("preemptible"))),
         "submittedBy": owner.author,
@@ -163,7 +163,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "phaseUpdatedAt": changed,
         "k8sPhase": phase_of(details),
         "k8sPhaseUpdatedAt": changed,
-        "phaseMessage": details.pending_reason or job.error_message or job.status_reason or "",
+        "phaseMessage": waits_for or job.error_message or job.status_reason or "",
         "preemptible": bool(scheduling.get("preemptible")),
         "runningPods": len(job.node_names),
         "requestedPods": {"number": int(details.spec["resource_config"].get("node_count") or 1)},
@@ -171,6 +171,20 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "totalRunningTimeSeconds": round(details.elapsed_seconds),
         "actionsSupport": {"delete": True, "suspend": job.state not in TERMINAL},
     }
+
+
+def waits_for_of(details: JobDetails) -> str:
+    """Why it does not run yet, with the names of Run:ai's fields."""
+    return naming_of(_foreign(details).get("spec") or {}).text(details.pending_reason)
+
+
+def _conditions(waits_for: str, since: str) -> list[dict[str, str]]:
+    if not waits_for:
+        return []
+    return [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": waits_for,
+         "lastTransitionTime": since}
+    ]  # fmt: skip
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:

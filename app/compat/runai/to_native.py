@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.mounts import location_of, placed
+from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
 from app.compat.runai.volumes import Volumes, volumes_of
@@ -41,6 +42,11 @@ NAMES = {
     "resource_config.mig_profile": "spec.compute.migProfile",
     "resource_config.cpu_cores": "spec.compute.cpuCoreRequest",
     "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest", "scheduling_config.priority": "spec.priorityClass",
+}  # fmt: skip
+_NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
+_WORDS = {
+    "node_count": "number of nodes",  # the workers' and the master's
+    "device_type cpu or auto": _NO_DEVICES, "device_type cpu": _NO_DEVICES,
 }  # fmt: skip
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
 PYTORCH = "PyTorch"
@@ -174,10 +180,9 @@ def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str
     return common
 
 
-def names_of(training: Mapping[str, Any]) -> dict[str, str]:
-    """NAMES, where labels of nodes may come from either of two fields."""
-    spec = training.get("spec") or {}
-    return {**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}
+def naming_of(spec: Mapping[str, Any]) -> Naming:
+    """By the training's spec, as labels of nodes may come from either of two fields."""
+    return Naming({**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}, REST, _WORDS)
 
 
 def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:
@@ -265,6 +270,7 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
         "priority": priority,
         "preemptible": preemptible if said is None else said == "preemptible",
         "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
+        "wait_for_node": True,  # as Kubernetes leaves pods Pending that no node can take
     }
 
 

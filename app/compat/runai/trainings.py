@@ -5,12 +5,12 @@ from typing import Any
 from flask import Blueprint
 from sqlalchemy.orm import Session
 
-from app.compat.naming import ending, named_as
+from app.compat.naming import ending
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.compat.runai.to_native import REST, names_of, secrets_of, to_native
+from app.compat.runai.to_native import naming_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_path
@@ -114,9 +114,12 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
-    with named_as(names_of(body), rest=REST):
+    naming = naming_of(body.get("spec") or {})
+    with naming.errors():
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys())
+        origin = Origin(
+            foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys(), retold=naming.line
+        )
         submission.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
 

@@ -131,6 +131,7 @@ class History:
     is_gang: bool = False  # on several nodes, where there is no restart in place
     is_custom: bool = False
     retries_scripts: bool = False  # whether an error of the script itself may pass
+    retries_hangs: bool = True
     batch_size: int = 1  # per device, as the document says
     adjustments: Mapping[str, Any] = field(default_factory=dict)
     on_divergence: OnDivergence = field(default_factory=OnDivergence)
@@ -168,6 +169,8 @@ def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
     if rule.takes_host_down and history.host_losses + 1 >= POISON_LOSSES:
         note = f"it took its node or supervisor down {POISON_LOSSES} times without getting further"
         return Recovery(cause="POISON", note=note)
+    if cause == "HANG" and not history.retries_hangs:
+        return Recovery(cause=cause, note="the job asks that a hang is not retried")
     if cause == "HANG" and history.hangs >= MOST_HANGS:
         return Recovery(cause=cause, note=f"it hung {history.hangs + 1} times without getting further")
     if history.retries_used >= history.max_retries:

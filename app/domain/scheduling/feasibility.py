@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
@@ -38,6 +39,11 @@ _OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
 }
 
 
+def waits_for_node(spec: Mapping[str, Any]) -> bool:
+    """Whether the job is accepted also while no node could ever hold it."""
+    return bool((spec.get("scheduling_config") or {}).get("wait_for_node"))
+
+
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """Raise CannotFit, naming the largest that would fit, when no registered node could hold the job even empty.
 
@@ -55,8 +61,9 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
         if fitting:
             value, name = max(fitting)
+            most = f"{value} MB" if field.endswith("_mb") else value
             raise CannotFit(
-                f"no node could ever hold this job; the largest {field} that would fit is {value}, on node {name}",
+                f"no node could ever hold this job; the largest {field} that would fit is {most}, on node {name}",
                 field=f"resource_config.{field}",
             )
     why = "; ".join(f"{node.name} {could_fit(request, node)}" for node in nodes[:3])

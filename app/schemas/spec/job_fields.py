@@ -55,6 +55,7 @@ _TRAINING: Table = {
     "training_config.environment": acted_on("variables of the ranks; names that the platform sets are 400"),
     "training_config.resume_from_checkpoint": acted_on("the checkpoint that the first attempt starts from"),
     "training_config.max_retries": acted_on("how many attempts may follow a failure"),
+    "training_config.retry_on_hang": acted_on("false: a hang fails the job at once"),
     "training_config.priority": acted_on("the place in the queue, unless scheduling_config.priority is set"),
     "training_config.evaluation.strategy": acted_on("when validation data is measured"),
     "training_config.evaluation.steps": acted_on("how often, with strategy steps"),
@@ -124,6 +125,9 @@ _PLACEMENT: Table = {
     f"{_SCHEDULING}.on_preemption": acted_on("PREEMPTED, or back into the queue"),
     f"{_SCHEDULING}.min_runtime_seconds": acted_on("how long it is left alone"),
     f"{_SCHEDULING}.max_runtime_seconds": acted_on("fails the job after so long"),
+    f"{_SCHEDULING}.wait_for_node": acted_on(
+        "true: a job that no node could ever hold is accepted with a warning and waits; else it is 400"
+    ),
     f"{_SCHEDULING}.required_capabilities": acted_on("capabilities that a node must have"),
 }
 

@@ -21,4 +21,8 @@ class SchedulingConfigSchema(DocumentSchema):
     )  # fmt: skip
     min_runtime_seconds = Whole(0, _TEN_YEARS, **says("It is not preempted before it has run so long", default=0))
     max_runtime_seconds = Whole(1, _TEN_YEARS, **says("The job fails when it runs longer; default no limit"))
+    wait_for_node = Flag(
+        **says("true: while no node could ever hold the job it waits for one that can, instead of being refused",
+               default=False),
+    )  # fmt: skip
     required_capabilities = Texts(**says("Words that the node's own capabilities must contain"))

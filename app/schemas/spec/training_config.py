@@ -175,6 +175,9 @@ class TrainingConfigSchema(DocumentSchema):
         ),
     )
     max_retries = Whole(0, 100, **says("Further attempts after a failure that may pass", default=3))
+    retry_on_hang = Flag(
+        **says("false: the job fails at once when its ranks hang, whatever max_retries allows", default=True)
+    )
     priority = Whole(0, 10, **says("As scheduling_config.priority, which wins", default=5))
     evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
     on_divergence = Section(

@@ -11,7 +11,7 @@ from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.domain.spec.defaults import BATCH_SIZE
 from app.domain.spec.divergence_policy import on_divergence
-from app.domain.spec.frameworks.custom import retries_on_error
+from app.domain.spec.frameworks.custom import retries_on_error, retries_on_hang
 from app.domain.spec.hyperparameters import parsing
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
@@ -45,7 +45,7 @@ def recovery_of(
         failed_here_before=(_had_no_room_here if rule.waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
-        retries_scripts=retries_scripts,
+        retries_scripts=retries_scripts, retries_hangs=retries_on_hang(job.spec),
         can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == parsing.CUSTOM,

@@ -58,7 +58,7 @@ def plan(
     missing = admission.missing_input(checked.spec.document, plane.reading)
     with plane.db.read() as session:
         candidates = _candidates(session, checked)
-        warnings = [*checked.warnings, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
+        warnings = [*checked.warnings, *checked.waits, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
         if missing is not None:
             warnings.append(f"admission would fail it with {missing.cause}: {missing.message}")
         return Plan(
@@ -95,6 +95,8 @@ def _of_queue(session: Session, checked: Checked) -> list[str]:
 
 def _of_nodes(checked: Checked, candidates: Sequence[Candidate]) -> list[str]:
     wanted = describe(checked.request)
+    if checked.waits:
+        return []
     if not candidates:
         return [f"no node is registered yet; the job would wait until one with {wanted} is"]
     if not any(candidate.fits_now for candidate in candidates):

@@ -1,6 +1,6 @@
 """Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,7 @@ class Checked:
     request: Request
     wait_seconds: float | None
     warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
+    waits: Sequence[str] = ()  # `field: reason` why no node could hold it yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,7 @@ class Origin:
     alias: str | None = None
     warnings: Sequence[str] = ()  # `field: reason` of each field that has no effect: told in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
+    retold: Callable[[str], str] = str  # a warning about a field of the native document, in the dialect's words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +107,13 @@ def submit(
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
         warnings = _warnings(checked, origin)
-        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
+        waits = checked.waits if origin is None else [*map(origin.retold, checked.waits)]
+        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=[*waits, *warnings]))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
 
 def _warnings(checked: Checked, origin: Origin | None) -> list[str]:
-    return [*(origin.warnings if origin is not None else ()), *checked.warnings]
+    return [*origin.warnings, *map(origin.retold, checked.warnings)] if origin is not None else [*checked.warnings]
 
 
 def check(
@@ -127,14 +130,15 @@ def check(
     refuse_bad_pattern(spec.document)
     target = project or caller.home_project
     with plane.db.read() as session:
-        request = plane.inventory.request(session, spec.document)
+        request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
             session, request, queue=spec.queue, priority=spec.priority, project=target,
             preemptible=project_quotas.is_preemptible(spec.document),
         )  # fmt: skip
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
-    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings)
+    waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
+    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings, waits=waits)
 
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:

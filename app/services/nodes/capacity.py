@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
-from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
 from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.services.nodes import registry
 
@@ -26,11 +26,23 @@ class Inventory:
 
         Nobody is refused by what is remembered: the node may have come since.
         """
+        request = self._request(session, document)
         try:
-            return _fitting(document, self.capacities(session))
+            refuse_unfitting(request, self.capacities(session))
         except CannotFit:
             self._seen = None
-            return _fitting(document, self.capacities(session))
+            request = self._request(session, document)
+            refuse_unfitting(request, self.capacities(session))
+        return request
+
+    def request_that_waits(self, session: Session, document: Mapping[str, Any]) -> tuple[Request, CannotFit | None]:
+        """What a job asks for, and why it waits for a node, if it does. Raises CannotFit when it does not wait."""
+        try:
+            return self.request(session, document), None
+        except CannotFit as error:
+            if not waits_for_node(document):
+                raise
+            return self._request(session, document), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
         """Of all nodes that ever registered, as they were a moment ago."""
@@ -39,9 +51,6 @@ class Inventory:
             seen = self._seen = (now, registry.capacities(session, only_ready=False))
         return seen[1]
 
-
-def _fitting(document: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Request:
-    has_gpus = any(not device.is_cpu for node in capacities for device in node.devices)
-    request = request_of(document, has_gpus=has_gpus)
-    refuse_unfitting(request, capacities)
-    return request
+    def _request(self, session: Session, document: Mapping[str, Any]) -> Request:
+        devices = (device for node in self.capacities(session) for device in node.devices)
+        return request_of(document, has_gpus=any(not device.is_cpu for device in devices))

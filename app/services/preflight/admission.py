@@ -16,7 +16,7 @@ from app.database.engine import Database
 from app.domain.errors import BadSpec, CannotFit, NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
 from app.domain.scheduling.resources import request_of
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
@@ -264,6 +264,8 @@ def sees_roots(rules: ReadingRules) -> bool:
 
 
 def _impossible_request(db: Database, spec: Mapping[str, Any]) -> Finding | None:
+    if waits_for_node(spec):
+        return None
     with db.read() as session:
         request = request_of(spec, has_gpus=registry.has_gpus(session))
         capacities = registry.capacities(session, only_ready=False)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.errors import CannotFit
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.locations.paths import ReadingRules
 from app.models import Job
@@ -27,7 +28,7 @@ class Capacity(Protocol):
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]: ...
 
-    def request(self, session: Session, document: Mapping[str, Any]) -> Request: ...
+    def request_that_waits(self, session: Session, document: Mapping[str, Any]) -> tuple[Request, CannotFit | None]: ...
 
 
 class StartEstimates(Protocol):

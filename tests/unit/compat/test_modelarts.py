@@ -187,6 +187,16 @@ def test_nothing_is_tried_again_unless_somebody_says_so():
         assert translated(ALGORITHM, metadata=always).document["training_config"]["max_retries"] == 3
 
 
+@pytest.mark.parametrize(("annotation", "asked"), [("false", False), ("true", None), (None, None)])
+def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
+    hang = {"fault-tolerance/hang-retry": annotation} if annotation else {}
+
+    native = translated(ALGORITHM, metadata={"annotations": {"fault-tolerance/job-retry-num": "2", **hang}})
+
+    training = native.document["training_config"]
+    assert (training.get("retry_on_hang"), training["max_retries"]) == (asked, 2)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "more", "field"),
     [

@@ -88,7 +88,8 @@ def test_training_is_a_custom_job():
         "data_config": {"sources": []},
         "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954,
                             "required_node_labels": ["dgx", "pool-a"]},
-        "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate"},
+        "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate",
+                              "wait_for_node": True},
     }  # fmt: skip
     assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
 

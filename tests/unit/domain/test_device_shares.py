@@ -106,9 +106,9 @@ def test_a_size_by_name_is_met_by_a_device_that_has_a_little_less() -> None:
 def test_the_memory_asked_for_is_that_of_the_part() -> None:
     assert placed([part(50, gpu_memory_min_mb=40_000)], [node()]) == [("n", 0, 50)]
     assert placed([part(50, gpu_memory_min_mb=60_000)], [node()]) == []
-    with pytest.raises(CannotFit, match="the largest gpu_memory_min_mb that would fit is 40000, on node n"):
+    with pytest.raises(CannotFit, match="the largest gpu_memory_min_mb that would fit is 40000 MB, on node n"):
         refuse_unfitting(part(50, gpu_memory_min_mb=60_000), [node()])
-    with pytest.raises(CannotFit, match="the largest gpu_memory_request_mb that would fit is 80000, on node n"):
+    with pytest.raises(CannotFit, match="the largest gpu_memory_request_mb that would fit is 80000 MB, on node n"):
         refuse_unfitting(replace(BY_MEMORY, gpu_memory_request_mb=99_000), [node()])
 
 

@@ -109,6 +109,13 @@ def test_retries_without_progress_are_bounded(cause: str) -> None:
     assert found(cause, max_retries=0) == Recovery(cause=cause, note="max_retries is 0")
 
 
+def test_hang_fails_a_job_that_does_not_want_it_retried() -> None:
+    assert found("HANG", max_retries=9, retries_hangs=False) == Recovery(
+        cause="HANG", note="the job asks that a hang is not retried"
+    )
+    assert found("RANK_KILLED", max_retries=9, retries_hangs=False).policy is RESTART
+
+
 def test_a_job_that_hangs_again_and_again_is_given_up_whatever_its_retries() -> None:
     assert found("HANG", hangs=3, retries_used=3, max_retries=99) == Recovery(
         cause="HANG", note="it hung 4 times without getting further"

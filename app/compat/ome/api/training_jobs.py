@@ -7,7 +7,6 @@ from flask import Blueprint, request
 from marshmallow import Schema
 from sqlalchemy.orm import Session
 
-from app.compat.naming import named_as
 from app.compat.ome import models, runtimes, storages
 from app.compat.ome.api import lookup, patches
 from app.compat.ome.api.answers import answered, told
@@ -29,7 +28,7 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.to_native import DIALECT, NAMES, REST, shown, to_native
+from app.compat.ome.to_native import DIALECT, NAMING, shown, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -164,11 +163,11 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
     answering = Answering(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     native.warnings.extend(_open_places(native.document, namespace, spec, model))
-    with named_as(NAMES, rest=REST):
+    with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
             foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.warnings,
-            secret_variables=native.secrets.keys(),
+            secret_variables=native.secrets.keys(), retold=NAMING.line,
         )  # fmt: skip
         try:
             submission.submit(

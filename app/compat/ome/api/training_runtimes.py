@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.compat.naming import named_as
+from app.compat.naming import Naming
 from app.compat.ome.api import patches
 from app.compat.ome.api.answers import told
 from app.compat.ome.api.bodies import ObjectBody, PatchBody
@@ -29,6 +29,7 @@ from app.services.stored_manifests import OF_THE_CLUSTER
 blueprint = Blueprint("runtimes", __name__)
 _OBJECT = RuntimeSchema()
 _READER = ObjectBody(_OBJECT)
+_TEMPLATE = Naming({}, "spec.template")
 _ALL, _OF_A_NAMESPACE = f"{BASE}/clustertrainingruntimes", f"{BASE}/namespaces/<namespace>/trainingruntimes"
 Query = dict[str, Any]
 
@@ -131,7 +132,7 @@ def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Repl
 def _check(wanted: Mapping[str, Any]) -> list[str]:
     """Raises InvalidRequest when no job could be made of it."""
     spec = wanted["spec"]
-    with named_as({}, rest="spec.template"):
+    with _TEMPLATE.errors():
         trainer_of(spec)
     if secret := next(secret_variables(spec), None):
         said = "looks like a secret, which all who may read the runtime would see; say it in each job"

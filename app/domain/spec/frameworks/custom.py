@@ -10,6 +10,7 @@ MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
 SCRIPT, CODE_DIR, RETRY = "custom_script_path", "custom_code_dir", "custom_retry_on_error"
+RETRY_HANGS = "retry_on_hang"  # of training_config, for every framework
 CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR, RETRY)  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
@@ -33,6 +34,11 @@ def launcher(spec: Mapping[str, Any]) -> str:
 def retries_on_error(spec: Mapping[str, Any]) -> bool:
     """Whether a script that ends with an error is tried again."""
     return bool(spec["training_config"]["framework"].get(RETRY))
+
+
+def retries_on_hang(spec: Mapping[str, Any]) -> bool:
+    """Whether a job whose ranks hang is tried again; unless it says otherwise it is."""
+    return spec["training_config"].get(RETRY_HANGS) is not False
 
 
 def checkpoint_glob(spec: Mapping[str, Any]) -> str:

@@ -71,14 +71,14 @@ def parts_are_of_one_device(document: Document) -> None:
     count, nodes = resources["gpu_count"], resources.get("node_count") or 1
     if nodes > 1 and asked and fraction != 1:
         raise BadSpec(
-            f"{asked[0]} asks for a part of one GPU, and node_count for {nodes} nodes: of several only whole ones are "
-            f"given; ask for node_count 1, or leave {asked[0]} out",
+            f"{asked[0]} asks for a part of one GPU, and the job is for {nodes} nodes (node_count): of several only "
+            f"whole ones are given; ask for one node, or leave {asked[0]} out",
             field=f"resource_config.{asked[0]}",
         )
     if count > 1 and asked and fraction != 1:
         raise BadSpec(
             f"{asked[0]} asks for a part of one GPU, and gpu_count for {count}: of several only whole ones are given; "
-            f"ask for gpu_count 1, or leave {asked[0]} out",
+            f"ask for one, or leave {asked[0]} out",
             field=f"resource_config.{asked[0]}",
         )
 

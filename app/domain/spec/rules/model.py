@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.names import did_you_mean
 from app.domain.spec.document import Document, asks_for_gpus, is_custom, trainer
 from app.domain.spec.locations.paths import FILE, NO_MODEL, is_hub_id, kind_of
 
@@ -35,8 +36,8 @@ def source_fits_the_model(document: Document) -> None:
     source, fitting = model.get("source"), possible_sources(model["model_id"])
     if source and source not in fitting:
         raise BadSpec(
-            f"source is {source!r}, but model_id names a model of source {' or '.join(fitting)}; leave source out, or "
-            "name another model",
+            f"source is {source!r}, but model_id names a model of source {' or '.join(fitting)}"
+            f"{did_you_mean(source, fitting)}; leave source out, or name another model",
             field=f"{_MODEL}.source",
         )
 
@@ -115,7 +116,7 @@ def _check_definition(model: Mapping[str, Any]) -> None:
 def dtype_is_known(document: Document) -> None:
     dtype, field = document["training_config"]["base_model"].get("dtype") or "auto", f"{_MODEL}.dtype"
     if dtype not in DTYPES:
-        raise BadSpec(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}", field=field)
+        raise BadSpec(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}{did_you_mean(dtype, DTYPES)}", field=field)
     if dtype == "float16" and not asks_for_gpus(document):
         raise BadSpec("float16 needs GPUs; ask for device_type cuda, or use bfloat16", field=field)
 

@@ -3,6 +3,7 @@
 import re
 
 from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.names import did_you_mean
 from app.domain.spec import metrics
 from app.domain.spec.document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.spec.hyperparameters import parsing
@@ -46,7 +47,8 @@ def export_is_possible(document: Document) -> None:
         EXPORT_FORMATS if trains_adapter(document) else _WHOLE,
     )
     if form and form not in EXPORT_FORMATS:
-        raise BadSpec(f"unknown export_format {form!r}; known: {', '.join(EXPORT_FORMATS)}", field=field)
+        known = ", ".join(EXPORT_FORMATS) + did_you_mean(form, EXPORT_FORMATS)
+        raise BadSpec(f"unknown export_format {form!r}; known: {known}", field=field)
     if is_custom(document) and (merge or (form and form != SAFETENSORS)):
         name = "merge_lora" if merge else "export_format"
         raise BadSpec(
