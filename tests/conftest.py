@@ -1,9 +1,10 @@
 """Fixtures for every level: real servers, a fresh migrated database for each test, and guards against leaks."""
 
 import fcntl
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+# The fixture of each kind. PostgreSQL is the stricter one, and what a larger installation has.
+DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}
+DEFAULT_DATABASE = "postgresql"
 
 # It would import every library that offers to be seeded: DeepSpeed does, which takes seconds and torch with it.
 pytest_randomly.entrypoint_reseeds = []
@@ -25,6 +29,29 @@ pytest_randomly.entrypoint_reseeds = []
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-databases", action="store_true", help="run every test of a database on each kind, marked or not"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database_url" in metafunc.fixturenames:
+        of_each = metafunc.config.getoption("all_databases") or metafunc.definition.get_closest_marker("both_databases")
+        metafunc.parametrize("database_url", list(DATABASES) if of_each else [DEFAULT_DATABASE], indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests and their modules are millions of objects, which garbage collection then passes over."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a
@@ -149,16 +176,15 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 def postgres_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
     """A fresh migrated PostgreSQL database."""
     name = f"test_{os.urandom(6).hex()}"
-    postgres_server.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_postgres}")
+    postgres_server.clone(migrated_postgres, name)
     yield postgres_server.url(name)
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A fresh migrated database, once of each kind: a test that asks for it runs twice."""
-    fixture = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
-    return str(request.getfixturevalue(fixture))
+    """A fresh migrated database: PostgreSQL, or one of each kind in turn where a test is marked `both_databases`."""
+    return str(request.getfixturevalue(DATABASES[request.param]))
 
 
 @pytest.fixture

@@ -122,6 +122,13 @@ class PostgresServer:
         with psycopg.connect(self._dsn(self.port), autocommit=True) as connection:
             connection.execute(statement.encode())
 
+    def clone(self, template: str, name: str) -> None:
+        """Copy a database that has no connections."""
+        with psycopg.connect(self._dsn(self.port), autocommit=True) as connection:
+            # From PostgreSQL 15 on copying by the log is the default, which takes several times as long here.
+            by_files = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}{by_files}".encode())
+
     def start(self) -> None:
         data = self._folder / "data"
         if not data.exists():
@@ -149,7 +156,9 @@ class PostgresServer:
         subprocess.run(
             [
                 _postgres_program("initdb"), "--pgdata", str(data), "--username", "trainyard", "--no-sync",
-                "--pwfile", str(password_file), "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C",
+                "--pwfile", str(password_file),
+                # SCRAM would cost every connection 8 ms of processor time, half of it the client's.
+                "--auth", "md5", "--encoding", "UTF8", "--locale", "C",
             ],
             user=self._user, cwd=self._folder, check=True, capture_output=True,
         )  # fmt: skip

@@ -28,6 +28,8 @@ from workers.messages import CheckpointReady
 from workers.reports import Note, Reporter
 from workers.run_directory import RunDirectory
 
+pytestmark = pytest.mark.both_databases
+
 
 class ForgetfulDatabase(Database):
     """Commits a checkpoint, and then the answer gets lost as often as ``lose`` says; or is away altogether."""

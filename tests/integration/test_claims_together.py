@@ -17,6 +17,8 @@ from app.services.leases import Claim
 from tests.statements import statements
 from tests.walks import job_of, make_gang, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 Attempts = list[tuple[str, int]]
 
 

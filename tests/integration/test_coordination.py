@@ -17,6 +17,8 @@ from app.services.seats import PlannerSeat, is_provably_dead, own_identity
 from config.settings import load_settings
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 SETTINGS = load_settings({})  # TTL 15 s, nodes lost after 20 s, heartbeats every 5 s
 
 

@@ -144,6 +144,7 @@ def test_what_is_no_message_is_refused(api: Api, body: bytes) -> None:
     assert "no message JobConfig" in said(answer)["message"]
 
 
+@pytest.mark.both_databases
 def test_name_is_given_once_in_a_project(api: Api) -> None:
     other = api.make_key(Role.USER, "team-b")
     first = submitted(api)
@@ -157,6 +158,7 @@ def test_name_is_given_once_in_a_project(api: Api) -> None:
     assert said(api.call("GET", f"{BASE}/jobs/night-7", key=other))["trainyard_job_id"] != first
 
 
+@pytest.mark.both_databases
 def test_name_is_free_again_once_the_job_is_deleted(api: Api) -> None:
     submitted(api)
     api.post(f"{BASE}/jobs/night-7/cancel")
@@ -298,6 +300,7 @@ def test_report_of_an_ended_job(api: Api) -> None:
     assert (early.status_code, said(early)["code"]) == (404, 5)
 
 
+@pytest.mark.both_databases
 def test_jobs_are_listed_by_state_and_page(api: Api) -> None:
     for number in range(3):
         submitted(api, job_id=f"night-{number}")

@@ -13,6 +13,8 @@ from app.services import attempts, leases, lifecycle, parts, scheduling
 from app.services.attempts import Outcome
 from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def gang(database: Database) -> str:

@@ -20,6 +20,8 @@ from workers.rendezvous import meet
 from workers.resuming import StartPoint
 from workers.sandbox import ProcessGroup
 
+pytestmark = pytest.mark.both_databases
+
 
 class OftenAway(Database):
     """A database that can't be written to the first times."""

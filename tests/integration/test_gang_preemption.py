@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from app.domain.job_state import JobState
@@ -11,6 +12,8 @@ from app.services import attempts, scheduling
 from app.services.attempts import Outcome
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+
+pytestmark = pytest.mark.both_databases
 
 
 def document(**resources: Any) -> dict[str, Any]:

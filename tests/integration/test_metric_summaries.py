@@ -17,6 +17,8 @@ from app.services.reports import completion_report
 from app.services.telemetry import MetricPoint, Reports
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
 
 

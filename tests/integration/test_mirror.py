@@ -14,6 +14,8 @@ from app.services import lifecycle, mirrors
 from tasks.mirror import Mirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 def held_job(db: Database) -> str:
     with db.write() as session:

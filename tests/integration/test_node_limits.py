@@ -21,6 +21,8 @@ from workers.preparing import make_spec
 from workers.resuming import StartPoint
 from workers.run_directory import RunDirectory
 
+pytestmark = pytest.mark.both_databases
+
 
 def report(**limits: Any) -> NodeReport:
     return NodeReport(

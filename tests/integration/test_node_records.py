@@ -14,6 +14,8 @@ from app.services.leases import NO_RETRY
 from tests.factories import make_attempt, make_job, make_node
 from tests.recovering import tried_on
 
+pytestmark = pytest.mark.both_databases
+
 NEVER = QuarantineRule(faults=0, window_seconds=3600)
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from app.domain.job_state import JobState
 from app.domain.planning import Policy
 from app.extensions import Database
@@ -12,6 +14,8 @@ from app.services.passes import REST, Passes
 from app.services.placing import Dispatched
 from tests.factories import make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node
+
+pytestmark = pytest.mark.both_databases
 
 
 class Clock:

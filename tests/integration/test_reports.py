@@ -19,6 +19,8 @@ from tests.factories import make_attempt, make_job, make_node
 from workers.metric_backlog import MAX_POINTS
 from workers.reports import POINTS_PER_WRITE, Note, PhaseChange, Reporter
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def work(database):

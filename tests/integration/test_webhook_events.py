@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
@@ -13,6 +14,8 @@ from app.extensions import Database
 from app.models import JobEvent, Webhook, WebhookDelivery
 from app.services import lifecycle
 from tests.factories import make_job, make_webhook
+
+pytestmark = pytest.mark.both_databases
 
 
 @contextmanager
