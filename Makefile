@@ -7,8 +7,8 @@ STAMP := .venv/.installed
 # Every process of ours runs so that a file beside a user's script can't stand in for a module of ours. Tests start
 # thousands of processes, each of which would compile our modules anew if the environment forbade to keep them compiled.
 RUN := PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE= .venv/bin
-# The tests of one file stay in one process: they share what is dear to set up.
-PARALLEL = -n $(WORKERS) --dist loadfile
+# Each process has its part of the files, whose tests share what is dear to set up; who is done takes from the others.
+PARALLEL = -n $(WORKERS) --dist worksteal
 WORKERS ?= 3
 # How long every test took: `make test-times` sums the files up.
 RECORD = --junitxml=build/tests/$@.xml

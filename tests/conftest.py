@@ -14,6 +14,7 @@ import pytest_randomly
 
 from app.extensions import Database, make_engine
 from app.migrations.runner import upgrade
+from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.servers import PostgresServer, RedisServer
@@ -35,6 +36,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-databases", action="store_true", help="run every test of a database on each kind, marked or not"
     )
+    parser.addoption(
+        "--lanes", default=lanes.EVERYTHING, help="the lanes of tests/lanes.toml to run, with commas between"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if unknown := set(_chosen_lanes(config)) - set(lanes.table().lanes) - {lanes.EVERYTHING}:
+        known = ", ".join([lanes.EVERYTHING, *lanes.table().lanes])
+        raise pytest.UsageError(f"--lanes: {', '.join(sorted(unknown))} is not in {lanes.TABLE}, which has {known}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What no lane holds is not even read."""
+    return None if _is_in_lanes(collection_path, config) else True
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A lane may have no tests of a kind: none that are long, for instance."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and lanes.EVERYTHING not in _chosen_lanes(session.config):
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -60,7 +81,10 @@ PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A file that the command names is read all the same.
+    config.hook.pytest_deselected(items=[item for item in items if not _is_in_lanes(item.path, config)])
+    items[:] = [item for item in items if _is_in_lanes(item.path, config)]
     here = Path(__file__).parent
     for item in items:
         is_patient = item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PATIENT
@@ -193,6 +217,17 @@ def database(database_url: str) -> Iterator[Database]:
     bound = Database().bind(make_engine(database_url))
     yield bound
     bound.close()
+
+
+def _is_in_lanes(path: Path, config: pytest.Config) -> bool:
+    chosen = _chosen_lanes(config)
+    if lanes.EVERYTHING in chosen or not path.name.startswith("test_"):
+        return True
+    return lanes.has_test(chosen, path.relative_to(lanes.ROOT).as_posix())
+
+
+def _chosen_lanes(config: pytest.Config) -> list[str]:
+    return str(config.getoption("lanes")).split(",")
 
 
 def _migrate(url: str) -> None:
