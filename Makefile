@@ -7,8 +7,9 @@ STAMP := .venv/.installed
 # Every process of ours runs so that a file beside a user's script can't stand in for a module of ours. Tests start
 # thousands of processes, each of which would compile our modules anew if the environment forbade to keep them compiled.
 RUN := PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE= .venv/bin
-# Each process has its part of the files, whose tests share what is dear to set up; who is done takes from the others.
-PARALLEL = -n $(WORKERS) --dist worksteal
+# Each process has its part of the tests, in the order of their files; one that is done takes from the others.
+PARALLEL = -n $(WORKERS) --dist $(DIST)
+DIST = worksteal
 WORKERS ?= 3
 # How long every test took: `make test-times` sums the files up.
 RECORD = --junitxml=build/tests/$@.xml
@@ -30,6 +31,8 @@ test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processe
 	@$(RUN)/python -m pytest $(PARALLEL) $(RECORD) $(ARGS)
 
 test-long: WORKERS = 2
+# The tests of a file share trainings: they stay in one process.
+test-long: DIST = loadfile
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m long $(PARALLEL) $(RECORD) $(ARGS)
