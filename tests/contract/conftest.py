@@ -16,13 +16,17 @@ SETTINGS = {
 
 
 @pytest.fixture
-def api(database: Database, tmp_path: Path) -> Api:
-    return Api(database, tmp_path, **SETTINGS)
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    made = Api(database, tmp_path, **SETTINGS)
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
     bound = Database().bind(make_engine(sqlite_url))
-    yield Api(bound, tmp_path, **SETTINGS)
+    made = Api(bound, tmp_path, **SETTINGS)
+    yield made
+    made.close()
     bound.close()

@@ -15,15 +15,19 @@ from tests.supervising import World
 
 
 @pytest.fixture
-def api(database: Database, tmp_path: Path) -> Api:
-    return Api(database, tmp_path)
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    made = Api(database, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
     bound = Database().bind(make_engine(sqlite_url))
-    yield Api(bound, tmp_path)
+    made = Api(bound, tmp_path)
+    yield made
+    made.close()
     bound.close()
 
 
