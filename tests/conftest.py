@@ -17,6 +17,7 @@ from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
+from tests.engines import engine_on
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
@@ -214,7 +215,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
     """The same, bound and ready for `write` and `read`."""
-    bound = Database().bind(make_engine(database_url))
+    bound = Database().bind(engine_on(database_url))
     yield bound
     bound.close()
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.extensions import Database
 from tests.apps import Api
+from tests.engines import engine_on
 
 SETTINGS = {
     "TRAINYARD_PREFLIGHT_ENABLED": "false",
@@ -25,7 +26,7 @@ def api(database: Database, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
-    bound = Database().bind(make_engine(sqlite_url))
+    bound = Database().bind(engine_on(sqlite_url))
     made = Api(bound, tmp_path, **SETTINGS)
     yield made
     made.close()

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.extensions import Database
 from app.services.diagnosis.site import Site, opened
 from config.settings import Settings
 from tests.apps import Api
 from tests.commands import run
+from tests.engines import engine_on
 from tests.examining import BRIEFLY, prepared
 from tests.supervising import World
 
@@ -24,7 +25,7 @@ def api(database: Database, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
-    bound = Database().bind(make_engine(sqlite_url))
+    bound = Database().bind(engine_on(sqlite_url))
     made = Api(bound, tmp_path)
     yield made
     made.close()
