@@ -25,12 +25,13 @@ from app.compat.cyxwiz import routes as cyxwiz
 from app.compat.cyxwiz.dialect import CYXWIZ
 from app.compat.modelarts import routes as modelarts
 from app.compat.modelarts.dialect import MODELARTS
-from app.compat.ome import routes as ome
+from app.compat.ome.api import routes as ome
 from app.compat.ome.dialect import OME
 from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
+from app.database.engine import Database
+from app.database.from_settings import open_database
 from app.domain.token_bucket import Rate
-from app.extensions import Database
 from app.http import auth, errors
 from app.http.context import EXTENSION, Backend
 from app.http.dialect import NATIVE, Dialect
@@ -40,13 +41,10 @@ from app.http.request_log import NamedRequests
 from app.http.rule import MatchingRule
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
-from app.security.secrets import SecretBox
-from app.services.control_plane import ControlPlane, Rings
-from app.services.data_dir import prepare_directory
-from app.services.dispatch import Dispatcher
-from app.services.opening import open_database
-from app.services.reading import reading_rules
-from app.storage.storage import Storage
+from app.services.operations.control_plane import control_plane
+from app.services.operations.data_dir import prepare_directory
+from app.services.requests.control_plane import ControlPlane, Rings
+from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging
 from config.measuring import shared_counts
 from config.redaction import Redaction, secrets_of
@@ -118,13 +116,7 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
 
 
 def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:
-    return ControlPlane(
-        db=db or open_database(settings.database),
-        dispatcher=dispatcher or Dispatcher(settings),
-        storage=Storage(settings.storage.url),
-        box=SecretBox(settings.security.secret_key),
-        reading=reading_rules(settings),
-    )
+    return control_plane(settings, db or open_database(settings.database), dispatcher or Dispatcher(settings))
 
 
 def _rate_limits(settings: Settings) -> RateLimits:

@@ -32,18 +32,18 @@ from transformers import (
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from app.domain.hyperparameters import parse
-from app.domain.zero import DEEPSPEED
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.hyperparameters.parsing import parse
 from trainyard._local_session import LocalSession
-from trainyard._session import Identity, Saved
-from workers.run_context import RunContext, RunSpec
+from trainyard.protocol.session import Identity, Saved
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers import distributed
 from workers.trainers.data.datasets import Splits
+from workers.trainers.deepspeed.configuration import enter
 from workers.trainers.fsdp.sharding import enter_sharding
-from workers.trainers.hf_trainer.divisions import division_of
-from workers.trainers.hf_trainer.supervised import SupervisedTrainer
-from workers.trainers.hf_trainer.trl_trainer import TrlTrainer
-from workers.trainers.zero.configuration import enter
+from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
 
 RATE = 1e-4
 

@@ -71,7 +71,7 @@ def _load(file: Path, how: str, tokenizer_path: str) -> dict[str, Any]:
     """One load in this process."""
     from transformers import AutoTokenizer  # noqa: PLC0415  (only the measured processes need it)
 
-    from workers.run_context import RunSpec  # noqa: PLC0415
+    from workers.rank.run_context import RunSpec  # noqa: PLC0415
     from workers.trainers.data.datasets import load  # noqa: PLC0415
 
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)

@@ -27,13 +27,13 @@ from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
-from app.cli.command_lines import child_environment
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.cli.local.command_lines import child_environment
+from app.database.engine import Database
+from app.database.from_settings import open_database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Lease, Queue, Reservation
-from app.services.bootstrap import prepare
-from app.services.dispatch import Message, connect_broker
-from app.services.opening import open_database
+from app.services.operations.bootstrap import prepare
+from app.services.requests.wakeups import Message, connect_broker
 from benchmarks import servers
 from benchmarks.machine import description
 from benchmarks.played_nodes import NOTHING, NOTHING_QUEUE

@@ -194,7 +194,7 @@ def is_supervisor(pid: int, job_id: str) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return "workers.supervisor" in words and job_id in words
+    return "workers.supervisor.main" in words and job_id in words
 
 
 if __name__ == "__main__":

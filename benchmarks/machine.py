@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workers.inventory import find_gpus
+from workers.node.inventory import find_gpus
 
 PACKAGES = (
     "trainyard",

@@ -23,11 +23,11 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
-from app.services import metric_summaries, telemetry
-from app.services.metric_summaries import SummaryCount
-from app.services.telemetry import MetricPoint, Reports
+from app.services.telemetry import progress, summaries
+from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry.summaries import SummaryCount
 from benchmarks.machine import description
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
@@ -96,11 +96,11 @@ def write(db: Database, job: tuple[str, int], series: int, steps: int) -> dict[s
     for first in range(0, steps, per_batch):
         batch = [point(name, step) for step in range(first, min(steps, first + per_batch)) for name in names]
         began = time.perf_counter()
-        telemetry.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=batch))
+        progress.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=batch))
         stored = time.perf_counter()
         count.add((p.name, p.step) for p in batch)
         if due := count.due():
-            metric_summaries.extend(db, job_id=job[0], fence=job[1], newest=due)
+            summaries.extend(db, job_id=job[0], fence=job[1], newest=due)
             count.done(due)
         storing += stored - began
         summarising += time.perf_counter() - stored

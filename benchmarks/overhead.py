@@ -37,8 +37,8 @@ from typing import Any
 
 from benchmarks.footprint import all_pids, up
 from benchmarks.machine import description
-from workers.inventory import usable_cores
-from workers.usage import consumption
+from workers.node.inventory import usable_cores
+from workers.supervisor.ranks.usage import consumption
 
 GOAL = 0.99
 ROOT = Path(__file__).parents[1]

@@ -23,14 +23,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from app.domain.following import Following
-from app.domain.giving import Giving
-from app.domain.line import QueuedJob
-from app.domain.planning import Plan, Planning, Policy
-from app.domain.preempting import Running
-from app.domain.resources import Device, GpuType, NodeCapacity, Quantities, Request
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import Accounts, Use
+from app.domain.scheduling.cluster_state import Giving
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.incremental_planner import Following
+from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
+from app.domain.scheduling.serving_order import Accounts, Use
 from benchmarks.machine import description
 
 SECONDS, MEBIBYTES, GROWTH = 2.0, 1024, 2.3

@@ -15,16 +15,17 @@ from typing import Any
 from celery import bootsteps, signals
 from kombu.messaging import Consumer
 
-from app.domain.resources import Device
 from app.domain.routing import dispatch_queue
-from app.services import dispatch, nodes
-from app.services.nodes import NodeReport
+from app.domain.scheduling.resources import Device
+from app.host.processes import place
+from app.services.nodes import registry
+from app.services.nodes.registry import NodeReport
+from app.services.requests import wakeups
 from config.queues import POOL_THREADS, consume_only
 from config.settings import load_settings
+from tasks.background.loop import Loop
 from tasks.celery_app import Runtime, build_app, run_worker
-from tasks.loops import Loop
-from workers import spawning
-from workers.processes import place
+from workers.node import spawn_supervisor
 
 NOTHING, NOTHING_QUEUE = "benchmark.nothing", "benchmark"
 MOST_CONNECTIONS = 50  # of a worker; each channel that waits has one
@@ -38,20 +39,22 @@ def main(count: int, slots: int) -> int:
 
     def run(self: Any, *attempts: tuple[str, int]) -> None:
         node = self.request.delivery_info["routing_key"].partition(".")[2]
-        spawning.start_attempts(settings, runtime.database, [(job, number) for job, number in attempts], node=node)
+        spawn_supervisor.start_attempts(
+            settings, runtime.database, [(job, number) for job, number in attempts], node=node
+        )
 
     def nothing(*_: tuple[str, int]) -> None:
         pass
 
     def beat() -> None:
         for name in names:
-            nodes.heartbeat(runtime.database, name)
+            registry.heartbeat(runtime.database, name)
 
-    spawning.spawn_supervisor = lambda *_: 0  # all that a node worker does, up to here
-    celery.task(run, name=dispatch.RUN, bind=True, send_events=False)
+    spawn_supervisor.spawn_supervisor = lambda *_: 0  # all that a node worker does, up to here
+    celery.task(run, name=wakeups.RUN, bind=True, send_events=False)
     celery.task(nothing, name=NOTHING, send_events=False)
     for name in names:
-        nodes.register(runtime.database, _report(name, slots))
+        registry.register(runtime.database, _report(name, slots))
     consume_only(celery, [NOTHING_QUEUE])
     for name in names:
         celery.amqp.queues.add(dispatch_queue("cpu", name))

@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 from sqlalchemy import text
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from app.security.permissions import Role
 from benchmarks.load import median, percentile

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from app.domain.planning import Policy
+from app.domain.scheduling.planner import Policy
 from app.simulation import comparing
 from app.simulation.calibrating import Estimates, calibrate
 from app.simulation.generating import Workload, make_cluster, make_trace

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from benchmarks import soak_report
 from benchmarks.machine import description
 from benchmarks.soak_report import Happened

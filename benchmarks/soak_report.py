@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from tests.faults.history import History, JobHistory
 from tests.faults.invariants import INVARIANTS
 

@@ -27,15 +27,15 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from app.cli.command_lines import api_command, child_environment
+from app.cli.local.command_lines import api_command, child_environment
+from app.database.from_settings import open_database
 from app.domain.ids import new_id
 from app.models import Job, JobLabel
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import keys
-from app.services.bootstrap import prepare
-from app.services.opening import open_database
+from app.services.access import keys
+from app.services.operations.bootstrap import prepare
 from benchmarks import bare_submit, servers
 from benchmarks.load import Load, median, post_request, run
 from benchmarks.machine import description

@@ -22,9 +22,9 @@ from flask.testing import FlaskClient
 
 from app.factory import create_app
 from app.security.permissions import Role
-from app.services import keys
-from app.services.bootstrap import prepare
-from app.services.control_plane import ControlPlane
+from app.services.access import keys
+from app.services.operations.bootstrap import prepare
+from app.services.requests.control_plane import ControlPlane
 from benchmarks.machine import description
 from config.settings import load_settings
 

@@ -21,7 +21,7 @@ class SchedulerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """Weights of ``app.domain.scoring.SCORES``, by their names."""
+    """Weights of ``app.domain.scheduling.scoring.SCORES``, by their names."""
 
     device: float = setting(100.0, "points of a node for having the devices that a job asks for", rules.finite)
     memory: float = setting(50.0, "points of a node for having enough memory free", rules.finite)

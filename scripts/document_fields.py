@@ -5,10 +5,18 @@ from typing import Any
 
 from marshmallow import Schema, fields, missing, validate
 
-from app.schemas.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
-from app.schemas.output_config import CheckpointConfigSchema, OutputConfigSchema
-from app.schemas.resource_config import ResourceConfigSchema
-from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
+from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
+from app.schemas.spec.resource_config import ResourceConfigSchema
+from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.training_config import (
+    BaseModelSchema,
+    DistributedSchema,
+    EvaluationSchema,
+    FrameworkSchema,
+    OnDivergenceSchema,
+    TrainingConfigSchema,
+)
 from app.schemas.strict_fields import (
     Choice,
     Flag,
@@ -19,14 +27,6 @@ from app.schemas.strict_fields import (
     Text,
     TextMap,
     Whole,
-)
-from app.schemas.training_config import (
-    BaseModelSchema,
-    DistributedSchema,
-    EvaluationSchema,
-    FrameworkSchema,
-    OnDivergenceSchema,
-    TrainingConfigSchema,
 )
 
 # A limit beyond these stops typing errors only; it would tell a reader nothing.

@@ -16,9 +16,9 @@ from app.compat.ome.fields import MODEL_FIELDS, RUNTIME_FIELDS
 from app.compat.ome.manifests import BaseModelSchema, RuntimeSchema, TrainingJobSchema
 from app.compat.runai.fields import FIELDS as RUNAI
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.schemas.field_verdicts import Table, Verdict, field_paths
-from app.schemas.job_fields import FIELDS as NATIVE
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import Table, Verdict, field_paths
+from app.schemas.spec.job_fields import FIELDS as NATIVE
 from scripts.document_fields import cell
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from app.domain import hyperparameters
 from app.domain.errors import ERROR_TYPES
-from app.domain.events import EventType
-from app.domain.hyperparameters import Hyperparameter
-from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
-from app.domain.node_limits import KEYS
-from app.domain.retry import describe as describe_recovery
-from app.domain.retry import may_retry
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import describe as describe_recovery
+from app.domain.lifecycle.retry_policy import may_retry
+from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
+from app.domain.nodes.limits import KEYS
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.parsing import Hyperparameter
 from config.settings import CLIENT_VARIABLES, settings_table
 from scripts import field_tables
 from scripts.document_fields import SECTIONS, cell, fields_of
@@ -92,7 +92,7 @@ def event_names() -> str:
 
 def training_hyperparameters() -> str:
     """What every built-in trainer knows, then what each type of training knows besides."""
-    tables = hyperparameters.TABLES
+    tables = parsing.TABLES
     common = [item for item in next(iter(tables.values())) if all(item in table for table in tables.values())]
     types: dict[tuple[Hyperparameter, ...], list[str]] = {}
     for (_, name), table in tables.items():
@@ -161,26 +161,26 @@ def _hyperparameter_table(items: Sequence[Hyperparameter]) -> str:
 
 def _value(item: Hyperparameter) -> str:
     # That steps are counted in 32 bits is no limit that anybody reaches.
-    return cell(item.expected.removesuffix(f" and <= {hyperparameters.LARGEST_WHOLE}"))
+    return cell(item.expected.removesuffix(f" and <= {parsing.LARGEST_WHOLE}"))
 
 
 def _meaning(item: Hyperparameter) -> str:
     if item.only_with is None:
         return item.meaning
     other, values = item.only_with
-    choices = next(each.choices for table in hyperparameters.TABLES.values() for each in table if each.name == other)
+    choices = next(each.choices for table in parsing.TABLES.values() for each in table if each.name == other)
     others = [choice for choice in choices if choice not in values]
     is_shorter = 0 < len(others) < len(values)
     said = (
         f"not with {other} {', '.join(others)}"
         if is_shorter
-        else f"only with {other} {', '.join(map(hyperparameters.said, values))}"
+        else f"only with {other} {', '.join(map(parsing.said, values))}"
     )
     return f"{item.meaning}; {said}"
 
 
 def _default(item: Hyperparameter) -> str:
-    return _code(hyperparameters.said(item.default))
+    return _code(parsing.said(item.default))
 
 
 def _code(value: str) -> str:

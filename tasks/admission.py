@@ -4,12 +4,13 @@ from typing import Any
 
 from celery import shared_task
 
-from app.services import admission, dispatch
-from app.services.reading import reading_rules
-from tasks.inspecting import looking_of
+from app.services.preflight import admission
+from app.services.requests import wakeups
+from app.services.requests.storage_access import reading_rules
+from tasks.background.preflight import looking_of
 
 
-@shared_task(bind=True, name=dispatch.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
+@shared_task(bind=True, name=wakeups.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
 def admit(self: Any, *job_ids: str) -> None:
     """Admit the jobs, or ask for their inspection, and wake who goes on with them.
 

@@ -11,9 +11,9 @@ from typing import Any
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from app.extensions import Database
-from app.services.dispatch import Dispatcher
-from app.services.opening import open_database
+from app.database.engine import Database
+from app.database.from_settings import open_database
+from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging, log_crashes
 from config.queues import POOL_THREADS, celery_config
 from config.redaction import Redaction, secrets_of

@@ -12,7 +12,8 @@ from typing import Any
 from celery.worker import control
 from celery.worker.control import control_command
 
-from app.services import dispatch, revocations
+from app.services.jobs import revocation
+from app.services.requests import wakeups
 from tasks.celery_app import Runtime
 
 TRIES = 15
@@ -27,7 +28,7 @@ _celery_revoke = control.revoke
 def revoke(state: Any, task_id: str | Iterable[str], **options: Any) -> Any:
     """Revoke tasks by id; the id of a job cancels the job."""
     ids = {task_id} if isinstance(task_id, str) else set(task_id or ())
-    jobs = sorted(filter(revocations.is_job_id, ids))
+    jobs = sorted(filter(revocation.is_job_id, ids))
     if jobs:
         # One thread for each command, not one for good: a revoke is rare, and must not wait for an earlier one.
         runtime: Runtime = state.app.runtime
@@ -44,7 +45,7 @@ def terminate(state: Any, signal: str, task_id: str | Iterable[str], **options: 
     return revoke(state, task_id, terminate=True, signal=signal, **options)
 
 
-@control_command(name=dispatch.NUDGE, args=[("job_id", str)], signature="<job_id>")
+@control_command(name=wakeups.NUDGE, args=[("job_id", str)], signature="<job_id>")
 def nudge(state: Any, job_id: str, **_: Any) -> dict[str, str]:
     """Look at the wishes about a job of this node now, not at the next renewal of its lease."""
     state.app.runtime.on_nudge(job_id)
@@ -55,7 +56,7 @@ def _revoke_jobs(runtime: Runtime, job_ids: list[str]) -> None:
     for job_id in job_ids:
         for _ in range(TRIES):
             try:
-                revocations.revoke_job(runtime.database, job_id, runtime.dispatcher.nudge)
+                revocation.revoke_job(runtime.database, job_id, runtime.dispatcher.nudge)
                 break
             except Exception:
                 logger.exception("job %s is not revoked yet", job_id)

@@ -6,12 +6,12 @@ from typing import Any
 
 from celery import Celery, bootsteps
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, coordinator_prefix
 from config.settings import Settings, load_settings
 from tasks import admission, control
+from tasks.background.coordination import Coordination
 from tasks.celery_app import build_app, run_worker
-from tasks.coordination import Coordination
 
 __all__ = ["admission", "control", "make_app"]
 

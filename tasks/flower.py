@@ -6,7 +6,7 @@ import sys
 from celery import Celery
 from flower import urls
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 from config.queues import celery_config
 from config.settings import Settings, SettingsError, load_settings
 from tasks.flower_pages import JobPages, guarded

@@ -4,7 +4,7 @@ import sys
 
 from celery import Celery
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 from config.queues import NODE, node_name, worker_hostname
 from config.settings import Settings, SettingsError, load_settings
 from tasks import control, training
@@ -13,7 +13,7 @@ from tasks.celery_app import build_app, run_worker
 __all__ = ["control", "make_app", "training"]
 
 # By name: tasks import nothing of the workers but the function that starts an attempt.
-NODE_STEP = "workers.node:NodeStep"
+NODE_STEP = "workers.node.worker_step:NodeStep"
 
 
 def make_app(settings: Settings) -> Celery:

@@ -4,12 +4,12 @@ from typing import Any
 
 from celery import shared_task
 
-from app.services import dispatch
+from app.services.requests import wakeups
 from config.queues import node_name
-from workers.supervisor import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
-@shared_task(bind=True, name=dispatch.RUN, send_events=False)  # Flower shows jobs, not wake-ups
+@shared_task(bind=True, name=wakeups.RUN, send_events=False)  # Flower shows jobs, not wake-ups
 def run(self: Any, *attempts: tuple[str, int]) -> None:
     """Claim each attempt and start its supervisor; from there on its lease keeps it alive, not this message."""
     runtime = self.app.runtime

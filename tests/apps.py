@@ -10,12 +10,12 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app.api import prometheus
-from app.extensions import Database
+from app.database.engine import Database
 from app.factory import backend_of, create_app
 from app.http.context import EXTENSION
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import keys
+from app.services.access import keys
 from config.measuring import shared_counts
 from config.settings import ApiSettings, Settings, load_settings
 from tests.factories import make_document, make_project, make_queue

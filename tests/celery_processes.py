@@ -10,11 +10,11 @@ from typing import Any
 from celery import Celery
 from celery.result import AsyncResult
 
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.models import Job, ProcessBeat
-from app.services.dispatch import Dispatcher
-from app.services.scheduling import PLANNER
+from app.services.requests.wakeups import Dispatcher
+from app.services.scheduling.planner import PLANNER
 from config.queues import COORDINATOR, celery_config, worker_command
 from config.settings import load_settings
 from tests.factories import make_job, make_node

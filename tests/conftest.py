@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 import pytest_randomly
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node

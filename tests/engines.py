@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import Dialect
 from sqlalchemy.util import LRUCache
 
-from app.extensions import make_engine
+from app.database.engine import make_engine
 
 # By name of the dialect. SQLAlchemy finds compiled statements by the dialect's identity.
 _compiled: dict[str, tuple[Dialect, LRUCache[Any, Any]]] = {}

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import Node, ProcessBeat
 from app.models.base import utc_now
-from app.services import bootstrap, nodes, scheduling
-from app.services.diagnosis.checks import CHECKS
-from app.services.diagnosis.findings import Finding
-from app.services.diagnosis.site import Site
+from app.services.nodes import registry
+from app.services.operations import bootstrap
+from app.services.operations.diagnosis.checks import CHECKS
+from app.services.operations.diagnosis.findings import Finding
+from app.services.operations.diagnosis.site import Site
+from app.services.scheduling import planner
 from config.settings import Settings, load_settings
 
 BRIEFLY = 0.2
@@ -62,8 +64,8 @@ class Alive:
                 self._introduce()
 
     def _introduce(self) -> None:
-        scheduling.beat(self._db, "coordinator@here-1", "a:b:1:1")
-        nodes.heartbeat(self._db, "n1")
+        planner.beat(self._db, "coordinator@here-1", "a:b:1:1")
+        registry.heartbeat(self._db, "n1")
 
     def _beat_at(self, moment: datetime) -> None:
         """As a process with such a clock beats: a count and its time in one writing, so that no look finds another."""

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from app.domain.rlhf import method_of
+from app.domain.spec.hyperparameters.rlhf import method_of
 from tests.places import running_places
 from tests.system import System, wait_for
 

@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
-from app.domain.job_state import HELD, JobState
-from app.domain.resources import WHOLE
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Device, Job, Lease, Node, Project, Queue, Reservation, Webhook
 from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT

@@ -1,10 +1,10 @@
 """What is left behind by an attempt, as tests see it: which devices are out of service, and what was said of it."""
 
+from app.host import processes
 from app.models import StuckDevice
-from app.services import nodes, stuck_devices
-from app.services.stuck_devices import Held
+from app.services.nodes import registry, stuck_devices
+from app.services.nodes.stuck_devices import Held
 from tests.supervising import NODE, World, rows
-from workers import processes
 
 
 def out_of_service(world: World) -> list[int]:
@@ -13,7 +13,7 @@ def out_of_service(world: World) -> list[int]:
 
 def offered(world: World) -> set[int]:
     with world.db.read() as session:
-        (node,) = nodes.capacities(session)
+        (node,) = registry.capacities(session)
         return set(node.free)
 
 

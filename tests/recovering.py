@@ -4,14 +4,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Node
 from app.models.base import utc_now
-from app.services import attempts
-from app.services.attempts import Ending, Outcome, Work
-from app.services.endings import end_attempt
-from app.services.leases import NO_RETRY
+from app.services.attempts import work_orders
+from app.services.attempts.completion import end_attempt
+from app.services.attempts.leases import NO_RETRY
+from app.services.attempts.work_orders import Ending, Outcome, Work
 from tests.factories import make_attempt
 from tests.walks import NO_WAIT, make_job, make_node, start_attempt
 
@@ -23,7 +23,7 @@ def training(db: Database, *, start_step: int = 0, **columns: Any) -> Work:
 
 
 def trained(db: Database, work: Work, start_step: int = 0) -> Work:
-    attempts.enter_phase(db, work, JobState.TRAINING, start_step=start_step)
+    work_orders.enter_phase(db, work, JobState.TRAINING, start_step=start_step)
     return work
 
 
@@ -32,14 +32,14 @@ def failed(
 ) -> Ending:
     """The attempt ends, under a supervisor that could run the next one, unless it may not."""
     outcome = Outcome(kind="failed", cause=cause, message="it broke", end_step=end_step, ran_seconds=1.0)
-    return attempts.finish(db, work, outcome, NO_WAIT, may_restart=may_restart)
+    return work_orders.finish(db, work, outcome, NO_WAIT, may_restart=may_restart)
 
 
 def restarted(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Work:
     """The next attempt under the same supervisor."""
     ending = failed(db, work, cause, end_step=end_step)
     assert ending.restart == work.attempt + 1
-    return attempts.load_work(db, work.job_id, ending.restart)
+    return work_orders.load_work(db, work.job_id, ending.restart)
 
 
 def record_of(db: Database, job_id: str, number: int) -> Attempt:

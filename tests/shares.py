@@ -1,5 +1,7 @@
-"""A drive service behind HTTP for tests: files are PUT and read back by whoever has the user's token."""
+"""A drive service behind HTTP for tests: files are PUT, listed and read back by whoever has the user's token."""
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(204 if self.server.files.pop(path, None) is not None else 404)
         elif path in self.server.files:
             self._reply(200, self.server.files[path])
+        elif path.endswith("/?list") and (files := self.server.below(path.removeprefix("/shares/")[: -len("/?list")])):
+            self._reply(200, listed(files))
         else:
             self._reply(404)
 
@@ -48,6 +52,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
         pass
+
+
+def listed(files: dict[str, bytes]) -> bytes:
+    entries = [
+        {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for path, data in files.items()
+    ]
+    return json.dumps({"files": entries}).encode()
 
 
 class Share(ThreadingHTTPServer):

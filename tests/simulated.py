@@ -5,9 +5,9 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from app.domain.planning import Policy
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.shares import DeviceQuota, ProjectQuota
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.simulation.jobs import Behaviour, Outcome
 from app.simulation.planners import POLICIES
 from app.simulation.replay import Replay, replay

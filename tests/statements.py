@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import event
 
-from app.extensions import Database
+from app.database.engine import Database
 
 
 @contextmanager

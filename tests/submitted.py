@@ -4,8 +4,8 @@ import copy
 from typing import Any
 
 from app.domain.errors import InvalidRequest
-from app.domain.job_spec import JobSpec, from_document
-from app.domain.locations import ReadingRules
+from app.domain.spec.job_spec import JobSpec, from_document
+from app.domain.spec.locations.paths import ReadingRules
 
 RULES = ReadingRules(roots=("/ty/files", "/srv"), data_dir="/ty")
 GOOD: dict[str, Any] = {

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.domain.job_state import TERMINAL, JobState
-from app.domain.resources import WHOLE
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.units import WHOLE
+from app.host import processes
 from app.models import Attempt, Job, JobEvent, Lease, Node
 from app.models.base import Base
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.factories import make_attempt, make_document, make_job, make_node
-from workers import processes
-from workers.spawning import reap_supervisors, start_attempts
+from workers.node.spawn_supervisor import reap_supervisors, start_attempts
 
 Row = TypeVar("Row", bound=Base)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from app.services.bootstrap import prepare
+from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
 from tests.servers import RedisServer, free_port
 
@@ -128,7 +128,7 @@ class System:
         return found
 
     def supervisor_of(self, job_id: str) -> psutil.Process:
-        return next(p for p in self.processes_of(job_id) if "workers.supervisor" in p.cmdline())
+        return next(p for p in self.processes_of(job_id) if "workers.supervisor.main" in p.cmdline())
 
     def ranks_of(self, job_id: str) -> list[psutil.Process]:
         """The trainer processes: those that run the script or the built-in trainer."""
@@ -137,7 +137,7 @@ class System:
             for p in self.processes_of(job_id)
             if any((a.endswith(".py") and "/code/" in a) or a == "workers.trainers.main" for a in p.cmdline())
             and not Path(p.cmdline()[0]).name.startswith("bwrap")
-            and "workers.rank_agent" not in p.cmdline()
+            and "workers.rank.agent" not in p.cmdline()
         ]
 
     # ---- HTTP

@@ -23,26 +23,26 @@ HEAVY = {
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
-    "app/cli/demo_processes.py": "hands it on to the processes it starts",
-    "app/cli/everything.py": "hands it on to the processes it starts",
-    "app/cli/processes.py": "becomes one of them",
-    "app/cli/sandbox.py": "hands the harmless part of it on to apt-get",
-    "app/services/bubblewrap.py": "hands PATH on to bubblewrap",
+    "app/cli/local/demo_processes.py": "hands it on to the processes it starts",
+    "app/cli/local/platform.py": "hands it on to the processes it starts",
+    "app/cli/local/processes.py": "becomes one of them",
+    "app/cli/local/sandbox.py": "hands the harmless part of it on to apt-get",
+    "app/host/bubblewrap.py": "hands PATH on to bubblewrap",
     "app/tensorboard/boards.py": "hands the harmless part of it on to TensorBoard",
-    "app/cli/up.py": "its options override the environment for all of them",
-    "workers/launcher.py": "hands a part of it on to the sandbox",
-    "workers/rank_environment.py": "makes the ranks' environment from its own",
+    "app/cli/local/up.py": "its options override the environment for all of them",
+    "workers/sandbox/launcher.py": "hands a part of it on to the sandbox",
+    "workers/rank/environment.py": "makes the ranks' environment from its own",
     "workers/trainers/parts.py": "the launcher says which node a rank is on",
-    "workers/trainers/zero/configuration.py": "tells DeepSpeed which kind of device to use",
-    "workers/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
-    "workers/spawning.py": "hands it on to supervisors",
-    "workers/run_context.py": "runs in a rank, whose variables are its interface",
+    "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
+    "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
+    "workers/node/spawn_supervisor.py": "hands it on to supervisors",
+    "workers/rank/run_context.py": "runs in a rank, whose variables are its interface",
     "workers/trainers/distributed.py": "the same, with torchrun's variables",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
-    "workers/fetching/asking.py": "hands a part of it on to the child that fetches",
+    "workers/fetching/child_client.py": "hands a part of it on to the child that fetches",
     "workers/fetching/filesystems.py": "closes botocore's ways to other credentials than the settings'",
     "workers/fetching/hub.py": "HF_ENDPOINT is huggingface_hub's",
-    "workers/inventory.py": "CUDA_VISIBLE_DEVICES is CUDA's",
+    "workers/node/inventory.py": "CUDA_VISIBLE_DEVICES is CUDA's",
 }
 
 
@@ -89,7 +89,7 @@ def test_only_the_lifecycle_writes_a_jobs_status():
     writers = {
         f"{_name(path)}: {ast.unparse(node)}"
         for path in _sources("app", "tasks", "workers")
-        if _name(path) != "app/services/lifecycle.py"
+        if _name(path) != "app/services/lifecycle/transitions.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if _sets_status(node)
     }
@@ -140,8 +140,8 @@ def test_only_trainers_import_what_trains():
     [
         "app.factory, app.cli.main",
         "tasks.coordinator",
-        "tasks.node, workers.node",
-        "workers.supervisor, workers.rank_agent",
+        "tasks.node, workers.node.worker_step",
+        "workers.supervisor.main, workers.rank.agent",
         "trainyard.hooks",
     ],
 )

@@ -4,13 +4,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Lease
-from app.services import attempts, checkpoints, leases, scheduling
-from app.services.attempts import Outcome, Work
-from app.services.checkpoints import NewCheckpoint, Recorded
+from app.services.attempts import checkpoints, leases, work_orders
+from app.services.attempts.checkpoints import NewCheckpoint, Recorded
+from app.services.attempts.work_orders import Outcome, Work
+from app.services.scheduling import planner
 from tests import factories
 
 NO_WAIT = Backoff(base_seconds=0.0, max_seconds=0.0)
@@ -33,10 +34,10 @@ def make_node(db: Database, name: str = "n1", **columns: Any) -> None:
 
 def start_attempt(db: Database, job_id: str, *, node: str = "n1") -> Work:
     """Take a queued job to PREPARING on the node."""
-    dispatched = {d.job_id: d for d in scheduling.plan_once(db)}[job_id]
+    dispatched = {d.job_id: d for d in planner.plan_once(db)}[job_id]
     claim = leases.claim(db, job_id=job_id, attempt=dispatched.attempt, node=node, boot_id="boot")
     assert claim is not None
-    return attempts.load_work(db, job_id, dispatched.attempt)
+    return work_orders.load_work(db, job_id, dispatched.attempt)
 
 
 def make_gang(db: Database) -> str:
@@ -59,10 +60,10 @@ def live_nodes(db: Database) -> list[str]:
 
 def start_gang(db: Database, job_id: str, *names: str) -> list[Work]:
     """Take a queued job on several nodes to PREPARING on each of them."""
-    attempt = {d.job_id: d.attempt for d in scheduling.plan_once(db)}[job_id]
+    attempt = {d.job_id: d.attempt for d in planner.plan_once(db)}[job_id]
     for name in names:
         assert leases.claim(db, job_id=job_id, attempt=attempt, node=name, boot_id="boot") is not None
-    return [attempts.load_work(db, job_id, attempt, node=name) for name in names]
+    return [work_orders.load_work(db, job_id, attempt, node=name) for name in names]
 
 
 def save(db: Database, work: Work, step: int, **metrics: float) -> Recorded:

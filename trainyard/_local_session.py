@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard import _manifest
-from trainyard._session import Identity, Progress, Result, Saved, manifest_for
-from trainyard._wishes import Wishes
+from trainyard.protocol import manifest
+from trainyard.protocol.commands import Wishes
+from trainyard.protocol.session import Identity, Progress, Result, Saved, manifest_for
 
 _CHECKPOINTS_KEPT = 3
 
@@ -49,19 +49,19 @@ class LocalSession:
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         final_dir = self._checkpoints() / f"step-{saved.step:08d}"
         if final_dir.exists():
-            _manifest.discard(final_dir)
-        _manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
+            manifest.discard(final_dir)
+        manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
         self._say(f"checkpoint {final_dir}")
         for old in sorted(final_dir.parent.glob("step-*"))[:-_CHECKPOINTS_KEPT]:
-            _manifest.discard(old)
+            manifest.discard(old)
         return str(final_dir)
 
-    def newest_checkpoint(self) -> tuple[Path, _manifest.Manifest] | None:
+    def newest_checkpoint(self) -> tuple[Path, manifest.Manifest] | None:
         """The newest checkpoint of an earlier local run that verifies."""
         for path in sorted(self._checkpoints().glob("step-*"), reverse=True):
             try:
-                return path, _manifest.verify(path)
-            except _manifest.CorruptCheckpoint as error:
+                return path, manifest.verify(path)
+            except manifest.CorruptCheckpoint as error:
                 self._say(f"skipping {path}: {error}")
         return None
 

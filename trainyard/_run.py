@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard import _manifest
 from trainyard._agreement import Agreement
-from trainyard._numbers import whole
 from trainyard._outputs import weight_files
-from trainyard._session import Progress, Result, Saved, Session
 from trainyard._stopping import Stopping
+from trainyard.protocol import manifest
+from trainyard.protocol.numbers import whole
+from trainyard.protocol.session import Progress, Result, Saved, Session
 
 
 class Run:
@@ -144,7 +144,7 @@ class Run:
                     self._session.commit_checkpoint(directory, saved)
         finally:
             if self.rank == 0 or not together:
-                _manifest.discard(directory)
+                manifest.discard(directory)
             self._session.phase("TRAINING")
 
     @contextlib.contextmanager
@@ -192,7 +192,7 @@ class Run:
         writer = "all" if together else f"rank-{self.rank}"
         path = self._work / f"checkpoint-{step}-{writer}.tmp"
         if not together:
-            _manifest.discard(path)
+            manifest.discard(path)
         return _made(path)
 
     def _settle(self, step: int, *, together: bool, outcome: str) -> bool:

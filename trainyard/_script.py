@@ -13,12 +13,12 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from trainyard._agreement import Agreement
-from trainyard._channel import ChannelClosed
 from trainyard._failures import error_type
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
-from trainyard._session import Identity, Session, SupervisedSession
-from trainyard._wishes import CheckpointNotSaved
+from trainyard.protocol.channel import ChannelClosed
+from trainyard.protocol.commands import CheckpointNotSaved
+from trainyard.protocol.session import Identity, Session, SupervisedSession
 
 LOCAL_RUN_DIR = "trainyard-run"
 _SIGTERM_EXIT_CODE = 128 + signal.SIGTERM

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from trainyard._agreement import Agreement
 from trainyard._failures import error_type
-from trainyard._session import Session
-from trainyard._wishes import CheckpointNotSaved, Stop
+from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.session import Session
 
 # When ranks heard different wishes.
 _STRONGEST_FIRST = ("cancel", "pause", "requeue")

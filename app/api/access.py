@@ -18,8 +18,9 @@ from app.schemas.projects import (
     UsageSchema,
 )
 from app.security.permissions import Permission, Role
-from app.services import keys, project_quotas, projects
-from app.services.keys import WantedKey
+from app.services.access import keys, projects
+from app.services.access.keys import WantedKey
+from app.services.queues import project_quotas
 
 blueprint = Blueprint("access", __name__)
 _KEY, _NEW_KEY, _PROJECT, _USAGE = KeySchema(), NewKeySchema(), ProjectSchema(), UsageSchema()

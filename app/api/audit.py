@@ -9,7 +9,7 @@ from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.schemas.audit import AuditEntrySchema, AuditQuerySchema
 from app.security.permissions import Permission
-from app.services import audit_lists
+from app.services.access import audit_log
 
 blueprint = Blueprint("audit", __name__)
 _ENTRY = AuditEntrySchema()
@@ -22,11 +22,11 @@ _ENTRY = AuditEntrySchema()
 )  # fmt: skip
 def list_entries(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        return page_data("entries", _ENTRY, audit_lists.page(session, caller(), query, page_request(query)), query)
+        return page_data("entries", _ENTRY, audit_log.page(session, caller(), query, page_request(query)), query)
 
 
 @blueprint.get("/audit/<entry_id>")
 @operation("Read a line of the audit trail", permission=Permission.VIEW_AUDIT, answer=AuditEntrySchema)
 def get_entry(entry_id: str) -> Any:
     with plane().db.read() as session:
-        return _ENTRY.dump(audit_lists.find(session, caller(), entry_id))
+        return _ENTRY.dump(audit_log.find(session, caller(), entry_id))

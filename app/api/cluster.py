@@ -29,8 +29,12 @@ from app.schemas.queues import (
     QueuesSchema,
 )
 from app.security.permissions import Permission
-from app.services import cluster, node_fits, node_labels, node_lists, node_verbs, queues, scheduling
-from app.services.readiness import failing_parts
+from app.services.jobs import explain_placement
+from app.services.nodes import labels, listing, maintenance
+from app.services.operations import cluster_summary
+from app.services.operations.readiness import failing_parts
+from app.services.queues import queues
+from app.services.scheduling import planner
 
 blueprint = Blueprint("cluster", __name__)
 _QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), EntrySchema()
@@ -84,28 +88,28 @@ def list_line(query: dict[str, Any]) -> dict[str, Any]:
 @operation("List the nodes", permission=Permission.VIEW, query=NodeQuerySchema, answer=NodeSchema, items="nodes")
 def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        return page_data("nodes", _NODE, node_lists.page(session, page_request(query)), query)
+        return page_data("nodes", _NODE, listing.page(session, page_request(query)), query)
 
 
 @blueprint.get("/nodes/<name>")
 @operation("Read a node", permission=Permission.VIEW, answer=NodeSchema)
 def get_node(name: str) -> Any:
     with plane().db.read() as session:
-        return _NODE.dump(node_lists.find(session, name))
+        return _NODE.dump(listing.find(session, name))
 
 
 @blueprint.patch("/nodes/<name>")
 @operation("Label a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
 def change_node(name: str, body: dict[str, Any]) -> Any:
-    return _NODE.dump(node_labels.replace(plane().db, caller(), name, body["labels"]))
+    return _NODE.dump(labels.replace(plane().db, caller(), name, body["labels"]))
 
 
 @blueprint.get("/nodes/<name>/why/<job_id>")
 @operation("Why a job starts on a node, or does not", permission=Permission.VIEW, answer=NodeFitSchema)
 def why_here(name: str, job_id: str) -> Any:
-    weights = scheduling.weights_of(backend().settings)
+    weights = planner.weights_of(backend().settings)
     with plane().db.read() as session:
-        return _FIT.dump(node_fits.why(session, caller(), name, job_id, weights))
+        return _FIT.dump(explain_placement.why(session, caller(), name, job_id, weights))
 
 
 @blueprint.post("/nodes/<name>/drain")
@@ -115,7 +119,7 @@ def why_here(name: str, job_id: str) -> Any:
 )  # fmt: skip
 def drain_node(name: str, body: dict[str, Any]) -> Reply:
     answering = Answering(lambda _, drained: Reply(_DRAINED.dump(drained)))
-    node_verbs.drain(
+    maintenance.drain(
         plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, remember=answering
     )  # fmt: skip
     return answering.reply
@@ -129,7 +133,7 @@ def drain_node(name: str, body: dict[str, Any]) -> Reply:
 def enable_node(name: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(lambda _, node: Reply(_NODE.dump(node)))
-    node_verbs.enable(plane().db, caller(), name, remember=answering)
+    maintenance.enable(plane().db, caller(), name, remember=answering)
     return answering.reply
 
 
@@ -138,4 +142,4 @@ def enable_node(name: str, body: dict[str, Any]) -> Reply:
 def get_cluster() -> Any:
     failing = failing_parts(plane().db, backend().settings.broker.url)
     with plane().db.read() as session:
-        return _CLUSTER.dump(cluster.look(session, caller(), failing=failing))
+        return _CLUSTER.dump(cluster_summary.look(session, caller(), failing=failing))

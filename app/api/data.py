@@ -6,19 +6,19 @@ from typing import Any
 from flask import Blueprint
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
-from app.domain.locations import NO_MODEL
-from app.domain.parallelism import MEGATRON, InvalidParallelism, least_devices
+from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, least_devices
+from app.domain.spec.locations.paths import NO_MODEL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
-from app.schemas.output_config import OutputConfigSchema
-from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.output_config import OutputConfigSchema
+from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
-from app.services import data_validation
-from app.services.admission import Looking
-from app.services.data_validation import Patience
+from app.services.jobs import data_validation
+from app.services.jobs.data_validation import Patience
+from app.services.preflight.admission import Looking
 
 blueprint = Blueprint("data", __name__)
 _REPORT = DataReportSchema()

@@ -5,8 +5,8 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.domain.job_state import TERMINAL
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
@@ -14,7 +14,7 @@ from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.events import EventQuerySchema, EventSchema
 from app.security.permissions import Permission
-from app.services import job_history, jobs
+from app.services.jobs import history, lookup
 
 blueprint = Blueprint("events", __name__)
 _EVENT = EventSchema()
@@ -29,9 +29,9 @@ _ID = re.compile(r"([0-9]{1,9})")
 def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     db = plane().db
     with db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         if not wants_events(by_default=False):
-            return page_data("events", _EVENT, job_history.page(session, job_id, page_request(query)), query)
+            return page_data("events", _EVENT, history.page(session, job_id, page_request(query)), query)
     last = last_event_id(_ID)
     return stream(_feed(db, job_id, int(last[1]) if last else 0))
 
@@ -42,7 +42,7 @@ def _feed(db: Database, job_id: str, seq: int) -> Feed:
             # The state before the events: what ended the job was written together with its last event.
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
-            events = job_history.events_after(session, job_id, seq)
+            events = history.events_after(session, job_id, seq)
         for event in events:
             seq = event.seq
             yield Frame(str(seq), _EVENT.dump(event))

@@ -2,7 +2,7 @@
 
 from flask import request
 
-from app.domain.forwarding import HEADERS, LONGEST, USER, check_token
+from app.domain.spec.user_tokens import HEADERS, LONGEST, USER, check_token
 
 _USES = {
     USER: "The submitting user's token; the node exchanges it for tokens of the storages that the job names",

@@ -6,7 +6,7 @@ from app.http.context import backend
 from app.http.envelope import Problem
 from app.http.errors import failure
 from app.http.operation import operation
-from app.services.readiness import failing_parts
+from app.services.operations.readiness import failing_parts
 
 blueprint = Blueprint("health", __name__)
 

@@ -23,9 +23,9 @@ from app.schemas.jobs import (
     SubmitJobSchema,
 )
 from app.security.permissions import Permission
-from app.services import jobs, retries
-from app.services.job_details import JobDetails
-from app.services.retries import Retry
+from app.services.jobs import commands, retries
+from app.services.jobs.details import JobDetails
+from app.services.jobs.retries import Retry
 
 blueprint = Blueprint("job_verbs", __name__)
 _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
@@ -37,7 +37,7 @@ _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
 )  # fmt: skip
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(200))
-    jobs.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
+    commands.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
     return answering.reply
 
 
@@ -48,7 +48,7 @@ def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
 )  # fmt: skip
 def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(202))
-    jobs.pause(
+    commands.pause(
         plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], remember=answering
     )  # fmt: skip
     return answering.reply
@@ -61,7 +61,7 @@ def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
 )  # fmt: skip
 def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(202))
-    jobs.resume(
+    commands.resume(
         plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"], remember=answering
     )  # fmt: skip
     return answering.reply
@@ -69,7 +69,7 @@ def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/retry")
 @operation(
-    "Do the work of a job that has ended again, as a new job", permission=Permission.MANAGE, body=RetrySchema,
+    "Retry a finished job as a new job", permission=Permission.MANAGE, body=RetrySchema,
     body_optional=True, answer=JobSchema, status=201, headers=FORWARDED,
 )  # fmt: skip
 def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
@@ -92,7 +92,7 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
 def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown(202))
-    jobs.save_now(plane(), caller(), job_id, remember=answering)
+    commands.save_now(plane(), caller(), job_id, remember=answering)
     return answering.reply
 
 

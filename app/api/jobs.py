@@ -11,8 +11,6 @@ from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
-from app.schemas.field_verdicts import refuse, warnings_of
-from app.schemas.job_fields import FIELDS
 from app.schemas.jobs import (
     ChangeJobSchema,
     DeleteQuerySchema,
@@ -23,10 +21,12 @@ from app.schemas.jobs import (
     SubmitQuerySchema,
     SubmittedSchema,
 )
+from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.schemas.spec.job_fields import FIELDS
 from app.security.permissions import Permission
-from app.services import dry_runs, job_changes, job_deletion, job_lists, jobs
-from app.services.job_details import JobDetails, details
-from app.services.jobs import Origin, Submitted
+from app.services.jobs import deletion, dry_run, listing, lookup, submission, updates
+from app.services.jobs.details import JobDetails, details
+from app.services.jobs.submission import Origin, Submitted
 
 blueprint = Blueprint("jobs", __name__)
 _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
@@ -43,11 +43,11 @@ def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     warnings = warnings_of(body, FIELDS)
     if query["dry_run"]:
         # Not remembered under an Idempotency-Key: nothing was done that must not be done twice.
-        plan = dry_runs.plan(plane(), caller(), body, **wanted)
+        plan = dry_run.plan(plane(), caller(), body, **wanted)
         return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": [*warnings, *plan.warnings]}))
     answering = Answering(_submitted)
     origin = Origin(foreign={}, warnings=warnings)
-    jobs.submit(plane(), caller(), body, **wanted, origin=origin, remember=answering)
+    submission.submit(plane(), caller(), body, **wanted, origin=origin, remember=answering)
     return answering.reply
 
 
@@ -55,28 +55,28 @@ def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
 @operation("List jobs", permission=Permission.VIEW, query=JobQuerySchema, answer=JobSchema, items="jobs")
 def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        return page_data("jobs", _JOB, job_lists.page(session, caller(), query, page_request(query)), query)
+        return page_data("jobs", _JOB, listing.page(session, caller(), query, page_request(query)), query)
 
 
 @blueprint.get("/jobs/<job_id>")
 @operation("Read a job", permission=Permission.VIEW, answer=JobSchema)
 def get_job(job_id: str) -> Any:
     with plane().db.read() as session:
-        return _JOB.dump(details(session, jobs.find(session, caller(), job_id)))
+        return _JOB.dump(details(session, lookup.find(session, caller(), job_id)))
 
 
 @blueprint.patch("/jobs/<job_id>")
 @operation("Change a job that has not ended", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
 def change_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown)
-    job_changes.change(plane(), caller(), job_id, body, remember=answering)
+    updates.change(plane(), caller(), job_id, body, remember=answering)
     return answering.reply
 
 
 @blueprint.delete("/jobs/<job_id>")
 @operation("Delete a job that has ended", permission=Permission.MANAGE, query=DeleteQuerySchema, status=204)
 def delete_job(job_id: str, query: dict[str, Any]) -> Reply:
-    job_deletion.remove(plane(), caller(), job_id, artifacts=query["artifacts"])
+    deletion.remove(plane(), caller(), job_id, artifacts=query["artifacts"])
     return Reply(None, 204)
 
 

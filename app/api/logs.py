@@ -6,15 +6,15 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.logs import LogLinesSchema, LogQuerySchema, line_on_the_wire
 from app.security.permissions import Permission
-from app.services import jobs
-from app.services.control_plane import ControlPlane
+from app.services.jobs import lookup
+from app.services.requests.control_plane import ControlPlane
 from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("logs", __name__)
@@ -31,7 +31,7 @@ _BATCH = 1000
 def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     here = plane()
     with here.db.read() as session:
-        live = jobs.find(session, caller(), job_id).state not in TERMINAL
+        live = lookup.find(session, caller(), job_id).state not in TERMINAL
     reader, rank = LogReader(here.storage, job_id), query.get("rank")
     if not wants_events(by_default=True):
         lines = reader.tail(query.get("tail", DEFAULT_TAIL), rank=rank, live=live)

@@ -6,9 +6,9 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from app.domain.job_state import TERMINAL
+from app.database.engine import Database
 from app.domain.json_numbers import json_number, number_of
-from app.extensions import Database
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream
@@ -21,7 +21,9 @@ from app.schemas.metrics import (
 )
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
-from app.services import checkpoints, jobs, metric_feed, telemetry
+from app.services.attempts import checkpoints
+from app.services.jobs import lookup
+from app.services.telemetry import live_metrics, progress
 
 blueprint = Blueprint("metrics", __name__)
 _METRICS = MetricsSchema()
@@ -32,8 +34,8 @@ _ID = re.compile(r"([0-9]{1,18})")  # fits into the 64 bits in which arrival num
 @operation("Read the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
 def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
-        job = jobs.find(session, caller(), job_id)
-        found = telemetry.series(session, job_id, **query)
+        job = lookup.find(session, caller(), job_id)
+        found = progress.series(session, job_id, **query)
         saved = checkpoints.list_for(session, job_id)
     series = {name: points_on_the_wire(points) for name, points in found.items()}
     return _METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved})
@@ -46,7 +48,7 @@ def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
 def stream_metrics(job_id: str, query: dict[str, Any]) -> Response:
     db = plane().db
     with db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
     last = last_event_id(_ID)
     return stream(_feed(db, job_id, int(last[1]) if last else 0, query["names"]))
 
@@ -56,7 +58,7 @@ def _feed(db: Database, job_id: str, seq: int, names: Sequence[str]) -> Feed:
         with db.read() as session:
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
-            points = metric_feed.points_after(session, job_id, seq, names=names)
+            points = live_metrics.points_after(session, job_id, seq, names=names)
         for point in points:
             seq, value = point.seq, json_number(number_of(point.value, point.special))
             yield Frame(str(seq), {"name": point.name, "step": point.step, "at": on_the_wire(point.at), "value": value})

@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services import measurements
-from app.services.measurements import Distribution, Measurement
+from app.services.operations import prometheus as measurements
+from app.services.operations.prometheus import Distribution, Measurement
 
 blueprint = Blueprint("prometheus", __name__)
 PREFIX = "trainyard_"

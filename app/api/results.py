@@ -15,7 +15,9 @@ from app.schemas.attempts import AttemptsSchema
 from app.schemas.checkpoints import CheckpointsSchema
 from app.schemas.reports import ReportSchema
 from app.security.permissions import Permission
-from app.services import artifacts, checkpoints, job_history, jobs, reports, tensorboards
+from app.services.attempts import artifacts, checkpoints
+from app.services.jobs import history, lookup, reports
+from app.services.telemetry import tensorboards
 
 blueprint = Blueprint("results", __name__)
 _CHECKPOINTS, _ATTEMPTS, _REPORT, _ARTIFACTS = CheckpointsSchema(), AttemptsSchema(), ReportSchema(), ArtifactsSchema()
@@ -26,7 +28,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 @operation("List the checkpoints of a job", permission=Permission.VIEW, answer=CheckpointsSchema)
 def list_checkpoints(job_id: str) -> Any:
     with plane().db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         return _CHECKPOINTS.dump({"checkpoints": checkpoints.list_for(session, job_id)})
 
 
@@ -34,22 +36,22 @@ def list_checkpoints(job_id: str) -> Any:
 @operation("List the running records of a job", permission=Permission.VIEW, answer=AttemptsSchema)
 def list_attempts(job_id: str) -> Any:
     with plane().db.read() as session:
-        jobs.find(session, caller(), job_id)
-        return _ATTEMPTS.dump({"attempts": job_history.attempts(session, job_id)})
+        lookup.find(session, caller(), job_id)
+        return _ATTEMPTS.dump({"attempts": history.attempts(session, job_id)})
 
 
 @blueprint.get("/jobs/<job_id>/report")
 @operation("Read the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
 def get_report(job_id: str) -> Any:
     with plane().db.read() as session:
-        return _REPORT.dump(reports.completion_report(session, jobs.find(session, caller(), job_id)))
+        return _REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id)))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")
 @operation("List the artifacts of a job", permission=Permission.VIEW, query=ArtifactQuerySchema, answer=ArtifactsSchema)
 def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])})
 
 
@@ -57,7 +59,7 @@ def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
 @operation("Where a TensorBoard shows a job", permission=Permission.VIEW, answer=TensorboardSchema)
 def get_tensorboard(job_id: str) -> Any:
     with plane().db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
     found = tensorboards.address_of(backend().settings, job_id)
     if found is None:
         raise NotFound("no TensorBoard is served here: its operator starts `trainyard tensorboard`, and tells the API "
@@ -70,7 +72,7 @@ def get_tensorboard(job_id: str) -> Any:
 def download_artifact(job_id: str, path: str) -> Response:
     here = plane()
     with here.db.read() as session:
-        jobs.find(session, caller(), job_id)
+        lookup.find(session, caller(), job_id)
         artifact = artifacts.find(session, job_id, path)
     try:
         wanted = _wanted_range(artifact)

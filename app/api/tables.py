@@ -5,11 +5,11 @@ from typing import Any
 from flask import Blueprint
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.retry import describe, may_retry
-from app.domain.training_types import training_types
+from app.domain.lifecycle.retry_policy import describe, may_retry
+from app.domain.spec.catalog import training_types
 from app.http.operation import operation
+from app.schemas.spec.training_config import TRAINING_TYPES
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
-from app.schemas.training_config import TRAINING_TYPES
 from app.security.permissions import Permission
 
 blueprint = Blueprint("tables", __name__)

@@ -23,8 +23,8 @@ from app.schemas.webhooks import (
     WebhookSchema,
 )
 from app.security.permissions import Permission
-from app.services import webhook_deliveries, webhooks
-from app.services.webhooks import WantedWebhook, WebhookRules, Webhooks
+from app.services.webhooks import deliveries, subscriptions
+from app.services.webhooks.subscriptions import WantedWebhook, WebhookRules, Webhooks
 
 blueprint = Blueprint("webhooks", __name__)
 _WEBHOOK, _NEW, _DELIVERY, _WHOLE = WebhookSchema(), NewWebhookSchema(), DeliverySchema(), DeliveryWithPayloadSchema()
@@ -36,7 +36,7 @@ _WEBHOOK, _NEW, _DELIVERY, _WHOLE = WebhookSchema(), NewWebhookSchema(), Deliver
 )  # fmt: skip
 def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        page = webhooks.page(session, caller(), page_request(query), project=query.get("project"))
+        page = subscriptions.page(session, caller(), page_request(query), project=query.get("project"))
         return page_data("webhooks", _WEBHOOK, page, query)
 
 
@@ -58,7 +58,7 @@ def create_webhook(body: dict[str, Any]) -> Reply:
 @operation("Read a webhook", permission=Permission.VIEW, answer=WebhookSchema)
 def get_webhook(webhook_id: str) -> Any:
     with plane().db.read() as session:
-        return _WEBHOOK.dump(webhooks.find(session, caller(), webhook_id))
+        return _WEBHOOK.dump(subscriptions.find(session, caller(), webhook_id))
 
 
 @blueprint.patch("/webhooks/<webhook_id>")
@@ -82,7 +82,7 @@ def delete_webhook(webhook_id: str) -> Reply:
 def try_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(_sent)
-    webhook_deliveries.send_test(plane().db, caller(), webhook_id, remember=answering)
+    deliveries.send_test(plane().db, caller(), webhook_id, remember=answering)
     return answering.reply
 
 
@@ -93,8 +93,8 @@ def try_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
 )  # fmt: skip
 def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        hook = webhooks.find(session, caller(), webhook_id)
-        page = webhook_deliveries.page(session, hook.id, page_request(query), state=query.get("state"))
+        hook = subscriptions.find(session, caller(), webhook_id)
+        page = deliveries.page(session, hook.id, page_request(query), state=query.get("state"))
         return page_data("deliveries", _DELIVERY, page, query)
 
 
@@ -102,7 +102,7 @@ def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
 @operation("Read a delivery, with what it sends", permission=Permission.VIEW, answer=DeliveryWithPayloadSchema)
 def get_delivery(webhook_id: str, delivery_id: str) -> Any:
     with plane().db.read() as session:
-        return _WHOLE.dump(webhook_deliveries.find(session, caller(), webhook_id, delivery_id))
+        return _WHOLE.dump(deliveries.find(session, caller(), webhook_id, delivery_id))
 
 
 @blueprint.post("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
@@ -113,7 +113,7 @@ def get_delivery(webhook_id: str, delivery_id: str) -> Any:
 def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(_sent)
-    webhook_deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, remember=answering)
+    deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, remember=answering)
     return answering.reply
 
 

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
 from app.http.context import caller
-from app.services import job_lists
-from app.services.job_details import JobDetails
-from app.services.pages import PageRequest
+from app.services.jobs import listing
+from app.services.jobs.details import JobDetails
+from app.services.requests.pagination import PageRequest
 
 MOST_JOBS = 10_000  # that a list looks at
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -45,7 +45,7 @@ def _pages(
     size = _FIRST_PAGE
     while True:
         try:
-            page = job_lists.page(session, caller(), filters, PageRequest(size=size, order=order, after=after))
+            page = listing.page(session, caller(), filters, PageRequest(size=size, order=order, after=after))
         except NotFound:  # the project that is asked for
             return
         size = min(2 * size, _LARGEST_PAGE)

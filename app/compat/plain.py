@@ -4,12 +4,12 @@ from typing import Any, ClassVar
 
 from flask import Response, request
 
+from app.database.engine import Database
 from app.domain.errors import NotFound
-from app.extensions import Database
 from app.http.dialect import Dialect
 from app.http.envelope import Reply, json_response
 from app.security.permissions import Caller
-from app.services import projects
+from app.services.access import projects
 
 
 class Plain(Dialect):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from app.http.context import backend
-from app.services.secret_files import Reference, value_of
+from app.services.access.secret_files import Reference, value_of
 
 
 def secret_values(project: str, wanted: Mapping[str, Reference]) -> dict[str, str]:

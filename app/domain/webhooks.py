@@ -7,10 +7,10 @@ from datetime import timedelta
 from urllib.parse import unquote, urlsplit
 
 from app.domain.errors import BadSpec
-from app.domain.events import EventType
-from app.domain.hosts import authority_of, check_host, refuse_private_host
-from app.domain.job_state import JobState
-from app.domain.uris import leads_up
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.locations.hosts import authority_of, check_host, refuse_private_host
+from app.domain.spec.locations.uris import leads_up
 
 TEST_EVENT = "webhook.test"
 # What a webhook may ask for: kinds of events, and states that a job comes into.

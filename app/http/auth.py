@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from flask import Flask, current_app, g, request
 
 from app.domain.errors import CredentialsInvalid, LimitExceeded
-from app.domain.hosts import holder_of
+from app.domain.spec.locations.hosts import holder_of
 from app.http import denied
 from app.http.context import backend, dialect, plane
 from app.http.idempotency import HEADER
 from app.http.operation import operation_of
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import projects
+from app.services.access import projects
 
 PROJECT_HEADER = "X-Project"
 

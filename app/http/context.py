@@ -10,8 +10,8 @@ from app.http.stream_slots import StreamPace, StreamSlots
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
-from app.services.control_plane import ControlPlane
-from app.services.denials import Floodgate
+from app.services.access.denied_requests import Floodgate
+from app.services.requests.control_plane import ControlPlane
 from config.settings import Settings
 
 EXTENSION = "trainyard"

@@ -3,11 +3,11 @@
 from flask import g, request
 
 from app.domain.errors import CredentialsInvalid, Forbidden, NotYours, TrainyardError, Unauthenticated
-from app.domain.hosts import holder_of
+from app.domain.spec.locations.hosts import holder_of
 from app.http.context import backend
 from app.security.permissions import Caller
-from app.services import denials
-from app.services.denials import Denial
+from app.services.access import denied_requests
+from app.services.access.denied_requests import Denial
 
 DENIED = (Unauthenticated, Forbidden, NotYours)
 ANONYMOUS = "anonymous"
@@ -27,4 +27,4 @@ def note(error: TrainyardError) -> None:
     )  # fmt: skip
     here = backend()
     source = actor if actor != ANONYMOUS else holder_of(request.remote_addr or ANONYMOUS)
-    denials.note(here.plane.db, here.denials, source, denial)
+    denied_requests.note(here.plane.db, here.denials, source, denial)

@@ -6,8 +6,8 @@ from typing import Any
 
 from flask import Response, request
 
+from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid, CredentialsMissing
-from app.extensions import Database
 from app.http.envelope import (
     Problem,
     Reply,
@@ -20,7 +20,7 @@ from app.http.envelope import (
 )
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys
+from app.services.access import keys
 
 _ABOUT = """
 Training jobs in, trained models out. `docs/api.md` says what a job document means.

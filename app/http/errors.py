@@ -8,8 +8,8 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from werkzeug.exceptions import HTTPException
 
+from app.database.engine import is_read_only
 from app.domain import errors as domain
-from app.extensions import is_read_only
 from app.http import denied
 from app.http.context import dialect
 from app.http.envelope import Problem, problem_body

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from app.domain.errors import InvalidRequest
 from app.http.context import base_path, caller, dialect, plane
 from app.http.envelope import Reply, warning_headers
-from app.services import idempotency
-from app.services.idempotency import Answer, RequestKey
+from app.services.requests import idempotency
+from app.services.requests.idempotency import Answer, RequestKey
 
 HEADER = "Idempotency-Key"
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")

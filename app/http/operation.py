@@ -19,7 +19,7 @@ from app.http.query import read_query
 from app.http.request_body import JsonBody, Reader
 from app.schemas.queries import NoQuerySchema
 from app.security.permissions import Permission
-from app.services.idempotency import AlreadyAnswered
+from app.services.requests.idempotency import AlreadyAnswered
 
 View = Callable[..., Any]
 

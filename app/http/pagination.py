@@ -13,7 +13,7 @@ from marshmallow import Schema
 
 from app.domain.errors import InvalidRequest
 from app.http.context import backend, caller
-from app.services.pages import Page, PageRequest
+from app.services.requests.pagination import Page, PageRequest
 
 _SIGNATURE_BYTES = 16
 _NOT_OF_THE_LIST = {"page_token", "page_size"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.http.envelope import REQUEST_ID, new_request_id
-from app.services import audit
+from app.services.lifecycle import audit
 from config.logging import log_context
 
 if TYPE_CHECKING:

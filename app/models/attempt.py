@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models.base import Base, JsonOrNull, utc_now
 
 # In words that the index is found by, which a bound parameter is not.

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models.base import ID, Base, utc_now
 
 _STATES = ", ".join(f"'{state}'" for state in JobState)

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Double, func, literal
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from app.domain.line import AGEING_SECONDS
+from app.domain.scheduling.queue_order import AGEING_SECONDS
 from app.models.base import UtcDateTime
 from app.models.job import Job
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text, true
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from app.domain.resources import WHOLE
+from app.domain.units import WHOLE
 from app.models.base import ID, Base, utc_now
 
 NODE_STATES = ("ready", "draining", "drained", "quarantined", "lost")

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.shares import document_of, quota_of
+from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
 
 DEFAULT_PROJECT = "default"

@@ -3,7 +3,7 @@
 from marshmallow import Schema, fields
 
 from app.schemas.strict_fields import Choice
-from app.services.artifacts import KINDS, MODEL
+from app.services.attempts.artifacts import KINDS, MODEL
 
 
 class ArtifactQuerySchema(Schema):

@@ -2,7 +2,7 @@
 
 from marshmallow import Schema, fields
 
-from app.domain.resources import WHOLE
+from app.domain.units import WHOLE
 from app.schemas.strict_fields import AsStored, Moment, says
 
 

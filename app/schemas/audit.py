@@ -7,7 +7,7 @@ from marshmallow import Schema, fields
 
 from app.schemas.queries import Cursor, ListQuerySchema, QueryMoment
 from app.schemas.strict_fields import AsStored, Choice, Matching, Moment, Text
-from app.services.audit import Outcome
+from app.services.lifecycle.audit import Outcome
 
 ACTION = re.compile(r"[a-z_]{1,32}(?:\.[a-z_]{1,31})?")
 

@@ -2,10 +2,10 @@
 
 from marshmallow import Schema, fields
 
-from app.schemas.data_config import DataConfigSchema
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.data_config import DataConfigSchema
+from app.schemas.spec.training_config import TRAINING_TYPES, BaseModelSchema, FrameworkSchema, TrainingConfigSchema
 from app.schemas.strict_fields import SOMETIMES, AsStored, Choice, Section, Text
-from app.schemas.training_config import TRAINING_TYPES, BaseModelSchema, FrameworkSchema, TrainingConfigSchema
 
 _LENGTHS = {"type": "object", "additionalProperties": {"type": "integer"}, SOMETIMES: True}
 _OBJECT = {"type": "object", SOMETIMES: True}

@@ -5,13 +5,14 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from app.domain.job_state import JobState
-from app.schemas.data_config import DataConfigSchema
+from app.domain.lifecycle.states import JobState
 from app.schemas.documents import DocumentSchema
-from app.schemas.output_config import OutputConfigSchema
 from app.schemas.queries import Cursor, ListQuerySchema, QueryFlag, QueryMoment, QueryTexts, one_of
-from app.schemas.resource_config import NewResourceConfigSchema, ResourceConfigSchema
-from app.schemas.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.data_config import DataConfigSchema
+from app.schemas.spec.output_config import OutputConfigSchema
+from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
+from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 from app.schemas.strict_fields import (
     NAME,
     AsStored,
@@ -24,7 +25,6 @@ from app.schemas.strict_fields import (
     Whole,
     says,
 )
-from app.schemas.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"

@@ -5,12 +5,12 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
+from app.domain.downsampling import FEWEST
 from app.domain.json_numbers import json_number
-from app.domain.series import FEWEST
 from app.schemas.checkpoints import CheckpointSchema
 from app.schemas.queries import QueryTexts, QueryWhole
 from app.schemas.strict_fields import AsStored, on_the_wire
-from app.services.telemetry import SeriesPoint
+from app.services.telemetry.progress import SeriesPoint
 
 _NUMBER = {"type": ["number", "string"]}
 

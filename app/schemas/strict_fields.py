@@ -8,7 +8,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.domain.names import WORD, WORD_RULE
-from app.script_patterns import InvalidPattern, metric_patterns
+from app.patterns.script_metrics import InvalidPattern, metric_patterns
 
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
 LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from app.domain.preempting import Running
-from app.domain.waiting import LOOK_AHEAD, Ending, starts
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.start_estimates import LOOK_AHEAD, Ending, starts
 from app.simulation.jobs import Outcome
 from app.simulation.site import View
 

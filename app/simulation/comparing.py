@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.domain.planning import Policy
+from app.domain.scheduling.planner import Policy
 from app.simulation.jobs import Behaviour
 from app.simulation.measuring import Report, measure
 from app.simulation.picture import duration

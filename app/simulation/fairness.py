@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from app.domain.shares import ProjectQuota
+from app.domain.scheduling.fair_share import ProjectQuota
 from app.simulation.jobs import Outcome
 from app.simulation.trace import Cluster
 

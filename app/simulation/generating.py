@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from app.domain.resources import Device, GpuType, NodeCapacity, Request
-from app.domain.shares import DeviceQuota, ProjectQuota
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
 from app.simulation.trace import Cluster, TraceJob
 
 SIZES: Mapping[int, float] = MappingProxyType({1: 0.62, 2: 0.14, 4: 0.13, 8: 0.11})

@@ -4,9 +4,9 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from app.domain.line import QueuedJob
-from app.domain.preempting import Running
-from app.domain.resources import WHOLE
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.units import WHOLE
 from app.simulation.site import Held
 from app.simulation.trace import TraceJob
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 
-from app.domain.gangs import Part, alike_in
-from app.domain.line import QueuedJob
-from app.domain.passes import one_pass
-from app.domain.placement import choose_devices, share_on
-from app.domain.placements import Placement
-from app.domain.planning import Plan, Planning, Policy
-from app.domain.resources import NodeCapacity
-from app.domain.scoring import Weights
+from app.domain.scheduling.filters import choose_devices, share_on
+from app.domain.scheduling.gang_placement import Part, alike_in
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planning_pass import one_pass
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import NodeCapacity
+from app.domain.scheduling.scoring import Weights
 from app.simulation.replay import Planner
 from app.simulation.site import View
 

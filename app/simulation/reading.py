@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.resources import WHOLE, Device, GpuType, NodeCapacity, Request, gpu_types_of, normalise_gpu_type
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, gpu_types_of, normalise_gpu_type
+from app.domain.units import WHOLE
 from app.simulation.csv_rows import BadTrace, Row, read_rows
 from app.simulation.trace import TraceJob
 

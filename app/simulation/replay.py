@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from app.domain import gangs
-from app.domain.placement import explain
-from app.domain.placements import Placement
-from app.domain.planning import Plan
-from app.domain.shares import ProjectQuota, never_fits
+from app.domain.scheduling import gang_placement
+from app.domain.scheduling.fair_share import ProjectQuota, never_fits
+from app.domain.scheduling.filters import explain
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Plan
 from app.simulation.jobs import Behaviour, Outcome, Worker
 from app.simulation.site import Site, View
 from app.simulation.trace import Cluster, TraceJob
@@ -112,8 +112,8 @@ class _Simulation:
 
     def _refusal(self, job: TraceJob) -> str:
         """As it would be told at submit."""
-        if gangs.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
-            why = gangs.explain if job.request.is_gang else explain
+        if gang_placement.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
+            why = gang_placement.explain if job.request.is_gang else explain
             return why(job.request, self._cluster.nodes)
         quota, request = self._cluster.quotas.get(job.project, ProjectQuota()), job.request
         return never_fits(job.project, quota, request.device_kind, request.amount, preemptible=job.is_preemptible)

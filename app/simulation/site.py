@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from app.domain.line import QueuedJob
-from app.domain.passes import GROWTH
-from app.domain.placements import Placement
-from app.domain.preempting import Running
-from app.domain.resources import NOTHING, WHOLE, NodeCapacity, Quantities
-from app.domain.shares import ProjectQuota, Standing
-from app.domain.turns import COMMON, Accounts
+from app.domain.scheduling.fair_share import ProjectQuota, Standing
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planning_pass import GROWTH
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import NOTHING, NodeCapacity, Quantities
+from app.domain.scheduling.serving_order import COMMON, Accounts
+from app.domain.units import WHOLE
 from app.simulation.trace import Cluster
 
 WINDOW = 500  # of each project's line, as the coordinator reads it

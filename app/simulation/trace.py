@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from app.domain.resources import NodeCapacity, Request
-from app.domain.shares import ProjectQuota
+from app.domain.scheduling.fair_share import ProjectQuota
+from app.domain.scheduling.resources import NodeCapacity, Request
 
 
 @dataclass(frozen=True, kw_only=True)

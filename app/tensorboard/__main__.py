@@ -12,10 +12,10 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
+from app.host.privacy import hide_from_same_user
 from app.storage.storage import Storage
 from app.tensorboard.boards import REFRESH_SECONDS, Boards
 from app.tensorboard.server import application
-from config.privacy import hide_from_same_user
 from config.settings import Settings, SettingsError, load_settings
 
 MOST_AT_ONCE = 200  # requests that are passed on; more wait

@@ -9,7 +9,7 @@ import runpy
 import signal
 import sys
 
-from config.privacy import hide_from_same_user
+from app.host.privacy import hide_from_same_user
 
 PR_SET_PDEATHSIG = 1
 

@@ -9,7 +9,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from tornado.web import Application, RequestHandler
 
 from app.domain.errors import CredentialsInvalid, TrainyardError
-from app.services import tensorboards
+from app.services.telemetry import tensorboards
 from app.tensorboard.boards import Boards, NoTensorBoard
 from config.settings import Settings
 

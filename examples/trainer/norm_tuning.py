@@ -6,8 +6,8 @@ Zhao et al., Tuning LayerNorm in Attention: Towards Efficient Multi-Modal LLM Fi
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.supervised import SupervisedTrainer
-from workers.trainers.hf_trainer.weights import AllWeights
+from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
+from workers.trainers.hf_trainer.model.trainable_weights import AllWeights
 
 
 class Norms(AllWeights):

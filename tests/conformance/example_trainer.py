@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.domain import hyperparameter_tables as tables
-from app.domain.hyperparameters import TABLES
+from app.domain.spec.hyperparameters import tables
+from app.domain.spec.hyperparameters.parsing import TABLES
 from tests.example_jobs import ROOT
 from workers.trainers.registry import TRAINERS
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.domain.rlhf import ALGORITHM, REWARD_METHOD, REWARD_MODELLING
+from app.domain.spec.hyperparameters.rlhf import ALGORITHM, REWARD_METHOD, REWARD_MODELLING
 from tests.trainers.in_process import Outcome, plan_of, runs
 
 Pair = tuple[str, str]

@@ -18,16 +18,17 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from app.domain import hyperparameters, measures
 from app.domain.errors import InvalidRequest
-from app.domain.job_spec import from_document
-from app.domain.locations import ReadingRules
+from app.domain.spec import metrics
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.job_spec import from_document
+from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
 from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
-from trainyard import _manifest
+from trainyard.protocol import manifest as _manifest
 from workers.trainers.registry import TRAINERS
 
 PAIRS = list(TRAINERS)
@@ -64,11 +65,11 @@ def ran(pair, assets, tmp_path_factory) -> dict[str, Outcome]:
 def test_every_step_is_reported_with_all_that_its_type_measures(ran, pair):
     whole = ran["whole"]
 
-    for name in (*measures.trained(pair[1]), *ALWAYS):
+    for name in (*metrics.trained(pair[1]), *ALWAYS):
         assert list(whole.series(name)) == ALL, name
         assert all(map(math.isfinite, whole.series(name).values())), name
-    for name in measures.evaluated(pair[1]):
-        assert list(whole.series(measures.EVAL_PREFIX + name)) == EVALUATED, name
+    for name in metrics.evaluated(pair[1]):
+        assert list(whole.series(metrics.EVAL_PREFIX + name)) == EVALUATED, name
     for name in OF_RANKS if ranks_of(pair[0]) > 1 else ():
         assert list(whole.series(name)) == ALL[1:], name
     assert whole.result["tokens"] > 0
@@ -147,11 +148,11 @@ def test_option_that_the_trainer_does_not_know_is_a_wrong_configuration(ran):
 def test_row_of_hyperparameters_knows_what_every_trainer_takes(pair):
     framework, training_type = pair[0], training_type_of(pair[1])
 
-    values = hyperparameters.parse(framework, training_type, {"max_steps": "7", "learning_rate": "1e-3"})
+    values = parsing.parse(framework, training_type, {"max_steps": "7", "learning_rate": "1e-3"})
 
     assert (values["max_steps"], values["learning_rate"]) == (7, 1e-3)
-    with pytest.raises(hyperparameters.InvalidHyperparameter, match=f"{UNSUPPORTED} is unknown to {framework}"):
-        hyperparameters.parse(framework, training_type, {UNSUPPORTED: "1"})
+    with pytest.raises(parsing.InvalidHyperparameter, match=f"{UNSUPPORTED} is unknown to {framework}"):
+        parsing.parse(framework, training_type, {UNSUPPORTED: "1"})
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="/".join)

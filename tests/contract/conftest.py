@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database
+from app.database.engine import Database
 from tests.apps import Api
 from tests.engines import engine_on
 

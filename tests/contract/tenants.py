@@ -4,13 +4,14 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import lifecycle, telemetry
-from app.services.telemetry import MetricPoint, Reports
+from app.services.lifecycle import transitions
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_job, make_node
 
@@ -73,7 +74,7 @@ def _running_job(api: Api, project: str, mark: str, spec: dict[str, Any]) -> str
         lease = make_attempt(session, job, make_node(session, f"node-{project}"))
         _tell(session, job, mark)
     points = [MetricPoint(name=mark, step=step, at=utc_now(), value=1.0) for step in range(3)]
-    telemetry.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=Reports(points=points))
+    progress.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=Reports(points=points))
     return job.id
 
 
@@ -93,4 +94,4 @@ def _ended_job(api: Api, project: str, mark: str, spec: dict[str, Any], state: J
 
 
 def _tell(session: Any, job: Job, mark: str) -> None:
-    lifecycle.record_event(session, job.id, EventType.WARNING, actor="node", message=mark, data={"said": mark})
+    transitions.record_event(session, job.id, EventType.WARNING, actor="node", message=mark, data={"said": mark})

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.command_lines import api_command, child_environment
-from app.cli.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
-from app.services.bootstrap import prepare
+from app.cli.local.command_lines import api_command, child_environment
+from app.server.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
+from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
 from tests.servers import free_port
 from tests.system import wait_for

@@ -63,7 +63,7 @@ def nobody_runs(system: System) -> bool:
 
 
 def supervisors(system: System, job_id: str) -> list[psutil.Process]:
-    return [each for each in system.processes_of(job_id) if "workers.supervisor" in each.cmdline()]
+    return [each for each in system.processes_of(job_id) if "workers.supervisor.main" in each.cmdline()]
 
 
 @pytest.mark.parametrize("framework", ["HF_TRAINER", "FSDP", "DEEPSPEED", "MEGATRON"])

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from app.host.processes import processes_of_attempt
 from tests.installations import counting_job
 from tests.running_up import RunningUp, is_alive, trainyard, wait_until
 from tests.servers import free_port
-from workers.processes import processes_of_attempt
 
 
 class Installation:

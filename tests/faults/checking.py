@@ -1,6 +1,6 @@
 """Waits until a system has come to rest after its faults, and holds its history against the invariants."""
 
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from tests.faults.cluster import Cluster
 from tests.faults.history import JobHistory, collect
 from tests.faults.invariants import violations

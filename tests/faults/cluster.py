@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 from sqlalchemy.engine import make_url
 
-from app.domain.job_state import TERMINAL
-from app.services.bootstrap import prepare
-from app.services.dispatch import Dispatcher
+from app.domain.lifecycle.states import TERMINAL
+from app.services.operations.bootstrap import prepare
+from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tests.faults.crash_points import CrashPoints
 from tests.faults.proxy import FaultProxy, ProxyThread

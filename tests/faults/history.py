@@ -9,15 +9,15 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Attempt, AuditEntry, Checkpoint, Job, JobEvent, Lease, Metric, Reservation
 from app.models.base import utc_now
-from app.services.leftovers import Sweep
+from app.services.operations.orphan_cleanup import Sweep
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.faults.cluster import Cluster
 from tests.faults.witness import Stretch, stretches_of
-from workers.attempt_keeper import CLEAN_SECONDS
+from workers.node.attempt_manager import CLEAN_SECONDS
 
 CLEANED_WITHIN = timedelta(seconds=CLEAN_SECONDS + 2)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from app.domain.job_state import TERMINAL
-from app.domain.resources import WHOLE
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.units import WHOLE
 from app.models import Attempt
 from tests.faults.history import History, JobHistory
 from tests.faults.witness import Stretch

@@ -54,7 +54,7 @@ def kill_a_rank(cluster: Cluster, job_id: str) -> None:
 
 
 def kill_the_agent(cluster: Cluster, job_id: str) -> None:
-    agents = [p for p in cluster.processes_of(job_id) if "workers.rank_agent" in p.cmdline()]
+    agents = [p for p in cluster.processes_of(job_id) if "workers.rank.agent" in p.cmdline()]
     next(p for p in agents if not p.cmdline()[0].endswith("bwrap")).kill()
 
 

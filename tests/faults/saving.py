@@ -12,21 +12,21 @@ import sys
 import threading
 from pathlib import Path
 
-from app.domain.events import EventType
-from app.extensions import Database, make_engine
-from app.services import attempts, checkpoints
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.events import EventType
+from app.services.attempts import checkpoints, work_orders
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.faults.invariants import chain_of
-from trainyard import _manifest
-from trainyard._channel import Message
-from workers.checkpoint_store import CheckpointStore
-from workers.disk_full import RoomWatch
-from workers.ground import Ground
-from workers.log_store import LogStore
-from workers.messages import CheckpointReady
-from workers.reports import Reporter
-from workers.run_directory import RunDirectory
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import Message
+from workers.run_dir.layout import RunDirectory
+from workers.supervisor.messages import CheckpointReady
+from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.context import Ground
+from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.report_writer import Reporter
 
 # Imported here, so that no child opens a module's file while its system calls are counted.
 __all__ = ["EventType", "checkpoints", "main"]
@@ -51,7 +51,7 @@ def main() -> None:
 def save(data_dir: Path, database_url: str, job_id: str, step: int) -> int:
     """What becomes of one step; the exit code."""
     db = Database().bind(make_engine(database_url))
-    work = attempts.load_work(db, job_id, 1)
+    work = work_orders.load_work(db, job_id, 1)
     run = RunDirectory(data_dir / "run" / str(step))
     run.make()
     storage = Storage(f"file://{data_dir / 'files'}")
@@ -78,7 +78,7 @@ def written(run: RunDirectory, job_id: str, step: int) -> Path:
     draft.mkdir()
     (draft / "state.json").write_text(f'{{"step": {step}, "digest": "{chain_of(step)}"}}')
     (draft / "weights.bin").write_bytes(b"w" * 100_000)
-    _manifest.commit(draft, final, _manifest.Manifest(job_id=job_id, attempt=1, step=step))
+    manifest.commit(draft, final, manifest.Manifest(job_id=job_id, attempt=1, step=step))
     return final
 
 

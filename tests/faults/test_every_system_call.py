@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Checkpoint
-from app.services.leftovers import Sweep
+from app.services.operations.orphan_cleanup import Sweep
 from tests.factories import make_attempt, make_job, make_node
 from tests.faults.invariants import checkpoint_problems
 from tests.system import wait_for

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import ProcessBeat
-from app.services.scheduling import PLANNER
-from app.services.seats import STANDSTILL_SECONDS
+from app.services.scheduling.leader_election import STANDSTILL_SECONDS
+from app.services.scheduling.planner import PLANNER
 from tests.faults.checking import assert_sound, told
 from tests.faults.cluster import SHORT, Cluster
 from tests.faults.history import collect

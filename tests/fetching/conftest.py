@@ -11,11 +11,11 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from tests.fetching.web_server import WebServer
 from tests.hub import Hub, running_hub
-from workers.library import Library
+from workers.prepare.input_library import Library
 
 LOOPBACK = ("127.0.0.1",)
 

@@ -12,8 +12,8 @@ import pytest
 
 from workers.fetching import cache as cache_module
 from workers.fetching.cache import Cache, Entry
+from workers.fetching.directory_locks import Held, locked, sweep
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
-from workers.fetching.held import Held, locked, sweep
 
 
 @pytest.fixture
@@ -98,7 +98,8 @@ def test_what_is_in_use_is_never_evicted(store, root, used):
 
 def test_users_that_died_use_nothing(store, root):
     program = (
-        "import sys, os, pathlib; from workers.fetching.held import Held; from workers.fetching.cache import Cache\n"
+        "import sys, os, pathlib; from workers.fetching.directory_locks import Held\n"
+        "from workers.fetching.cache import Cache\n"
         "root = pathlib.Path(sys.argv[1]); cache = Cache(root, 1000); use = Held(root / 'uses', 'use')\n"
         "with cache.scratch(600) as d: (d / 'x').write_bytes(b'a' * 600); cache.adopt(d / 'x', use.path / 'x')\n"
         "Held(root / 'parts', '300')  # a download in its middle\n"

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.cached_sources import Holding, source_key
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.data_locality import Holding, source_key
 from app.models import CachedSource, Job
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.fetching.web_server import file
 from tests.supervising import NODE, World
-from workers.fetching import holdings
+from workers.fetching import cache_index
 from workers.fetching.cache import stored_at
-from workers.fetching.holdings import Holdings
+from workers.fetching.cache_index import Holdings
 from workers.fetching.items import FetchedFile, Item
-from workers.node import Node
-from workers.resolving import DataWish, ModelWish, find_data, find_model
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
+from workers.node.worker_step import Node
+from workers.prepare.resolve_inputs import DataWish, ModelWish, find_data, find_model
 
 MODEL = {"config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64}
 MODEL_BYTES = sum(map(len, MODEL.values()))
@@ -41,7 +41,7 @@ def keep(root: Path, location: str, contents: Mapping[str, bytes], *, used_at: f
         stored_at(root, sha256).write_bytes(content)
         files.append(FetchedFile(path=name, name=name, size_bytes=len(content), sha256=sha256))
     item = Item(kind="data", location=location, target="", max_bytes=1, limit_name="")
-    holdings.note(root, item, files)
+    cache_index.note(root, item, files)
     key = source_key("data", location)
     os.utime(root / "sources" / key, (used_at, used_at))
     return key
@@ -99,7 +99,7 @@ def test_evicted_files_are_missing_and_a_source_without_any_is_forgotten(root):
 
 
 def test_only_the_last_used_are_told(root, monkeypatch):
-    monkeypatch.setattr(holdings, "MOST_SOURCES", 2)
+    monkeypatch.setattr(cache_index, "MOST_SOURCES", 2)
     keys = [keep(root, f"s3://bucket/{n}", {"a": b"%d" % n}, used_at=n) for n in range(4)]
 
     assert Holdings(root).now().keys() == {keys[2], keys[3]}
@@ -107,7 +107,7 @@ def test_only_the_last_used_are_told(root, monkeypatch):
 
 
 def test_the_largest_files_stand_for_all(root, monkeypatch):
-    monkeypatch.setattr(holdings, "MOST_FILES", 1)
+    monkeypatch.setattr(cache_index, "MOST_FILES", 1)
     key = keep(root, "s3://bucket/data", {"a": b"a" * 10, "b": b"b" * 90})
 
     evict(root, b"a" * 10)
@@ -159,7 +159,7 @@ def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tm
     started(world, "another", tmp_path / "another")
 
     following, other = training(world, "org/tiny"), training(world, "org/other")
-    placed = {each.job_id: each.node for each in scheduling.plan_once(world.db)}
+    placed = {each.job_id: each.node for each in planner.plan_once(world.db)}
 
     assert placed == {following: NODE, other: "another"}  # of equal nodes the first by name
     evict(world.data_dir / "cache/data", MODEL["model.safetensors"])

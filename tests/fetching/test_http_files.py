@@ -3,10 +3,10 @@
 import pytest
 
 from tests.fetching.web_server import file, status
-from workers.failures import AttemptFailed
-from workers.fetching.ordering import TooLargeHere
-from workers.preparing import find_sources, sources_document
-from workers.resolving import DataWish, find, find_data
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.fetch import TooLargeHere
+from workers.prepare.prepare import find_sources, sources_document
+from workers.prepare.resolve_inputs import DataWish, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.hub import READ_TOKEN
-from workers.failures import AttemptFailed
-from workers.resolving import DataWish, ModelWish, find, find_data, find_model
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
 
 MODEL = {
     "config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64, "modeling_own.py": b"a = 1",

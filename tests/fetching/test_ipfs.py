@@ -4,10 +4,10 @@ import pytest
 
 from tests.fetching.ipfs_blocks import Dag, directory, file_of, raw, shard
 from tests.fetching.web_server import file
-from workers.failures import AttemptFailed
+from workers.attempt_failed import AttemptFailed
 from workers.fetching.content_ids import content_id
 from workers.fetching.failures import Refused
-from workers.resolving import DataWish, find, find_data
+from workers.prepare.resolve_inputs import DataWish, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 HELLO = b"hello world\n"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from workers.failures import AttemptFailed
-from workers.fetching.ordering import TooLargeHere
-from workers.resolving import DataWish, ModelWish, find, find_data, find_model
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.fetch import TooLargeHere
+from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
 

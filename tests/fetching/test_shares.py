@@ -5,8 +5,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from tests.fetching.web_server import file, redirect, status
-from workers.failures import AttemptFailed
-from workers.resolving import DataWish, find, find_data
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.resolve_inputs import DataWish, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.secrets import SecretBox
 from tests.fetching.web_server import file, status
 from tests.supervising import NODE, World
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 LINES = b'{"text": "hello"}\n'
 READS = """

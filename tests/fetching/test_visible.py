@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 from tests.fetching.web_server import file
-from workers.resolving import DataWish, find
-from workers.sandbox import Bubblewrap, View
+from workers.prepare.resolve_inputs import DataWish, find
+from workers.sandbox.sandbox import Bubblewrap, View
 
 LINES = b'{"text": "hello"}\n'
 PROBE = """

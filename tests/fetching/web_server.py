@@ -1,10 +1,13 @@
 """An HTTP server for tests whose every answer is a function of the request; it remembers what it was asked."""
 
+import hashlib
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import quote
 
 Answer = Callable[["Handler"], None]
 
@@ -68,12 +71,13 @@ class Handler(BaseHTTPRequestHandler):
         self.server.owner.seen.append(seen)
         self.server.owner.answers.get(self.path.partition("?")[0], status(404))(self)
 
-    do_POST = do_GET  # noqa: N815 – the name is http.server's
+    do_HEAD = do_POST = do_GET  # noqa: N815 – the names are http.server's
 
     def answer(self, code: int, body: bytes = b"", **headers: str) -> None:
         """Underscores in names of headers stand for dashes."""
         self.head(code, Content_Length=str(len(body)), **headers)
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def head(self, code: int, **headers: str) -> None:
         self.send_response(code)
@@ -104,3 +108,23 @@ def file(body: bytes, **headers: str) -> Answer:
             handler.answer(200, body, **headers)
 
     return answer
+
+
+def listing(*entries: object) -> Answer:
+    """A directory of a drive service, as it is asked for with ``?list``."""
+    return lambda handler: handler.answer(200, json.dumps({"files": entries}).encode())
+
+
+def directory(at: str, files: Mapping[str, bytes], told: Collection[str] = ("sha256", "etag")) -> dict[str, Answer]:
+    """The answers of a drive service for a directory at this path, whose listing tells so much of each file."""
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in files.items()}
+    etags = {name: f'"{digest[:8]}"' for name, digest in sums.items()}
+    entries = [
+        {"path": name, "size": len(body)}
+        | {key: value for key, value in {"sha256": sums[name], "etag": etags[name]}.items() if key in told}
+        for name, body in files.items()
+    ]
+    headers = {name: {"ETag": etags[name]} if "etag" in told else {} for name in files}
+    return {f"{at}/": listing(*entries)} | {
+        f"{at}/{quote(name)}": file(body, **headers[name]) for name, body in files.items()
+    }

@@ -11,7 +11,7 @@ from tests.installations import shared_system
 from tests.system import System
 from tests.trainers.in_process import make_assets
 from tests.trainers.supervision import ROOT
-from workers.inventory import find_gpus
+from workers.node.inventory import find_gpus
 
 __all__ = ["shared_system"]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workers.trainers.hf_trainer.host_copy import HostCopy
+from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 
 pytestmark = pytest.mark.gpu
 

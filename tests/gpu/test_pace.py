@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workers.trainers.hf_trainer.pace import Moment
+from workers.trainers.hf_trainer.monitoring.straggler_timing import Moment
 
 pytestmark = pytest.mark.gpu
 

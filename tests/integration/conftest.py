@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database
-from app.services.diagnosis.site import Site, opened
+from app.database.engine import Database
+from app.services.operations.diagnosis.site import Site, opened
 from config.settings import Settings
 from tests.apps import Api
 from tests.commands import run

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.locations import ReadingRules
-from app.extensions import Database
-from app.services import admission
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.locations.paths import ReadingRules
+from app.services.preflight import admission
 from tests.factories import make_document
 from tests.walks import job_of, make_job, make_node
 

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import audit, lifecycle
-from app.services.denials import LINES_OF_ONE
+from app.services.access.denied_requests import LINES_OF_ONE
+from app.services.lifecycle import audit, transitions
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
 
@@ -38,15 +38,15 @@ def key_id(api: Api, name: str) -> str:
 
 
 def cancel_and_fail(session: Session, job_id: str) -> None:
-    lifecycle.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="x")
+    transitions.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="x")
     raise RuntimeError("on purpose")
 
 
 def test_every_change_of_a_jobs_state_is_a_line(api: Api) -> None:
     with api.db.write() as session:
         job = make_job(session)
-        lifecycle.transition(session, job, JobState.SCHEDULING, actor="planner", reason="placed", message="on local")
-        lifecycle.transition(session, job, JobState.QUEUED, actor="planner")
+        transitions.transition(session, job, JobState.SCHEDULING, actor="planner", reason="placed", message="on local")
+        transitions.transition(session, job, JobState.QUEUED, actor="planner")
 
     first, second = entries(api, f"target={job.id}")
 

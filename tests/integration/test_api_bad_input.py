@@ -89,7 +89,8 @@ CHANGES: list[tuple[str, Any, int]] = [
     *(("training_config.base_model.model_id", model, 201) for model in (
         "s3://bucket/models/x/", "hf://org/model@v1.0", "pvc://claim/models/x", "oci://bucket/x", "obs://bucket/x")),
     *(("training_config.base_model.model_id", model, 400) for model in (
-        "https://example.org/model", "ipfs://" + "Qm" + "x" * 44, "scaidrive://share/model", "hf://datasets/org/set",
+        "https://example.org/model", "ipfs://" + "Qm" + "x" * 44, "scaidrive://share/model", "scaiatlas://share",
+        "hf://datasets/org/set",
         "hf://model", "s3://bucket", "s3://bucket/*", "s3://key:secret@bucket/x", "s3://bucket/../x")),
     ("training_config.hyperparameters", {"learning_rat": "1e-4"}, 400),
     ("training_config.hyperparameters", {"learning_rate": "nan"}, 400),

@@ -8,13 +8,13 @@ from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 
 from app.api.not_built import NOT_BUILT
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.factory import FOREIGN
 from app.http.context import dialect_of
 from app.http.dialect import NATIVE, Dialect
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
-from app.services import keys
+from app.services.access import keys
 from tests.apps import Api
 from tests.factories import make_document
 

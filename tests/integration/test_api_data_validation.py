@@ -12,11 +12,13 @@ from app.domain.errors import NotSupportedYet, Unavailable
 from app.http.context import EXTENSION
 from app.models import Inspection
 from app.security.permissions import Role
-from app.services import admission, data_validation, inspections, keys
-from app.services.admission import Looking
-from app.services.data_validation import Patience
-from app.services.inspection_line import InspectionLine
-from app.services.inspections import Work
+from app.services.access import keys
+from app.services.jobs import data_validation
+from app.services.jobs.data_validation import Patience
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspection_queue import InspectionLine
+from app.services.preflight.inspections import Work
 from tests.apps import Api
 from tests.factories import make_document
 from tests.walks import make_job
@@ -183,10 +185,17 @@ def test_who_may_ask_and_in_what_shape(sqlite_api: Api):
     assert sqlite_api.post(PATH, {**asked, "name": "x"}).status_code == 422
 
 
-def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api):
-    asked = {"data_config": {"sources": [{"path": "scaidrive://share/train.jsonl"}]}}
+@pytest.mark.parametrize(
+    ("source", "headers"),
+    [
+        ({"path": "scaidrive://share/train.jsonl"}, {"X-ScaiDrive-Token": "opensesame"}),
+        ({"path": "https://data.example.com/train.jsonl", "credentials": {"token": "opensesame"}}, {}),
+    ],
+)
+def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api, source, headers):
+    asked = {"data_config": {"sources": [source]}}
     with coordinator(sqlite_api) as seen:
-        answer = sqlite_api.post(PATH, asked, headers={"X-ScaiDrive-Token": "opensesame"})
+        answer = sqlite_api.post(PATH, asked, headers=headers)
 
     assert sqlite_api.data(answer)["valid"]
     (work,) = seen

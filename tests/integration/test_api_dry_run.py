@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, IdempotentReply, Job, JobEvent, Queue
 from app.security.permissions import Role
 from tests.apps import Api

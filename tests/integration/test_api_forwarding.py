@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.forwarding import HEADERS
+from app.domain.spec.user_tokens import HEADERS
 from app.models import Job
 from config.settings import TOKEN_VARIABLES
 from tests.apps import Api
@@ -75,6 +75,32 @@ def test_a_users_place_without_a_token_is_refused_and_says_which_header(sqlite_a
     problem = sqlite_api.problem(answer, 400)
     assert problem["details"][0]["field"] == "data_config.sources.0.path"
     assert "X-ScaiDrive-Token" in problem["message"]
+
+
+MODEL_ON_DRIVE = {"base_model": {"model_id": "scaidrive://team/models/x/", "source": "scaidrive"}}
+TOKENIZER_ON_DRIVE = {"base_model": {"model_id": "org/model", "tokenizer_id": "scaidrive://team/tokenizer"}}
+JUDGE_ON_DRIVE = {
+    "training_type": "RLHF", "hyperparameters": {"algorithm": "ppo", "reward_model_id": "scaidrive://team/judge"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("training", "field"),
+    [
+        (MODEL_ON_DRIVE, "base_model.model_id"),
+        (TOKENIZER_ON_DRIVE, "base_model.tokenizer_id"),
+        (JUDGE_ON_DRIVE, "hyperparameters.reward_model_id"),
+    ],
+)
+def test_models_of_a_users_place_are_taken_with_a_token(sqlite_api: Api, training: Any, field: str) -> None:
+    document = make_document(training_config=training)
+
+    with_token = sqlite_api.post("/v1/jobs", document, headers={"X-ScaiDrive-Token": "t"})
+    without = sqlite_api.problem(sqlite_api.post("/v1/jobs", document), 400)
+
+    assert sealed(sqlite_api, sqlite_api.data(with_token, 201)["job_id"]) == {"forwarded.scaidrive": "t"}
+    assert without["details"][0]["field"] == f"training_config.{field}"
+    assert "X-ScaiDrive-Token" in without["message"]
 
 
 @pytest.mark.parametrize("header", TOKENS)

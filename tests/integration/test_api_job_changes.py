@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Attempt, AuditEntry, Job, Lease
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node
 
@@ -68,7 +68,7 @@ def test_new_priority_reaches_message_line_and_planner(api: Api):
         make_node(session, devices=1)
         for job in session.scalars(select(Job)):
             job.status, job.queued_at = JobState.QUEUED, job.created_at
-    placed = scheduling.plan_once(api.db)
+    placed = planner.plan_once(api.db)
     assert [(attempt.job_id, attempt.priority) for attempt in placed] == [(second, 8)]
 
 
@@ -81,7 +81,7 @@ def test_new_priority_is_that_of_a_repeated_announcement(api: Api):
 
     api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": 10})
 
-    assert [again.priority for again in scheduling.unannounced(api.db, older_than_seconds=-1)] == [10]
+    assert [again.priority for again in planner.unannounced(api.db, older_than_seconds=-1)] == [10]
 
 
 def test_what_is_so_already_is_no_change(api: Api):

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Artifact, AuditEntry, Checkpoint, Job, JobEvent, Metric
 from app.models.base import Base, utc_now
-from app.services import job_deletion, job_labels
+from app.services.jobs import deletion
+from app.services.lifecycle import labels
 from app.storage.storage import Storage
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
@@ -29,7 +30,7 @@ def ended_job(api: Api, state: JobState = JobState.COMPLETED, **columns: Any) ->
     """With a checkpoint, a model, a log, labels and metrics."""
     with api.db.write() as session:
         job = make_job(session, state=state, labels={"a": "b"}, **columns)
-        session.add_all(job_labels.rows(job))
+        session.add_all(labels.rows(job))
         session.add(Artifact(job_id=job.id, path="model.safetensors", size_bytes=1, sha256="5" * 64))
         job.latest_checkpoint_id = make_checkpoint(session, job).id
         job.metric_seq = 25
@@ -165,7 +166,7 @@ def test_deletion_that_was_cut_off_is_ended_by_the_next(api: Api):
 
 
 def test_metrics_go_in_portions(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(job_deletion, "METRICS_AT_ONCE", 10)
+    monkeypatch.setattr(deletion, "METRICS_AT_ONCE", 10)
     job_id = ended_job(api)
 
     api.call("DELETE", f"/v1/jobs/{job_id}")

@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.migrations.runner import upgrade
 from app.security.permissions import Role
-from app.services import job_labels, job_lists, pages
+from app.services.jobs import listing
+from app.services.lifecycle import labels as job_labels
+from app.services.requests import pagination
 from tests.apps import Api
 from tests.factories import make_document, make_job
 from tests.servers import PostgresServer
@@ -94,9 +96,9 @@ def test_filters_and_orders(listed: Api, query: str, expected: list[str]):
 )  # fmt: skip
 def test_many_jobs_are_listed_as_few_are(listed: Api, query: str, monkeypatch: pytest.MonkeyPatch):
     few = pages_of_one(listed, query)
-    monkeypatch.setattr(pages, "COUNT_LIMIT", 0)
+    monkeypatch.setattr(pagination, "COUNT_LIMIT", 0)
     for name in ("FEW", "FEW_OF_A_NAME"):
-        monkeypatch.setattr(job_lists, name, 0)
+        monkeypatch.setattr(listing, name, 0)
 
     assert few != []
     assert pages_of_one(listed, query) == few
@@ -237,7 +239,7 @@ def test_count_stops_at_its_limit_and_says_so(api: Api, monkeypatch: pytest.Monk
             make_job(session)
 
     exact = api.get("/v1/jobs?page_size=1")
-    monkeypatch.setattr(pages, "COUNT_LIMIT", 3)
+    monkeypatch.setattr(pagination, "COUNT_LIMIT", 3)
     capped = api.get("/v1/jobs?page_size=1")
 
     assert (exact["total_count"], "total_count_capped" in exact) == (4, False)

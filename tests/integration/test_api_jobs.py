@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import update
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import IdempotentReply, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import lifecycle
-from app.services.idempotency import KEPT
+from app.services.lifecycle import transitions
+from app.services.requests.idempotency import KEPT
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
@@ -212,7 +212,7 @@ def test_running_job_gets_the_wish_and_its_node_a_nudge(api: Api):
 def test_ended_job_cannot_be_cancelled(api: Api):
     with api.db.write() as session:
         job = make_job(session)
-        lifecycle.transition(session, job, JobState.FAILED, actor="test")
+        transitions.transition(session, job, JobState.FAILED, actor="test")
         job_id = job.id
 
     problem = api.problem(api.post(f"/v1/jobs/{job_id}/cancel"), 409)

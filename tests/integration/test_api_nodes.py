@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.resources import Device
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Device
 from app.models import AuditEntry, Job, Node, StuckDevice
 from app.security.permissions import Role
-from app.services import nodes, scheduling, stuck_devices
-from app.services.nodes import NodeReport
+from app.services.nodes import registry, stuck_devices
+from app.services.nodes.registry import NodeReport
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node
 
@@ -40,10 +41,10 @@ def test_a_drained_node_gets_no_new_jobs_until_it_is_enabled(api: Api) -> None:
     drained = api.data(api.post("/v1/nodes/gpu-1/drain"))
 
     assert (drained["name"], drained["status"], drained["requeued_jobs"]) == ("gpu-1", "draining", 0)
-    assert scheduling.plan_once(api.db) == []
+    assert planner.plan_once(api.db) == []
     enabled = api.data(api.post("/v1/nodes/gpu-1/enable"))
     assert enabled["status"] == "ready"
-    assert [dispatched.job_id for dispatched in scheduling.plan_once(api.db)] == [waiting]
+    assert [dispatched.job_id for dispatched in planner.plan_once(api.db)] == [waiting]
     assert audited(api) == [
         ("node.drain", "gpu-1", {"from": "ready", "to": "draining", "requeued_jobs": 0}),
         ("node.enable", "gpu-1", {"from": "draining", "to": "ready"}),
@@ -109,7 +110,7 @@ def test_a_lost_node_is_not_enabled_but_may_be_drained(api: Api) -> None:
 def test_links_of_a_node_are_those_it_told_last_and_a_job_gets_linked_devices(api: Api) -> None:
     def told(*groups: int | None) -> list[int | None]:
         devices = tuple(Device(index=index, type="h200", link_group=group) for index, group in enumerate(groups))
-        nodes.register(api.db, replace(report(), devices=devices))
+        registry.register(api.db, replace(report(), devices=devices))
         return [device["link_group"] for device in api.get("/v1/nodes/gpu-1")["devices"]]
 
     assert told(0, 0, None, None) == [0, 0, None, None]
@@ -120,7 +121,7 @@ def test_links_of_a_node_are_those_it_told_last_and_a_job_gets_linked_devices(ap
     fit = api.get(f"/v1/nodes/gpu-1/why/{job_id}")
     assert [each["points"] for each in fit["scores"] if each["name"] == "linked"] == [100.0]
 
-    scheduling.plan_once(api.db)
+    planner.plan_once(api.db)
 
     assert [device["in_use"] for device in api.get("/v1/nodes/gpu-1")["devices"]] == [False, True, False, True]
 
@@ -152,24 +153,24 @@ def labelled(api: Api, *labels: str) -> Any:
 
 
 def test_labels_of_an_administrator_count_like_those_of_the_file_and_outlive_a_restart(api: Api) -> None:
-    nodes.register(api.db, report(labels=("rack-7",)))
+    registry.register(api.db, report(labels=("rack-7",)))
     with api.db.write() as session:
         job_id = make_job(
             session, document=make_document(resource_config={"required_node_labels": ["rack-7", "fast"]})
         ).id
-    assert scheduling.plan_once(api.db) == []
+    assert planner.plan_once(api.db) == []
 
     shown = api.data(labelled(api, "rack-7", "fast"))
-    nodes.register(api.db, report(labels=("rack-7", "new")))
+    registry.register(api.db, report(labels=("rack-7", "new")))
 
     assert (shown["labels"], shown["admin_labels"]) == (["rack-7", "fast"], ["fast"])
     assert api.get("/v1/nodes/gpu-1")["labels"] == ["rack-7", "new", "fast"]
-    assert [dispatched.job_id for dispatched in scheduling.plan_once(api.db)] == [job_id]
+    assert [dispatched.job_id for dispatched in planner.plan_once(api.db)] == [job_id]
     assert audited(api) == [("node.label", "gpu-1", {"from": [], "to": ["fast"]})]
 
 
 def test_labels_that_are_left_out_are_gone_but_for_those_of_the_file(api: Api) -> None:
-    nodes.register(api.db, report(labels=("rack-7",)))
+    registry.register(api.db, report(labels=("rack-7",)))
     api.data(labelled(api, "fast", "rack-7"))
 
     error = api.problem(labelled(api, "fast"), 409)
@@ -181,19 +182,19 @@ def test_labels_that_are_left_out_are_gone_but_for_those_of_the_file(api: Api) -
 
 
 def test_a_label_keeps_its_giver_when_the_file_has_it_too(api: Api) -> None:
-    nodes.register(api.db, report())
+    registry.register(api.db, report())
     api.data(labelled(api, "fast"))
-    nodes.register(api.db, report(labels=("fast",)))
+    registry.register(api.db, report(labels=("fast",)))
     api.data(labelled(api, "fast", "big"))
 
-    nodes.register(api.db, report())
+    registry.register(api.db, report())
 
     assert api.get("/v1/nodes/gpu-1")["labels"] == ["fast", "big"]
 
 
 @pytest.mark.parametrize("body", [{}, {"labels": "fast"}, {"labels": ["zone=eu"]}, {"name": "x", "labels": []}])
 def test_what_is_no_list_of_labels_is_refused_by_name(sqlite_api: Api, body: dict[str, Any]) -> None:
-    nodes.register(sqlite_api.db, report())
+    registry.register(sqlite_api.db, report())
 
     answer = sqlite_api.call("PATCH", "/v1/nodes/gpu-1", json=body)
 
@@ -244,8 +245,8 @@ def test_the_cluster_is_seen_at_a_glance(api: Api) -> None:
         make_node(session, "b", devices=2, state="lost")
         make_node(session, "c", devices=1, device_type="h200", state="drained")
         make_job(session, project="other")
-    scheduling.hold_planner(api.db, "box:boot:12:34")
-    scheduling.beat(api.db, "coordinator@box-1", "box:boot:12:34")
+    planner.hold_planner(api.db, "box:boot:12:34")
+    planner.beat(api.db, "coordinator@box-1", "box:boot:12:34")
 
     seen = api.get("/v1/cluster")
 

@@ -6,11 +6,12 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
-from app.domain.job_state import TERMINAL, UNHELD, JobState
+from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.models.base import utc_now
-from app.services import attempts, controls, leases
-from app.services.attempts import Outcome
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.jobs import control_requests
 from tests.apps import Api
 from tests.controlled import SCRIPT, audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
 from tests.factories import make_job
@@ -178,8 +179,8 @@ def test_training_that_ends_before_it_is_paused_is_completed(api: Api):
     job_id = held_job(api)
     verb(api, job_id, "pause")
 
-    work = attempts.load_work(api.db, job_id, 1)
-    attempts.finish(api.db, work, Outcome(kind="completed", end_step=7), NO_WAIT)
+    work = work_orders.load_work(api.db, job_id, 1)
+    work_orders.finish(api.db, work, Outcome(kind="completed", end_step=7), NO_WAIT)
 
     job = api.get(f"/v1/jobs/{job_id}")
     assert (job["status"], job["requested"]) == ("COMPLETED", None)
@@ -191,7 +192,7 @@ def test_paused_job_shows_its_checkpoint_and_holds_nothing(api: Api):
     verb(api, job_id, "pause")
     made = with_checkpoints(api, job_id)
 
-    attempts.finish(api.db, attempts.load_work(api.db, job_id, 1), Outcome(kind="paused", end_step=20), NO_WAIT)
+    work_orders.finish(api.db, work_orders.load_work(api.db, job_id, 1), Outcome(kind="paused", end_step=20), NO_WAIT)
 
     job = api.get(f"/v1/jobs/{job_id}")
     assert (job["status"], job["requested"], job["latest_checkpoint_id"]) == ("PAUSED", None, made[20])
@@ -202,10 +203,10 @@ def test_paused_job_shows_its_checkpoint_and_holds_nothing(api: Api):
 def test_pause_whose_checkpoint_cannot_be_saved_is_taken_back(api: Api):
     job_id = held_job(api)
     wished = verb(api, job_id, "pause")
-    work = attempts.load_work(api.db, job_id, 1)
+    work = work_orders.load_work(api.db, job_id, 1)
 
     for _ in range(2):
-        controls.pause_failed(api.db, work, "the disk is full")
+        control_requests.pause_failed(api.db, work, "the disk is full")
 
     job = api.get(f"/v1/jobs/{job_id}")
     assert (job["status"], job["requested"], job["version"]) == ("TRAINING", None, wished["version"] + 1)
@@ -220,12 +221,12 @@ def test_pause_whose_checkpoint_cannot_be_saved_is_taken_back(api: Api):
 def test_only_a_pause_that_has_to_save_is_taken_back(api: Api, column: dict[str, Any]):
     job_id = held_job(api)
     verb(api, job_id, "pause")
-    work = attempts.load_work(api.db, job_id, 1)
+    work = work_orders.load_work(api.db, job_id, 1)
     with api.db.write() as session:
         for name, value in column.items():
             setattr(session.get_one(Job, job_id), name, value)
 
-    controls.pause_failed(api.db, work, "the disk is full")
+    control_requests.pause_failed(api.db, work, "the disk is full")
 
     assert job_of(api, job_id).requested == column.get("requested", "pause")
 
@@ -233,11 +234,11 @@ def test_only_a_pause_that_has_to_save_is_taken_back(api: Api, column: dict[str,
 def test_nobody_who_lost_the_job_takes_its_pause_back(api: Api):
     job_id = held_job(api)
     verb(api, job_id, "pause")
-    work = attempts.load_work(api.db, job_id, 1)
+    work = work_orders.load_work(api.db, job_id, 1)
     with api.db.write() as session:
         session.get_one(Job, job_id).fence += 1
 
     with pytest.raises(LeaseLost):
-        controls.pause_failed(api.db, work, "the disk is full")
+        control_requests.pause_failed(api.db, work, "the disk is full")
 
     assert job_of(api, job_id).requested == "pause"

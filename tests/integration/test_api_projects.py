@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.operation import operation_of
 from app.models import ApiKey, Inspection, Project, QueueWait, Webhook
 from app.security.permissions import Role

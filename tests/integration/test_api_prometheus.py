@@ -9,11 +9,11 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Inspection, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node, make_queue
 
@@ -69,7 +69,7 @@ def test_waits_are_a_histogram_that_only_grows(api: Api) -> None:
         for seconds in (0, 100, 200_000):
             make_job(session, queued_at=now - timedelta(seconds=seconds))
         make_job(session, queued_at=now - timedelta(seconds=50))
-    assert len(scheduling.plan_once(api.db)) == 3
+    assert len(planner.plan_once(api.db)) == 3
 
     found = figures(api)
 
@@ -158,8 +158,8 @@ def test_lags_and_backlogs_are_told(api: Api) -> None:
                     payload={}, state=state,
                 )
             )  # fmt: skip
-    scheduling.hold_planner(api.db, "box:boot:1:2")
-    scheduling.beat(api.db, "coordinator@box", "box:boot:1:2")
+    planner.hold_planner(api.db, "box:boot:1:2")
+    planner.beat(api.db, "coordinator@box", "box:boot:1:2")
 
     found = figures(api)
 
@@ -188,7 +188,7 @@ def test_a_project_reads_its_own_jobs_and_nothing_of_the_cluster(api: Api) -> No
         for project in ("default", "other"):
             make_job(session, project=project)
             make_job(session, project=project, state=JobState.TRAINING, latest_metrics={"step_seconds": 1.0})
-    scheduling.plan_once(api.db)
+    planner.plan_once(api.db)
 
     found = figures(api, key=api.make_key(Role.VIEWER, "other"))
 

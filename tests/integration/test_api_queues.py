@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_document, make_job, make_node, make_queue
 
@@ -44,12 +44,12 @@ def test_a_paused_queue_takes_jobs_and_says_why_they_wait(api: Api) -> None:
 
     assert (paused["paused"], paused["waiting"]) == (True, 1)
     assert api.submit()
-    assert scheduling.plan_once(api.db) == []
+    assert planner.plan_once(api.db) == []
     assert api.get(f"/v1/jobs/{job_id}")["pending_reason"] == PAUSED
     reasons = {entry["job_id"]: entry["pending_reason"] for entry in api.get("/v1/queue")["entries"]}
     assert reasons[job_id] == PAUSED
     api.data(api.call("PATCH", "/v1/queues/default", json={"paused": False}))
-    assert [dispatched.job_id for dispatched in scheduling.plan_once(api.db)] == [job_id]
+    assert [dispatched.job_id for dispatched in planner.plan_once(api.db)] == [job_id]
 
 
 def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Attempt, Job, ProcessBeat
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import lifecycle
+from app.services.lifecycle import transitions
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_job, make_node
 from tests.servers import RedisServer
@@ -325,8 +325,8 @@ def test_completed_job_reports_its_model(api: Api):
         job_id = job.id
     with api.db.write() as session:
         job = session.get_one(Job, job_id)
-        lifecycle.transition(session, job, JobState.TRAINING, actor="test")
-        lifecycle.transition(session, job, JobState.COMPLETED, actor="test", report=result)
+        transitions.transition(session, job, JobState.TRAINING, actor="test")
+        transitions.transition(session, job, JobState.COMPLETED, actor="test", report=result)
 
     report = api.get(f"/v1/jobs/{job_id}/report")
 

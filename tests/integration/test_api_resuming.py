@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.models.base import utc_now
 from app.security.permissions import Role

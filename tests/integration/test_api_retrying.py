@@ -7,12 +7,12 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import select
 
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Checkpoint, Job, JobLabel, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import queues
+from app.services.queues import queues
 from tests.apps import SECRET_KEY, Api
 from tests.controlled import audited, events, job_of, with_checkpoints
 from tests.factories import make_document, make_job, make_node, make_webhook

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace
 from app.models import Job
-from app.services import lifecycle, telemetry
-from app.services.telemetry import MetricPoint, Reports
+from app.services.lifecycle import transitions
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.logs import LogWriter
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
@@ -31,19 +32,19 @@ def held_job(api: Api) -> str:
 
 def end(api: Api, job_id: str) -> None:
     with api.db.write() as session:
-        lifecycle.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
+        transitions.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
 
 
 def write_event(api: Api, job_id: str, n: int) -> None:
     with api.db.write() as session:
-        lifecycle.record_event(session, job_id, EventType.WARNING, message=str(n))
+        transitions.record_event(session, job_id, EventType.WARNING, message=str(n))
 
 
 def write_point(api: Api, job_id: str, n: int) -> None:
     # Every third step is done again, as after a resume: its point comes again with the new value.
     step = n - 1 if n % 3 == 0 else n
     point = MetricPoint(name="loss", step=step, at=datetime(2026, 1, 1, tzinfo=UTC), value=float(n))
-    telemetry.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=(point,)))
+    progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=(point,)))
 
 
 def log_writer(api: Api, job_id: str) -> Callable[[Api, str, int], None]:

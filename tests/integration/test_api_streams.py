@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace, StreamSlots
 from app.models import Job
 from app.security.permissions import Role
-from app.services import keys, lifecycle, telemetry
-from app.services.telemetry import MetricPoint, Progress, Reports
+from app.services.access import keys
+from app.services.lifecycle import transitions
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Progress, Reports
 from app.storage.logs import LogWriter
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
@@ -47,7 +49,7 @@ def pace(api: Api, **changes: Any) -> None:
 
 def end_job(api: Api, job_id: str) -> None:
     with api.db.write() as session:
-        lifecycle.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
+        transitions.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
 
 
 def test_events_stream_ends_when_the_job_has_ended_and_goes_on_after_an_id(api: Api):
@@ -141,7 +143,7 @@ def trained_job(api: Api, *points: tuple[str, int, float]) -> str:
         lease = make_attempt(session, job, make_node(session))
         job_id, fence = job.id, lease.fence
     at = [datetime(2026, 1, 1, 0, 0, step, tzinfo=UTC) for _, step, _ in points]
-    telemetry.store(
+    progress.store(
         api.db, job_id=job_id, attempt=1, fence=fence,
         reports=Reports(
             progress=Progress(step=2, total_steps=4, epoch=0.5, total_epochs=1.0, tokens=10, eta_seconds=3.0),

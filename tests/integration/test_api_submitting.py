@@ -6,7 +6,7 @@ import pytest
 
 from app.security import known_keys
 from app.security.permissions import Role
-from app.services import keys, projects
+from app.services.access import keys, projects
 from tests.apps import Api
 from tests.factories import make_document, make_node
 from tests.statements import statements

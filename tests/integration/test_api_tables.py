@@ -1,9 +1,9 @@
 """What may be submitted and why jobs fail, as programs read it."""
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.hyperparameters import TABLES
-from app.domain.retry import may_retry
-from app.schemas.training_config import TRAINING_TYPES
+from app.domain.lifecycle.retry_policy import may_retry
+from app.domain.spec.hyperparameters.parsing import TABLES
+from app.schemas.spec.training_config import TRAINING_TYPES
 from tests.apps import Api
 
 

@@ -10,7 +10,7 @@ from app.models import AuditEntry, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import webhook_deliveries
+from app.services.webhooks import deliveries
 from tests.apps import SECRET_KEY, Api
 
 URL = "https://receiver.example/hook"
@@ -293,7 +293,7 @@ def test_old_finished_deliveries_are_thrown_away_and_waiting_ones_kept(api: Api)
         finish(api, hook_id, days_ago=days_ago) if days_ago == 31 else None
     api.post(f"/v1/webhooks/{hook_id}/test")
 
-    webhook_deliveries.drop_old(api.db, kept_days=30)
+    deliveries.drop_old(api.db, kept_days=30)
 
     assert [row["state"] for row in api.get(f"/v1/webhooks/{hook_id}/deliveries")["deliveries"]] == ["waiting"] * 2
 
@@ -311,7 +311,7 @@ def test_what_waits_for_a_webhook_that_is_off_is_given_up_after_a_day(api: Api) 
             )  # fmt: skip
         session.get_one(Webhook, off).is_active = False
 
-    webhook_deliveries.drop_old(api.db, kept_days=30)
+    deliveries.drop_old(api.db, kept_days=30)
 
     found = [api.get(f"/v1/webhooks/{hook_id}/deliveries")["deliveries"][0]["state"] for hook_id in (on, off)]
     assert found == ["waiting", "given_up"]

@@ -5,13 +5,13 @@ import sqlite3
 import pytest
 from sqlalchemy import event
 
+from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost, NotFound
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.models import Job
-from app.services import artifact_rows, artifacts, attempts
-from app.services.artifact_rows import CHUNK
-from app.services.attempts import NewArtifact, Outcome
+from app.services.attempts import artifact_rows, artifacts, work_orders
+from app.services.attempts.artifact_rows import CHUNK
+from app.services.attempts.work_orders import NewArtifact, Outcome
 from tests.factories import make_attempt, make_job, make_node
 from tests.walks import NO_WAIT
 
@@ -37,7 +37,7 @@ def started(db):
         job = make_job(session, state=JobState.TRAINING)
         make_attempt(session, job, make_node(session))
         job_id = job.id
-    return attempts.load_work(db, job_id, 1)
+    return work_orders.load_work(db, job_id, 1)
 
 
 def files(count, name="part", sha256="0" * 64):
@@ -55,7 +55,7 @@ def prepare(db, work, made):
 
 
 def complete(db, work, made):
-    return attempts.finish(db, work, Outcome(kind="completed", artifacts=made), NO_WAIT)
+    return work_orders.finish(db, work, Outcome(kind="completed", artifacts=made), NO_WAIT)
 
 
 class OtherWriter:
@@ -148,6 +148,6 @@ def test_files_of_an_attempt_that_lost_its_job_are_not_recorded(db, work):
 def test_files_of_an_attempt_that_fails_after_them_stay_unseen(db, work):
     prepare(db, work, files(CHUNK + 1))
 
-    attempts.finish(db, work, Outcome(kind="failed", cause="INTERNAL"), NO_WAIT)
+    work_orders.finish(db, work, Outcome(kind="failed", cause="INTERNAL"), NO_WAIT)
 
     assert listed(db, work) == ()

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
 from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery
@@ -17,7 +17,7 @@ from app.models.base import utc_now
 from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
-from app.services import keys
+from app.services.access import keys
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.integration.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row

@@ -12,16 +12,17 @@ from click.testing import CliRunner, Result
 from sqlalchemy import select, text, update
 
 from app.cli.main import main
+from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.migrations.runner import downgrade
 from app.migrations.versioning import HEAD, revision_of
 from app.models import Attempt, AuditEntry, Job, Lease, Reservation
 from app.models.base import utc_now
-from app.services import leases
-from app.services.backups import settling, whole
-from app.services.backups.failures import BackupFailed
+from app.services.attempts import leases
+from app.services.operations.backups import after_restore
+from app.services.operations.backups import database as whole
+from app.services.operations.backups.failures import BackupFailed
 from config.settings import DatabaseSettings
 from tests.factories import make_attempt, make_checkpoint, make_job, make_node
 
@@ -227,7 +228,7 @@ def test_what_ran_goes_back_to_the_queue_without_using_a_retry(database: Databas
         job.latest_checkpoint_id = checkpoint.id
         lease = make_attempt(session, job, make_node(session))
 
-    assert settling.settle(database, actor="test") == 1
+    assert after_restore.settle(database, actor="test") == 1
 
     with database.read() as session:
         after = session.get_one(Job, job.id)
@@ -245,7 +246,7 @@ def test_a_supervisor_of_the_forgotten_time_can_change_nothing(database: Databas
         lease = make_attempt(session, job, make_node(session))
         fence_then = job.fence + 3  # given out after the backup, and lost with it
 
-    settling.settle(database, actor="test")
+    after_restore.settle(database, actor="test")
 
     with pytest.raises(LeaseLost):
         leases.renew(database, lease_id=lease.id, fence=lease.fence, ran_seconds=1.0)
@@ -258,7 +259,7 @@ def test_ended_and_waiting_jobs_stay_as_they_are(database: Database) -> None:
         states = (JobState.PENDING, JobState.QUEUED, JobState.PAUSED, JobState.COMPLETED)
         ids = [make_job(session, state=state).id for state in states]
 
-    assert settling.settle(database, actor="test") == 0
+    assert after_restore.settle(database, actor="test") == 0
 
     with database.read() as session:
         assert [session.get_one(Job, job_id).state for job_id in ids] == list(states)

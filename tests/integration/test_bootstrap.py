@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.database.from_settings import open_database
 from app.models import ApiKey, Project, Queue
 from app.security.permissions import Role
-from app.services import bootstrap, keys
-from app.services.data_dir import keep_secret, prepare_directory, replace_secret
-from app.services.opening import open_database
+from app.services.access import keys
+from app.services.operations import bootstrap
+from app.services.operations.data_dir import keep_secret, prepare_directory, replace_secret
 from config.settings import Settings, load_settings
 
 
@@ -94,7 +95,7 @@ def test_an_admin_key_that_is_of_no_use_is_replaced(settings: Settings, lost: st
 
 
 def test_processes_that_start_together_agree(settings: Settings) -> None:
-    code = "from app.services.bootstrap import prepare; from config.settings import load_settings; "
+    code = "from app.services.operations.bootstrap import prepare; from config.settings import load_settings; "
     code += "print(prepare(load_settings()).security.secret_key)"
     environment = {**os.environ, "TRAINYARD_DATA_DIR": str(settings.data.dir)}
 

@@ -4,12 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now
-from app.services import attempts, budgets, leases, project_quotas, scheduling
-from app.services.attempts import Outcome, Work
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome, Work
+from app.services.queues import gpu_budgets, project_quotas
+from app.services.scheduling import planner
 from tests import factories
 from tests.recovering import events_of
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.both_databases
 def hold_back(db: Database) -> list[tuple[str, str]]:
     """The nudges; whoever is asked is nudged once on each of its nodes."""
     nudged: list[tuple[str, str]] = []
-    asked = budgets.hold_back(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
+    asked = gpu_budgets.hold_back(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
     assert asked == [job_id for job_id, _ in nudged]
     return nudged
 
@@ -64,14 +66,14 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
     assert (entry.project, entry.target) == ("speech", spender.job_id)
     assert entry.message.startswith("the project speech has used 2.0 of the 2 GPU-hours that it has in a month")
 
-    ending = attempts.finish(cluster, spender, Outcome(kind="requeued", ran_seconds=1.0), NO_WAIT)
+    ending = work_orders.finish(cluster, spender, Outcome(kind="requeued", ran_seconds=1.0), NO_WAIT)
     assert ending.state is JobState.QUEUED
     told = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
     assert told == [entry.message], "its history says why"
-    assert scheduling.plan_once(cluster) == []
+    assert planner.plan_once(cluster) == []
     assert "has used 2.0 of the 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
     set_hours(cluster, "speech", 3.0)
-    assert [each.job_id for each in scheduling.plan_once(cluster)] == [spender.job_id]
+    assert [each.job_id for each in planner.plan_once(cluster)] == [spender.job_id]
     assert job_of(cluster, spender.job_id).retries_used == 0
 
 

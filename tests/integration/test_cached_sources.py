@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.domain.cached_sources import Holding, source_key
-from app.domain.planning import Policy
-from app.domain.scoring import CACHED, DEFAULT_WEIGHTS
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.scheduling.data_locality import Holding, source_key
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS
 from app.models import CachedSource, Node
-from app.services import cached_sources, scheduling
+from app.services.nodes import data_locality
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_document, make_job, make_node
 from tests.statements import statements
@@ -48,67 +49,67 @@ def submit(database: Database, document: Mapping[str, Any]) -> str:
 
 
 def test_what_a_node_tells_replaces_what_it_told_before(nodes: Database) -> None:
-    cached_sources.tell(nodes, "a", {MODEL: ALL, DATA: ALL})
-    cached_sources.tell(nodes, "b", {MODEL: ALL})
-    cached_sources.tell(nodes, "a", {MODEL: Holding(held_bytes=40, size_bytes=100)})
+    data_locality.tell(nodes, "a", {MODEL: ALL, DATA: ALL})
+    data_locality.tell(nodes, "b", {MODEL: ALL})
+    data_locality.tell(nodes, "a", {MODEL: Holding(held_bytes=40, size_bytes=100)})
 
     assert told(nodes) == {("a", MODEL): (40, 100), ("b", MODEL): (100, 100)}
 
 
 def test_node_that_is_removed_takes_what_it_told_along(nodes: Database) -> None:
-    cached_sources.tell(nodes, "a", {MODEL: ALL})
+    data_locality.tell(nodes, "a", {MODEL: ALL})
     with nodes.write() as session:
         session.delete(session.get_one(Node, "a"))
 
-    cached_sources.tell(nodes, "a", {MODEL: ALL})
+    data_locality.tell(nodes, "a", {MODEL: ALL})
 
     assert told(nodes) == {}
 
 
 def test_job_goes_to_the_node_that_holds_its_model(nodes: Database) -> None:
-    cached_sources.tell(nodes, "b", {MODEL: ALL})
+    data_locality.tell(nodes, "b", {MODEL: ALL})
     holder, elsewhere = submit(nodes, reading()), submit(nodes, reading("acme/other"))
 
-    placed = {each.job_id: each.node for each in scheduling.plan_once(nodes)}
+    placed = {each.job_id: each.node for each in planner.plan_once(nodes)}
 
     assert placed == {holder: "b", elsewhere: "a"}
 
 
 def test_weight_of_zero_asks_for_no_cache(nodes: Database) -> None:
-    cached_sources.tell(nodes, "b", {MODEL: ALL})
+    data_locality.tell(nodes, "b", {MODEL: ALL})
     submit(nodes, reading())
 
     with statements(nodes) as sent:
-        (placed,) = scheduling.plan_once(nodes, policy=Policy(weights={**DEFAULT_WEIGHTS, CACHED: 0.0}))
+        (placed,) = planner.plan_once(nodes, policy=Policy(weights={**DEFAULT_WEIGHTS, CACHED: 0.0}))
 
     assert placed.node == "a"
     assert not [each for each in sent if "cached_source" in each]
 
 
 def test_many_jobs_that_read_the_same_are_looked_up_at_once(nodes: Database) -> None:
-    cached_sources.tell(nodes, "b", {MODEL: ALL})
+    data_locality.tell(nodes, "b", {MODEL: ALL})
     for _ in range(20):
         submit(nodes, reading(gpu_count=2))
 
     with statements(nodes) as sent:
-        scheduling.plan_once(nodes)
+        planner.plan_once(nodes)
 
     assert len([each for each in sent if "cached_source" in each]) == 2  # is there any; who has these
 
 
 def test_largest_that_nodes_know_is_what_a_job_has_to_expect(nodes: Database) -> None:
-    cached_sources.tell(nodes, "a", {MODEL: Holding(held_bytes=10, size_bytes=10)})
-    cached_sources.tell(nodes, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
+    data_locality.tell(nodes, "a", {MODEL: Holding(held_bytes=10, size_bytes=10)})
+    data_locality.tell(nodes, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
     submit(nodes, reading())
 
-    assert [each.node for each in scheduling.plan_once(nodes)] == ["b"]
+    assert [each.node for each in planner.plan_once(nodes)] == ["b"]
 
 
 def test_points_are_shown_to_people(api: Api) -> None:
     with api.db.write() as session:
         make_node(session, "a")
         make_node(session, "b")
-    cached_sources.tell(api.db, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
+    data_locality.tell(api.db, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
     job_id = submit(api.db, reading())
 
     points = {

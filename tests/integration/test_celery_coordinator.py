@@ -15,10 +15,10 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Node
-from app.services import quarantine
-from app.services.bootstrap import prepare
+from app.services.nodes import quarantine
+from app.services.operations.bootstrap import prepare
 from tasks.celery_app import SHUTDOWN_SECONDS
 from tests.celery_processes import CeleryWorld, is_over
 from tests.factories import make_attempt, make_job, make_node

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from app.domain.job_state import JobState
-from app.services import lifecycle
+from app.domain.lifecycle.states import JobState
+from app.services.lifecycle import transitions
 from config.queues import flower_command
 from tests.celery_processes import CeleryWorld
 from tests.servers import free_port
@@ -86,8 +86,8 @@ def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld,
     wait_for(lambda: listeners(redis_url) > others, seconds=20, what="Flower listens")
 
     with world.db.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
-        lifecycle.transition(session, job, JobState.PAUSED, actor="test")
+        job = transitions.load_for_change(session, job_id)
+        transitions.transition(session, job, JobState.PAUSED, actor="test")
 
     shown = wait_for(lambda: in_state(world, job_id, "PAUSED"), seconds=10, what="shown")
     assert shown["name"] == "SFT:older than Flower"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.resources import WHOLE
+from app.domain.lifecycle.states import JobState
+from app.domain.units import WHOLE
 from app.models import Attempt, Job, Node
 from config.queues import NODE
 from tests.celery_processes import CeleryWorld

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from app.extensions import Database, make_engine
-from app.services import attempts
+from app.database.engine import Database, make_engine
+from app.services.attempts import work_orders
 from app.storage.beneath import DIRECTORY
 from app.storage.storage import Storage
 from tests.factories import make_attempt, make_job, make_node
 from tests.integration.test_checkpoint_store import Taker
-from trainyard import _manifest
+from trainyard.protocol import manifest
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IN_CLOSE_NOWRITE, IN_OPEN, IN_MOVED_FROM, IN_NONBLOCK = 0x10, 0x20, 0x40, os.O_NONBLOCK
@@ -103,7 +103,7 @@ def taker(sqlite_url, tmp_path, elsewhere, request):
     def storage(_: str) -> Storage:
         return Storage(f"file://{place[kind]}/files" if kind in place else f"memory://{uuid.uuid4().hex}")
 
-    taker = Taker(db, attempts.load_work(db, job_id, 1), tmp_path, storage)
+    taker = Taker(db, work_orders.load_work(db, job_id, 1), tmp_path, storage)
     yield taker
     taker.close()
     db.close()
@@ -116,7 +116,7 @@ def offered(taker: Taker, large_bytes: int = LARGE_BYTES) -> Path:
         file.truncate(large_bytes)
     (draft / "z.txt").write_bytes(b"what the rank trained")
     final = taker.run.checkpoints / "5"
-    _manifest.commit(draft, final, _manifest.Manifest(job_id=taker.work.job_id, attempt=1, step=5))
+    manifest.commit(draft, final, manifest.Manifest(job_id=taker.work.job_id, attempt=1, step=5))
     return final
 
 

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database, make_engine
 from app.domain.errors import TransientStorageError
-from app.domain.events import EventType
 from app.domain.ids import new_id
-from app.extensions import Database, make_engine
+from app.domain.lifecycle.events import EventType
 from app.models import Checkpoint, Job, JobEvent
-from app.services import attempts, checkpoints
-from app.services.telemetry import MetricPoint
+from app.services.attempts import checkpoints, work_orders
+from app.services.telemetry.progress import MetricPoint
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests import walks
 from tests.factories import make_attempt, make_job, make_node
-from trainyard import _manifest
-from workers.checkpoint_store import CheckpointStore
-from workers.disk_full import RoomWatch
-from workers.ground import Ground
-from workers.log_store import LogStore
-from workers.messages import CheckpointReady
-from workers.reports import Note, Reporter
-from workers.run_directory import RunDirectory
+from trainyard.protocol import manifest as _manifest
+from workers.run_dir.layout import RunDirectory
+from workers.supervisor.messages import CheckpointReady
+from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.context import Ground
+from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.report_writer import Note, Reporter
 
 pytestmark = pytest.mark.both_databases
 
@@ -75,7 +75,7 @@ def work(db):
         job = make_job(session)
         make_attempt(session, job, make_node(session))
         job_id = job.id
-    return attempts.load_work(db, job_id, 1)
+    return work_orders.load_work(db, job_id, 1)
 
 
 class Taker:

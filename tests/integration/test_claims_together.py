@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.models import Attempt, AuditEntry, Job, JobEvent, Lease, StuckDevice
-from app.services import leases, placing, scheduling
-from app.services.leases import Claim
+from app.services.attempts import leases
+from app.services.attempts.leases import Claim
+from app.services.scheduling import placement, planner
 from tests.statements import statements
 from tests.walks import job_of, make_gang, make_job, make_node
 
@@ -30,7 +31,7 @@ def dispatched(db: Database, count: int, **columns: Any) -> list[str]:
         Placement(job_id=job_id, node="n1", devices=(Device(index=index, type="cpu"),))
         for index, job_id in enumerate(job_ids)
     ]
-    assert len(placing.place(db, placements, "planner")) == count
+    assert len(placement.place(db, placements, "planner")) == count
     return job_ids
 
 
@@ -153,7 +154,7 @@ def test_first_and_further_attempts_start_together(database: Database) -> None:
 
 def test_second_node_of_a_gang_claims_its_part_of_what_has_started(database: Database) -> None:
     job_id = make_gang(database)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
 
     claims = [each for node in ("n1", "n2") for each in claim(database, [(job_id, 1)], node=node)[0]]
 

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.main import main
+from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid
-from app.extensions import Database
-from app.services import audit, audit_lists, keys
+from app.services.access import audit_log, keys
+from app.services.lifecycle import audit
 from tests.commands import run, told
 from tests.factories import make_job
 
@@ -93,7 +94,7 @@ def test_what_was_done_at_the_machine_is_in_the_trail() -> None:
 
 @pytest.mark.both_databases
 def test_an_export_has_every_line_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_lists, "EXPORT_PAGE", 3)
+    monkeypatch.setattr(audit_log, "EXPORT_PAGE", 3)
     with db.write() as session:
         for number in range(10):
             audit.record(session, actor="x", action="node.drain", project=None, target=str(number), data={"n": number})

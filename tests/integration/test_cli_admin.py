@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.events import EventType
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
 from app.models import StuckDevice
 from app.models.base import utc_now
-from app.services import keys, lifecycle
+from app.services.access import keys
+from app.services.lifecycle import transitions
 from tests.commands import run, told
 from tests.factories import make_job, make_node
 
@@ -65,7 +66,7 @@ def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
     with db.write() as session:
         job_id = make_job(session).id
         for number in range(700):
-            lifecycle.record_event(session, job_id, EventType.WARNING, message=f"event {number}")
+            transitions.record_event(session, job_id, EventType.WARNING, message=f"event {number}")
 
     said = run("jobs", "show", job_id).stdout
 

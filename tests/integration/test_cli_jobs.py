@@ -3,16 +3,19 @@
 import csv
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.cli.admin.jobs import jobs
+from app.cli.client import job_commands as client_commands
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
-from app.services import job_labels
+from app.services.lifecycle import labels
 from app.storage.storage import Storage
 from tests.commands import run, told
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
@@ -22,7 +25,7 @@ def stored(db: Database, **columns: Any) -> str:
     document = make_document(name=columns.pop("name", "a"))
     with db.write() as session:
         job = make_job(session, document=document, **columns)
-        session.add_all(job_labels.rows(job))
+        session.add_all(labels.rows(job))
         return str(job.id)
 
 
@@ -105,6 +108,39 @@ def test_pause_of_a_running_job_is_a_wish(db: Database) -> None:
         assert (job.pause_saves, job.pause_force) == (False, True)
 
 
+def test_pause_waits_for_what_comes_of_it(db: Database) -> None:
+    idle = stored(db)
+    with db.write() as session:
+        job = make_job(session)
+        make_attempt(session, job, make_node(session))
+        job.status = JobState.TRAINING
+        running = job.id
+
+    def goes_on() -> None:
+        with db.write() as session:
+            job = session.get_one(Job, running)
+            assert job.requested == "pause"
+            job.requested = None
+
+    timer = threading.Timer(1.0, goes_on)
+    timer.start()
+
+    assert run("jobs", "pause", idle, "--wait").stdout == f"{idle} PAUSED\n"
+    continued = run("jobs", "pause", running, "--wait")
+    timer.join()
+    assert (continued.exit_code, continued.stdout) == (1, f"{running} TRAINING\n")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "checkpoint", "pause", "resume", "retry"])
+def test_command_of_users_and_of_administrators_is_one(verb: str) -> None:
+    over_http, on_the_database = getattr(client_commands, verb), jobs.commands[verb]
+
+    assert [(each.name, each.opts) for each in over_http.params] == [
+        (each.name, each.opts) for each in on_the_database.params
+    ]
+    assert over_http.help == on_the_database.help
+
+
 def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_STORAGE_ROOTS", "/srv")
     parent = stored(db, state=JobState.FAILED)
@@ -150,7 +186,7 @@ def test_job_that_has_not_ended_is_not_deleted(db: Database) -> None:
 
 
 def test_export_prints_every_job_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cli.job_admin.EXPORT_PAGE", 2)
+    monkeypatch.setattr("app.cli.admin.job_admin.EXPORT_PAGE", 2)
     ids = [stored(db, name=f"-j{n}", state=JobState.COMPLETED) for n in range(5)]
     stored(db)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Device, Job, Node
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.commands import run, told
 from tests.factories import make_attempt, make_job, make_node
 
@@ -23,10 +23,10 @@ def test_a_queue_is_paused_resumed_and_limited(db: Database) -> None:
         job_id = make_job(session, queue="night").id
 
     assert told("queues", "pause", "night")["paused"] is True
-    assert scheduling.plan_once(db) == []
+    assert planner.plan_once(db) == []
     assert "is paused" in run("queues", "show", "night").stdout
     assert run("queues", "resume", "night").stdout == "night open\n"
-    assert [dispatched.job_id for dispatched in scheduling.plan_once(db)] == [job_id]
+    assert [dispatched.job_id for dispatched in planner.plan_once(db)] == [job_id]
     limited = told("queues", "limit", "night", "--running", "2", "--waiting", "0")
     assert (limited["max_running_jobs"], limited["max_waiting_jobs"]) == (2, 0)
     said = run("queues", "limit", "night", "--no-waiting").stdout

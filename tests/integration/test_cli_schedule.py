@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Project
 from app.simulation.planners import POLICIES
 from tests.commands import run, told

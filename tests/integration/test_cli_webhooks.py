@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import AuditEntry
 from tests import commands
 from tests.factories import make_job, make_webhook

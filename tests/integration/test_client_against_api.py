@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from werkzeug.serving import make_server
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Node
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import lifecycle, telemetry
-from app.services.telemetry import MetricPoint, Reports
+from app.services.lifecycle import transitions
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.logs import LogWriter
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
@@ -66,9 +67,9 @@ def ran(api: Api) -> str:
     storage.write(f"jobs/{job_id}/artifacts/model/a b.bin", MODEL)
     LogWriter(storage, job_id, 1).append([(n, "2026-01-01T00:00:00.000Z", 0, f"line {n}") for n in (1, 2)])
     points = tuple(MetricPoint(name="loss", step=step, at=utc_now(), value=1.0) for step in (1, 2))
-    telemetry.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=points))
+    progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=points))
     with api.db.write() as session:
-        lifecycle.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
+        transitions.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
     return job_id
 
 

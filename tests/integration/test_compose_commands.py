@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.services.bootstrap import prepare
+from app.services.operations.bootstrap import prepare
 from tests.celery_processes import ROOT, CeleryWorld
 from tests.servers import free_port
 from tests.system import wait_for

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.domain.job_state import HELD, JobState
-from app.extensions import Database
+from app.domain.lifecycle.states import HELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
-from app.services import attempts, leases, scheduling
-from app.services.attempts import Outcome
-from app.services.leases import Claim
+from app.services.attempts import leases, work_orders
+from app.services.attempts.leases import Claim
+from app.services.attempts.work_orders import Outcome
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.controlled import events, job_of, paused_job
 from tests.factories import make_node
@@ -38,7 +39,7 @@ def deletion(api: Api, job_id: str) -> int:
 
 
 def placed_and_claimed(db: Database, job_id: str) -> Claim | None:
-    scheduling.plan_once(db)
+    planner.plan_once(db)
     return leases.claim(db, job_id=job_id, attempt=1, node="local", boot_id="boot-1")
 
 
@@ -123,7 +124,7 @@ def test_planner_and_claim_meet_a_wish(api: Api, verb: str):
         else:
             assert (job.state, job.requested) == (JobState.PREPARING, verb)
             outcome = Outcome(kind="cancelled" if verb == "cancel" else "paused")
-            attempts.finish(api.db, attempts.load_work(api.db, job_id, 1), outcome, NO_WAIT)
+            work_orders.finish(api.db, work_orders.load_work(api.db, job_id, 1), outcome, NO_WAIT)
             assert_whole(api.db, job_id)
 
 
@@ -134,12 +135,12 @@ def test_completion_meets_a_wish(api: Api, verb: str, kind: Any):
     for _ in range(ROUNDS):
         job_id = queued(api)
         assert placed_and_claimed(api.db, job_id) is not None
-        work = attempts.load_work(api.db, job_id, 1)
-        attempts.enter_phase(api.db, work, JobState.TRAINING)
+        work = work_orders.load_work(api.db, job_id, 1)
+        work_orders.enter_phase(api.db, work, JobState.TRAINING)
 
         completed = Outcome(kind="completed", end_step=5)
         status, _ = at_once(
-            partial(asked, api, job_id, verb), partial(attempts.finish, api.db, work, completed, NO_WAIT)
+            partial(asked, api, job_id, verb), partial(work_orders.finish, api.db, work, completed, NO_WAIT)
         )  # fmt: skip
 
         job = job_of(api, job_id)
@@ -148,4 +149,4 @@ def test_completion_meets_a_wish(api: Api, verb: str, kind: Any):
         assert asked(api, job_id, verb) == 409
         assert_whole(api.db, job_id)
         with pytest.raises(LeaseLost):
-            attempts.finish(api.db, work, Outcome(kind=kind), NO_WAIT)
+            work_orders.finish(api.db, work, Outcome(kind=kind), NO_WAIT)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.host.process_names import is_provably_dead, own_name
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
-from app.services import housekeeping, revocations, scheduling
-from app.services.reaping import Reaper
-from app.services.seats import PlannerSeat, is_provably_dead, own_identity
+from app.services.attempts.reaper import Reaper
+from app.services.jobs import revocation
+from app.services.operations import housekeeping
+from app.services.scheduling import planner
+from app.services.scheduling.leader_election import PlannerSeat
 from config.settings import load_settings
 from tests.factories import make_attempt, make_job, make_node
 
@@ -64,7 +67,7 @@ def test_seat_of_the_dead_is_taken_at_once(database: Database) -> None:
 
 
 def test_only_a_process_that_ran_here_is_provably_dead() -> None:
-    me = own_identity()
+    me = own_name()
     host, place, pid, start = me.rsplit(":", 3)
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
@@ -77,7 +80,7 @@ def test_only_a_process_that_ran_here_is_provably_dead() -> None:
 
 
 def test_zombie_is_dead() -> None:
-    host, place, _, _ = own_identity().rsplit(":", 3)
+    host, place, _, _ = own_name().rsplit(":", 3)
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -199,7 +202,7 @@ def test_revoke_wishes_once_and_tells_the_node(database: Database) -> None:
     nudged: list[tuple[str, str]] = []
 
     for _ in range(2):
-        revocations.revoke_job(database, job_id, lambda *told: nudged.append(told))
+        revocation.revoke_job(database, job_id, lambda *told: nudged.append(told))
 
     assert nudged[0] == (job_id, "box")
     with database.read() as session:
@@ -214,8 +217,8 @@ def test_revoke_of_an_ended_or_unknown_job_changes_nothing(database: Database) -
     with database.write() as session:
         job_id = make_job(session, state=JobState.COMPLETED).id
 
-    revocations.revoke_job(database, job_id, never)
-    revocations.revoke_job(database, "job-unknown", never)
+    revocation.revoke_job(database, job_id, never)
+    revocation.revoke_job(database, "job-unknown", never)
 
     assert state(database, job_id) is JobState.COMPLETED
 
@@ -236,7 +239,7 @@ def test_old_replies_and_silent_coordinators_are_dropped(database: Database) -> 
                 )
             )
             session.add(ProcessBeat(name=f"coordinator@{key}", kind="coordinator", last_seen_at=at))
-    scheduling.hold_planner(database, "me")
+    planner.hold_planner(database, "me")
 
     housekeeping.drop_old_replies(database)
     housekeeping.drop_dead_coordinators(database)

@@ -9,11 +9,12 @@ from google.protobuf import json_format
 from werkzeug.test import TestResponse
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import attempts, lifecycle
+from app.services.attempts import work_orders
+from app.services.lifecycle import transitions
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
 from tests.walks import NO_WAIT
@@ -243,7 +244,7 @@ def test_step_of_a_job_that_did_not_succeed_is_where_it_ended(
 ) -> None:
     with api.db.write() as session:
         job = make_job(session, state=before)
-        lifecycle.transition(session, job, end, actor="test")
+        transitions.transition(session, job, end, actor="test")
         job_id = job.id
 
     listed = said(api.call("GET", f"{BASE}/jobs"))["jobs"]
@@ -261,8 +262,11 @@ def test_elapsed_seconds_never_go_back(api: Api) -> None:
         session.get_one(Attempt, (job_id, 1)).started_at = utc_now() - timedelta(seconds=28)
 
     running = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
-    attempts.finish(
-        api.db, attempts.load_work(api.db, job_id, 1), attempts.Outcome(kind="cancelled", ran_seconds=26.0), NO_WAIT
+    work_orders.finish(
+        api.db,
+        work_orders.load_work(api.db, job_id, 1),
+        work_orders.Outcome(kind="cancelled", ran_seconds=26.0),
+        NO_WAIT,
     )
     ended = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Node, NodeFault, NodeRecord
 from config.settings import Settings
 from tests.supervising import NODE, World, rows
-from workers import spawning
+from workers.node import spawn_supervisor
 
 # Every look at the GPU finds one error more, when there are any.
 NVML = """
@@ -66,13 +66,13 @@ FAILS = "import time\ntime.sleep(1.0)\nraise SystemExit(1)\n"
 def gpu_world(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Its node offers GPUs that only the driver's library knows."""
     (tmp_path / "library").mkdir()
-    made = spawning.supervisor_environment
+    made = spawn_supervisor.supervisor_environment
 
     def with_library(settings: Settings) -> dict[str, str]:
         environment = made(settings)
         return {**environment, "PYTHONPATH": f"{tmp_path / 'library'}:{environment['PYTHONPATH']}"}
 
-    monkeypatch.setattr(spawning, "supervisor_environment", with_library)
+    monkeypatch.setattr(spawn_supervisor, "supervisor_environment", with_library)
     with world.db.write() as session:
         for device in session.get_one(Node, NODE).devices:
             device.type = "h200"

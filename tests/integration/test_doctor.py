@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from app.cli.main import main
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.migrations.runner import downgrade
 from app.models import ApiKey
-from app.services.diagnosis import machine, secrets
-from app.services.diagnosis.checks import CHECKS, examined
-from app.services.diagnosis.findings import Finding, Level
-from app.services.diagnosis.site import Site, opened
+from app.services.operations.diagnosis import machine, secrets
+from app.services.operations.diagnosis.checks import CHECKS, examined
+from app.services.operations.diagnosis.findings import Finding, Level
+from app.services.operations.diagnosis.site import Site, opened
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.examining import Alive, said

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Inspection, Job, Lease, Webhook, WebhookDelivery
 from app.models.base import utc_now
-from app.services import quarantine
-from app.services.diagnosis.findings import Level
-from app.services.diagnosis.site import Site
+from app.services.nodes import quarantine
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import Site
 from tests.examining import Alive, said
 from tests.factories import make_attempt, make_job, make_node, make_project
 

@@ -11,9 +11,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.cli import embedded_redis
-from app.cli.embedded_redis import EmbeddedRedis, NoRedisProgram
-from app.services.data_dir import replace_secret
+from app.cli.local import embedded_redis
+from app.cli.local.embedded_redis import EmbeddedRedis, NoRedisProgram
+from app.services.operations.data_dir import replace_secret
 from tests.servers import RedisServer
 
 Start = Callable[[EmbeddedRedis], "subprocess.Popen[bytes]"]

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from app.extensions import IDLE_IN_TRANSACTION_SECONDS, make_engine
+from app.database.engine import IDLE_IN_TRANSACTION_SECONDS, make_engine
 
 
 def test_postgresql_connection_notices_a_server_that_vanished(postgres_url):

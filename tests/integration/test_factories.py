@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import func, select
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 

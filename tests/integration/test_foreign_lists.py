@@ -7,10 +7,10 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.compat import every_job
-from app.compat.ome import events
-from app.domain.job_state import JobState
+from app.compat.ome.api import events
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
-from app.services import job_labels
+from app.services.lifecycle import labels
 from tests.apps import Api
 from tests.factories import make_document, make_job, make_project
 
@@ -45,7 +45,7 @@ def many(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
         for hours, (name, state, columns) in enumerate(rows):
             made = START + timedelta(hours=hours)
             job = make_job(session, state=state, document=make_document(name=name), created_at=made, **columns)
-            session.add_all(job_labels.rows(job))
+            session.add_all(labels.rows(job))
     return api
 
 

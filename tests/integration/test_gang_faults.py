@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Node
-from app.services import attempts, leases, lifecycle, parts, scheduling
-from app.services.attempts import Outcome
+from app.services.attempts import gang_parts, leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.lifecycle import transitions
+from app.services.scheduling import planner
 from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
 
 pytestmark = pytest.mark.both_databases
@@ -33,7 +35,7 @@ def test_of_two_errors_the_one_that_came_first_is_told_whoever_is_slower_to_end(
     said = {work.node: cause if work.node == node else follows for work in works}
 
     for each in [*sorted(works, key=lambda work: work.node == node), *works[: node == "n2"]]:
-        parts.finish(database, each, said[each.node], NO_WAIT)
+        gang_parts.finish(database, each, said[each.node], NO_WAIT)
 
     job = job_of(database, gang)
     assert (job.state, job.error_type, job.error_message) == (JobState.FAILED, "SCRIPT_ERROR", "rank 1: KeyError")
@@ -42,19 +44,19 @@ def test_of_two_errors_the_one_that_came_first_is_told_whoever_is_slower_to_end(
 def test_what_waited_for_the_job_began_no_later_for_that(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     now = time.monotonic()
-    parts.finish(database, second, _failed("connection reset", ends_since=now - 0.1), NO_WAIT)
+    gang_parts.finish(database, second, _failed("connection reset", ends_since=now - 0.1), NO_WAIT)
     is_held = threading.Event()
 
     def hold() -> None:
         with database.write() as session:
-            lifecycle.load_for_change(session, gang)
+            transitions.load_for_change(session, gang)
             is_held.set()
             time.sleep(1)
 
     holder = threading.Thread(target=hold)
     holder.start()
     is_held.wait()
-    parts.finish(database, first, _failed("rank 1: KeyError", ends_since=now - 0.6), NO_WAIT)
+    gang_parts.finish(database, first, _failed("rank 1: KeyError", ends_since=now - 0.6), NO_WAIT)
     holder.join()
 
     assert job_of(database, gang).error_message == "rank 1: KeyError"
@@ -69,8 +71,8 @@ def test_a_rank_that_was_killed_from_outside_is_the_cause_of_what_scripts_elsewh
     killed = replace(_failed("rank 2 was killed", ends_since=now - 0.5), cause="RANK_KILLED", exit_code=137)
     script = _failed("connection reset", ends_since=now - seconds)
 
-    parts.finish(database, second, killed, NO_WAIT)
-    ending = parts.finish(database, first, script, NO_WAIT)
+    gang_parts.finish(database, second, killed, NO_WAIT)
+    ending = gang_parts.finish(database, first, script, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.QUEUED
@@ -81,8 +83,8 @@ def test_what_only_follows_is_no_cause_however_early_it_was_seen(database: Datab
     first, second = start_gang(database, gang, "n1", "n2")
     script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="rank 0: KeyError", exit_code=1)
 
-    parts.finish(database, second, replace(BROKEN, ends_since=time.monotonic() - 9), NO_WAIT)
-    ending = parts.finish(database, first, script, NO_WAIT)
+    gang_parts.finish(database, second, replace(BROKEN, ends_since=time.monotonic() - 9), NO_WAIT)
+    ending = gang_parts.finish(database, first, script, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.FAILED
@@ -95,15 +97,15 @@ def _failed(message: str, *, ends_since: float) -> Outcome:
 
 def fail_on(db: Database, gang: str, node: str, cause: str = "INTERNAL") -> None:
     """Start it on the first two nodes that it is given, and let one of them fail."""
-    placed = scheduling.plan_once(db)
+    placed = planner.plan_once(db)
     assert {each.job_id for each in placed} == {gang}
     for each in placed:
         assert leases.claim(db, job_id=gang, attempt=each.attempt, node=each.node, boot_id="boot")
-    works = [attempts.load_work(db, gang, placed[0].attempt, node=each.node) for each in placed]
+    works = [work_orders.load_work(db, gang, placed[0].attempt, node=each.node) for each in placed]
     fault = Outcome(kind="failed", cause=cause, message=f"{node} is at fault", exit_code=1)
     for work in [*sorted(works, key=lambda work: work.node != node), works[0]]:
         if work.node in live_nodes(db):
-            parts.finish(db, work, fault if work.node == node else BROKEN, NO_WAIT)
+            gang_parts.finish(db, work, fault if work.node == node else BROKEN, NO_WAIT)
     assert live_nodes(db) == []
 
 

@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from app.extensions import Database
-from app.services.attempts import Work
+from app.database.engine import Database
+from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.unit.launching import make_plan, write_script
 from tests.walks import make_gang, start_gang
-from workers.preparing import Prepared
-from workers.rendezvous import meet
-from workers.resuming import StartPoint
-from workers.sandbox import ProcessGroup
+from workers.prepare.prepare import Prepared
+from workers.prepare.resume_point import StartPoint
+from workers.sandbox.sandbox import ProcessGroup
+from workers.supervisor.control.rendezvous import meet
 
 pytestmark = pytest.mark.both_databases
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Job
-from app.services import attempts, scheduling
-from app.services.attempts import Outcome
+from app.services.attempts import work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.scheduling import planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
@@ -35,7 +36,7 @@ def test_both_nodes_are_cleared_for_it_and_stay_so_until_the_last_one_has_gone(d
     gang = make_job(database, JobState.QUEUED, document=document(node_count=2), priority=8)
     nudged: list[tuple[str, str]] = []
 
-    assert scheduling.plan_once(database, nudge=lambda *told: nudged.append(told)) == []
+    assert planner.plan_once(database, nudge=lambda *told: nudged.append(told)) == []
 
     assert asked(database) == {work.job_id for work in works}
     assert sorted(nudged) == sorted((work.job_id, work.node) for work in works)
@@ -44,10 +45,10 @@ def test_both_nodes_are_cleared_for_it_and_stay_so_until_the_last_one_has_gone(d
     assert waiting.pending_reason.endswith("; n1, n2 are being cleared for it")
 
     first, second = works
-    attempts.finish(database, first, Outcome(kind="preempted"), NO_WAIT)
+    work_orders.finish(database, first, Outcome(kind="preempted"), NO_WAIT)
     make_job(database, JobState.QUEUED, document=document(gpu_count=1), priority=9)
-    assert scheduling.plan_once(database) == [], "what has become free is the gang's"
+    assert planner.plan_once(database) == [], "what has become free is the gang's"
     assert job_of(database, gang).pending_reason.endswith("; n1, n2 are being cleared for it")
-    attempts.finish(database, second, Outcome(kind="preempted"), NO_WAIT)
-    assert {(each.job_id, each.node) for each in scheduling.plan_once(database)} == {(gang, "n1"), (gang, "n2")}
+    work_orders.finish(database, second, Outcome(kind="preempted"), NO_WAIT)
+    assert {(each.job_id, each.node) for each in planner.plan_once(database)} == {(gang, "n1"), (gang, "n2")}
     assert job_of(database, gang).awaits_node == ""

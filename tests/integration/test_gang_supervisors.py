@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
-from app.services import scheduling
+from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
 from tests.factories import make_node
 from tests.supervising import NODE, World, rows
-from workers.attempt_keeper import AttemptKeeper
-from workers.spawning import start_attempts
+from workers.node.attempt_manager import AttemptKeeper
+from workers.node.spawn_supervisor import start_attempts
 
 OTHER = "other"
 MEETS = """
@@ -76,7 +76,7 @@ def start(any_world: World) -> Start:
 
 
 def begin(world: World, job_id: str, on: Sequence[str] = (NODE, OTHER)) -> None:
-    for placed in scheduling.plan_once(world.db):
+    for placed in planner.plan_once(world.db):
         if placed.node in on:
             take_up(world, job_id, placed.attempt, placed.node)
 

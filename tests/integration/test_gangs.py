@@ -3,27 +3,21 @@
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.domain.gangs import Part
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.planning import Policy
-from app.domain.resources import Device
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.resources import Device
 from app.models import Job, Lease, Node, NodeFault, Reservation
-from app.services import (
-    attempts,
-    integrity,
-    leases,
-    nodes,
-    parts,
-    placing,
-    project_quotas,
-    rendezvous,
-    running_jobs,
-    scheduling,
-)
-from app.services.attempts import Outcome, Work
+from app.services.attempts import gang_parts, leases, rendezvous, work_orders
+from app.services.attempts.work_orders import Outcome, Work
+from app.services.nodes import registry
+from app.services.operations import integrity
+from app.services.queues import project_quotas
+from app.services.scheduling import placement as placing
+from app.services.scheduling import planner, running_jobs
 from tests import factories
 from tests.walks import (
     BROKEN,
@@ -65,7 +59,7 @@ def told(db: Database, work: Work) -> str:
 
 
 def test_all_parts_are_placed_at_once_with_a_message_for_each(database: Database, gang: str) -> None:
-    dispatched = scheduling.plan_once(database)
+    dispatched = planner.plan_once(database)
 
     assert [(each.job_id, each.node) for each in dispatched] == [(gang, "n1"), (gang, "n2")]
     assert attempt_of(database, gang).node_names == ["n1", "n2"]
@@ -101,14 +95,14 @@ def test_each_node_claims_its_own_part(database: Database, gang: str) -> None:
 def test_the_first_part_waits_for_the_others_and_ends_the_attempt(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     done = Outcome(kind="completed", end_step=9, ran_seconds=3.0, exit_code=0)
-    attempts.enter_phase(database, first, JobState.TRAINING)
+    work_orders.enter_phase(database, first, JobState.TRAINING)
 
-    assert parts.finish(database, first, done, NO_WAIT) is None
+    assert gang_parts.finish(database, first, done, NO_WAIT) is None
     assert live_nodes(database) == ["n1", "n2"]
-    assert parts.finish(database, second, Outcome(kind="completed", exit_code=0), NO_WAIT) is None
+    assert gang_parts.finish(database, second, Outcome(kind="completed", exit_code=0), NO_WAIT) is None
     assert live_nodes(database) == ["n1"]
     assert held(database) == {"n1": 2}
-    ending = parts.finish(database, first, done, NO_WAIT)
+    ending = gang_parts.finish(database, first, done, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.COMPLETED
@@ -120,16 +114,16 @@ def test_the_first_part_waits_for_the_others_and_ends_the_attempt(database: Data
 def test_parts_that_hang_in_their_exit_are_told_to_end(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     done = Outcome(kind="completed", end_step=9, exit_code=0)
-    attempts.enter_phase(database, first, JobState.TRAINING)
-    assert parts.finish(database, first, done, NO_WAIT) is None
+    work_orders.enter_phase(database, first, JobState.TRAINING)
+    assert gang_parts.finish(database, first, done, NO_WAIT) is None
     assert told(database, second) == ""
 
-    parts.end_others(database, first, done)
+    gang_parts.end_others(database, first, done)
 
     assert told(database, second) == "n1"
     killed = Outcome(kind="failed", cause="RANK_KILLED", message="its part on node n1 has ended", exit_code=137)
-    assert parts.finish(database, second, killed, NO_WAIT) is None
-    ending = parts.finish(database, first, done, NO_WAIT)
+    assert gang_parts.finish(database, second, killed, NO_WAIT) is None
+    ending = gang_parts.finish(database, first, done, NO_WAIT)
     assert ending is not None
     assert ending.state is JobState.COMPLETED
     assert attempt_of(database, gang).end_step == 9
@@ -142,11 +136,11 @@ def test_a_training_that_is_done_stays_done_when_another_node_is_lost_then(
 ) -> None:
     first, _ = start_gang(database, gang, "n1", "n2")
     done = Outcome(kind="completed", end_step=9, exit_code=0)
-    attempts.enter_phase(database, first, JobState.TRAINING)
-    assert parts.finish(database, first, done, NO_WAIT) is None
+    work_orders.enter_phase(database, first, JobState.TRAINING)
+    assert gang_parts.finish(database, first, done, NO_WAIT) is None
 
     assert take_away(database, "n2", cause)
-    ending = parts.finish(database, first, done, NO_WAIT)
+    ending = gang_parts.finish(database, first, done, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.COMPLETED
@@ -154,19 +148,19 @@ def test_a_training_that_is_done_stays_done_when_another_node_is_lost_then(
 
 def test_a_part_is_not_ended_twice(database: Database, gang: str) -> None:
     _, second = start_gang(database, gang, "n1", "n2")
-    parts.finish(database, second, BROKEN, NO_WAIT)
+    gang_parts.finish(database, second, BROKEN, NO_WAIT)
 
     with pytest.raises(LeaseLost):
-        parts.finish(database, second, BROKEN, NO_WAIT)
+        gang_parts.finish(database, second, BROKEN, NO_WAIT)
 
 
 def test_when_one_part_breaks_the_others_are_told_and_the_job_recovers_once(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     killed = Outcome(kind="failed", cause="HOST_OUT_OF_MEMORY", message="rank 2 was killed", exit_code=137)
 
-    parts.finish(database, second, killed, NO_WAIT)
+    gang_parts.finish(database, second, killed, NO_WAIT)
     told = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
-    ending = parts.finish(database, first, BROKEN, NO_WAIT)
+    ending = gang_parts.finish(database, first, BROKEN, NO_WAIT)
 
     assert told.part_ended == "n2"
     assert ending is not None
@@ -182,9 +176,9 @@ def test_a_lost_node_explains_what_the_others_say(database: Database, gang: str)
     first, _ = start_gang(database, gang, "n1", "n2")
     script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="connection refused", exit_code=1)
 
-    assert parts.finish(database, first, script, NO_WAIT) is None
+    assert gang_parts.finish(database, first, script, NO_WAIT) is None
     assert take_away(database, "n2")
-    ending = parts.finish(database, first, script, NO_WAIT)
+    ending = gang_parts.finish(database, first, script, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.QUEUED
@@ -197,12 +191,12 @@ def test_when_the_first_node_is_lost_the_last_part_ends_the_attempt(database: Da
     assert take_away(database, "n1")
     assert live_nodes(database) == ["n2"]
     assert leases.renew(database, lease_id=second.lease_id, fence=second.fence, ran_seconds=1.0).part_ended == "n1"
-    ending = parts.finish(database, second, BROKEN, NO_WAIT)
+    ending = gang_parts.finish(database, second, BROKEN, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.QUEUED
     assert attempt_of(database, gang).cause == "NODE_LOST"
-    assert [d.node for d in scheduling.plan_once(database)] == ["n1", "n2"]
+    assert [d.node for d in planner.plan_once(database)] == ["n1", "n2"]
 
 
 def test_when_all_nodes_are_lost_the_reaper_ends_it(database: Database, gang: str) -> None:
@@ -219,7 +213,7 @@ def test_only_the_node_that_failed_is_blamed(database: Database, gang: str) -> N
     first, _ = start_gang(database, gang, "n1", "n2")
 
     take_away(database, "n2")
-    parts.finish(database, first, BROKEN, NO_WAIT)
+    gang_parts.finish(database, first, BROKEN, NO_WAIT)
 
     with database.read() as session:
         blamed = session.query(NodeFault).one()
@@ -227,13 +221,13 @@ def test_only_the_node_that_failed_is_blamed(database: Database, gang: str) -> N
 
 
 def test_a_part_that_is_not_taken_up_any_more_ends_the_others(database: Database, gang: str) -> None:
-    scheduling.plan_once(database)
+    planner.plan_once(database)
     leases.claim(database, job_id=gang, attempt=1, node="n1", boot_id="b")
-    first = attempts.load_work(database, gang, 1, node="n1")
+    first = work_orders.load_work(database, gang, 1, node="n1")
     take_away(database, "n2")
 
     assert leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0).part_ended == "n2"
-    ending = parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", exit_code=1), NO_WAIT)
+    ending = gang_parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", exit_code=1), NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.QUEUED
@@ -249,9 +243,9 @@ def test_a_pause_reaches_all_and_pauses_the_job(database: Database, gang: str) -
     for work in (first, second):
         wishes = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
         assert wishes.requested == "pause"
-    assert parts.finish(database, first, STOPPED, NO_WAIT) is None
-    assert parts.finish(database, second, STOPPED, NO_WAIT) is None
-    ending = parts.finish(database, first, STOPPED, NO_WAIT)
+    assert gang_parts.finish(database, first, STOPPED, NO_WAIT) is None
+    assert gang_parts.finish(database, second, STOPPED, NO_WAIT) is None
+    ending = gang_parts.finish(database, first, STOPPED, NO_WAIT)
 
     assert ending is not None
     assert ending.state is JobState.PAUSED
@@ -267,8 +261,8 @@ def test_gpu_time_counts_each_part(database: Database) -> None:
     with database.read() as session:
         assert project_quotas.usage(session, "default").devices["cuda"] == 4
 
-    parts.finish(database, second, Outcome(kind="failed", cause="INTERNAL", ran_seconds=10.0), NO_WAIT)
-    parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", ran_seconds=20.0), NO_WAIT)
+    gang_parts.finish(database, second, Outcome(kind="failed", cause="INTERNAL", ran_seconds=10.0), NO_WAIT)
+    gang_parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", ran_seconds=20.0), NO_WAIT)
 
     assert job_of(database, job_id).gpu_seconds == pytest.approx(60.0)
 
@@ -285,18 +279,18 @@ def test_the_planner_knows_what_preempting_it_on_one_node_frees_elsewhere(databa
 def test_a_process_left_behind_takes_only_its_own_node_out_of_service(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
 
-    parts.finish(database, second, Outcome(kind="failed", cause="HANG", left_behind=True), NO_WAIT)
-    parts.finish(database, first, BROKEN, NO_WAIT)
+    gang_parts.finish(database, second, Outcome(kind="failed", cause="HANG", left_behind=True), NO_WAIT)
+    gang_parts.finish(database, first, BROKEN, NO_WAIT)
 
     with database.read() as session:
-        stuck = {each.name: set(each.out_of_service) for each in nodes.capacities(session)}
+        stuck = {each.name: set(each.out_of_service) for each in registry.capacities(session)}
     assert stuck == {"n1": set(), "n2": {0, 1}}
 
 
 def test_a_drained_node_asks_the_whole_job(database: Database, gang: str) -> None:
     first, _ = start_gang(database, gang, "n1", "n2")
 
-    assert nodes.request_requeue(database, "n2") == 1
+    assert registry.request_requeue(database, "n2") == 1
 
     wishes = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
     assert wishes.requested == "requeue"
@@ -307,21 +301,21 @@ def test_the_nodes_that_are_kept_for_it_are_remembered_until_it_starts(database:
         make_node(database, name, devices=2)
     before = [make_job(database, state=JobState.QUEUED) for _ in range(2)]
     at_once = Policy(reserve_after_seconds=0.0)
-    assert {each.node for each in scheduling.plan_once(database)} == {"n1", "n2"}
+    assert {each.node for each in planner.plan_once(database)} == {"n1", "n2"}
     gang = make_job(database, state=JobState.QUEUED, document=ON_TWO_NODES)
 
-    assert scheduling.plan_once(database, policy=at_once) == []
+    assert planner.plan_once(database, policy=at_once) == []
     job = job_of(database, gang)
     assert (job.awaits_node, job.awaits_others) == ("n1", ["n2"])
     urgent = make_job(database, state=JobState.QUEUED, priority=10)
-    assert scheduling.plan_once(database, policy=at_once) == []
+    assert planner.plan_once(database, policy=at_once) == []
 
     for name in ("n1", "n2"):
         assert take_away(database, name)
     with database.write() as session:
         for job_id in before:
             session.get_one(Job, job_id).status = JobState.CANCELLED
-    assert {each.job_id for each in scheduling.plan_once(database, policy=at_once)} == {gang}
+    assert {each.job_id for each in planner.plan_once(database, policy=at_once)} == {gang}
     assert job_of(database, gang).awaits_node == ""
     assert job_of(database, urgent).state is JobState.QUEUED
 
@@ -333,11 +327,11 @@ def test_each_node_has_threads_for_its_own_cores_and_all_what_the_first_one_pres
     make_node(database, "n1", devices=2, cpu_cores=16, limits={"checkpoint_interval_epochs": 3})
     make_node(database, "n2", devices=2, cpu_cores=4, limits={"checkpoint_interval_epochs": 5})
     gang = make_job(database, state=JobState.QUEUED, document=ON_TWO_NODES)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
     for name in ("n1", "n2"):
         leases.claim(database, job_id=gang, attempt=1, node=name, boot_id="boot")
 
-    works = {place: attempts.load_work(database, gang, 1, node=f"n{place + 1}") for place in order}
+    works = {place: work_orders.load_work(database, gang, 1, node=f"n{place + 1}") for place in order}
 
     assert [works[place].threads_per_rank for place in (0, 1)] == [8, 2]
     assert works[0].node_defaults == works[1].node_defaults == {"checkpoint_interval_epochs": 3}
@@ -366,7 +360,7 @@ def test_nodes_settle_where_to_meet_when_all_are_prepared(database: Database, ga
     rendezvous.say_place(database, first, place)
 
     assert rendezvous.place(database, second) == place
-    parts.finish(database, second, BROKEN, NO_WAIT)
-    parts.finish(database, first, BROKEN, NO_WAIT)
+    gang_parts.finish(database, second, BROKEN, NO_WAIT)
+    gang_parts.finish(database, first, BROKEN, NO_WAIT)
     with pytest.raises(LeaseLost):
         rendezvous.say_place(database, first, place)

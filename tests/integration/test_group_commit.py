@@ -10,10 +10,10 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from app import group_commit
-from app.extensions import Database, make_engine
+from app.database import group_commit
+from app.database.engine import Database, make_engine
 from app.models import Project
-from app.services.projects import ensure
+from app.services.access.projects import ensure
 
 LONG = 30.0
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Metric
 from config.settings import load_settings
 from tests.supervising import rows, training
-from workers.results import MAX_PATH, find_output, output_limits
+from workers.supervisor.recording.model_export import MAX_PATH, find_output, output_limits
 
 SPEAKS = """
 import json, os, shutil, socket, sys, time

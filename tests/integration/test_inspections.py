@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.domain.locations import ReadingRules
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.locations.paths import ReadingRules
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
-from app.services import admission, controls, inspections
-from app.services.admission import Looking
-from app.services.dispatch import Dispatcher
-from app.services.inspection_line import ABANDONED_SECONDS, AbandonedLine, InspectionLine
-from app.services.inspections import Asked, Work
+from app.services.jobs import control_requests
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedLine, InspectionLine
+from app.services.preflight.inspections import Asked, Work
+from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
+from tasks.background.preflight import Inspector
 from tasks.celery_app import Runtime
-from tasks.inspecting import Inspector
 from tests.factories import make_document
 from tests.system import wait_for
 from tests.walks import job_of, make_job
@@ -253,7 +254,7 @@ def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules,
 
     with database.write() as session:
         for job_id in (running, waiting):
-            controls.wish_cancel(session, job_id, actor="somebody")
+            control_requests.wish_cancel(session, job_id, actor="somebody")
 
     assert not inspections.renew(database, work)
     assert admission.conclude(database, work, BROKEN)
@@ -296,7 +297,7 @@ def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, 
 
 
 def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, monkeypatch):
-    monkeypatch.setattr("app.services.inspection_line.ABANDONED_SECONDS", 0.2)
+    monkeypatch.setattr("app.services.preflight.inspection_queue.ABANDONED_SECONDS", 0.2)
     settings = load_settings(
         {"TRAINYARD_DATA_DIR": str(tmp_path / "data"), "TRAINYARD_PREFLIGHT_ENABLED": "false",
          "TRAINYARD_SCHEDULER_POLL_SECONDS": "0.1"}

@@ -2,9 +2,9 @@
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import CannotFit
-from app.extensions import Database
-from app.services.inventory import Inventory
+from app.services.nodes.capacity import Inventory
 from tests.factories import make_document, make_node
 from tests.statements import statements
 

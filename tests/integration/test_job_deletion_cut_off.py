@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import select
 from werkzeug.test import TestResponse
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import TransientStorageError
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.security.permissions import Role
-from app.services import job_deletion
-from app.services.leftovers import Sweep
+from app.services.jobs import deletion
+from app.services.operations.orphan_cleanup import Sweep
 from app.storage.storage import Storage
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_checkpoint, make_document, make_job
@@ -93,20 +93,20 @@ def while_files_go(api: Api, monkeypatch: pytest.MonkeyPatch, call: Callable[[],
 
 def while_rows_go(monkeypatch: pytest.MonkeyPatch, call: Callable[[], None]) -> None:
     """The same for what hangs on a job."""
-    real, calls = job_deletion._drop_metrics, [call]
+    real, calls = deletion._drop_metrics, [call]
 
     def drop_metrics(*arguments: Any) -> None:
         if calls:
             calls.pop()()
         real(*arguments)
 
-    monkeypatch.setattr(job_deletion, "_drop_metrics", drop_metrics)
+    monkeypatch.setattr(deletion, "_drop_metrics", drop_metrics)
 
 
 def begin_with_files(api: Api, job_id: str) -> None:
     """What a request leaves behind that dies at once."""
     with api.db.write() as session:
-        job_deletion._begin(session, session.get_one(Job, job_id), ADMINISTRATOR, artifacts=True)
+        deletion._begin(session, session.get_one(Job, job_id), ADMINISTRATOR, artifacts=True)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -167,9 +167,9 @@ def test_storage_that_fails_is_asked_again(api: Api, monkeypatch: pytest.MonkeyP
     while_files_go(api, monkeypatch, fail)
     assert api.call("DELETE", f"/v1/jobs/{job_id}?artifacts=true").status_code == 503
     while_files_go(api, monkeypatch, fail)
-    assert job_deletion.finish_begun(api.db, storage(api)) == 0
+    assert deletion.finish_begun(api.db, storage(api)) == 0
     assert f"the deletion of {job_id} could not be ended yet" in caplog.text
-    assert job_deletion.finish_begun(api.db, storage(api)) == 1
+    assert deletion.finish_begun(api.db, storage(api)) == 1
 
     assert api.call("GET", f"/v1/jobs/{job_id}").status_code == 404
     assert [target for _, target, _ in audited(api)] == [job_id]

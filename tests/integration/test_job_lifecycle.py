@@ -5,14 +5,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition, StaleJob
-from app.domain.job_state import HELD, TERMINAL, TRANSITIONS, JobState
-from app.domain.locations import ReadingRules
-from app.extensions import Database
+from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
+from app.domain.spec.locations.paths import ReadingRules
 from app.models import Attempt, JobEvent, Lease, Reservation
-from app.services import admission, attempts, checkpoints, controls, leases, lifecycle, telemetry
-from app.services.attempts import NewArtifact, Outcome
-from app.services.telemetry import MetricPoint, Reports
+from app.services.attempts import checkpoints, leases, work_orders
+from app.services.attempts.work_orders import NewArtifact, Outcome
+from app.services.jobs import control_requests
+from app.services.lifecycle import transitions
+from app.services.preflight import admission
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
@@ -28,14 +32,14 @@ def test_a_job_goes_from_pending_to_completed(database: Database) -> None:
 
     assert admission.admit_waiting(database, RULES) == 1
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
-    attempts.enter_phase(database, work, JobState.EVALUATING)
-    attempts.enter_phase(database, work, JobState.EXPORTING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.EVALUATING)
+    work_orders.enter_phase(database, work, JobState.EXPORTING)
     done = Outcome(
         kind="completed", end_step=7, ran_seconds=2.0, report={"model_hash": "abc"},
         artifacts=[NewArtifact(path="model.safetensors", size_bytes=3, sha256="1" * 64)],
     )  # fmt: skip
-    ended = attempts.finish(database, work, done, NO_WAIT)
+    ended = work_orders.finish(database, work, done, NO_WAIT)
 
     assert ended.state is JobState.COMPLETED
     assert statuses(database, job_id) == [
@@ -54,13 +58,13 @@ def test_every_pair_of_states_is_allowed_or_refused_by_the_table(database: Datab
     for after in JobState:
         job_id = make_job(database, state=before)
         with database.write() as session:
-            job = lifecycle.load_for_change(session, job_id)
+            job = transitions.load_for_change(session, job_id)
             if after in TRANSITIONS[before]:
-                lifecycle.transition(session, job, after, actor="test")
+                transitions.transition(session, job, after, actor="test")
                 assert job.state is after
                 continue
             with pytest.raises(IllegalTransition, match=before):
-                lifecycle.transition(session, job, after, actor="test")
+                transitions.transition(session, job, after, actor="test")
             assert job.state is before
 
 
@@ -71,7 +75,7 @@ def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> 
     admission.admit(database, job_id, RULES)
 
     with database.write() as session, pytest.raises(StaleJob):
-        lifecycle.transition(session, session.merge(stale, load=False), JobState.CANCELLED, actor="test")
+        transitions.transition(session, session.merge(stale, load=False), JobState.CANCELLED, actor="test")
     assert job_of(database, job_id).state is JobState.QUEUED
 
 
@@ -80,7 +84,7 @@ def test_events_are_numbered_without_gaps(database: Database) -> None:
     job_id = make_job(database)
     admission.admit(database, job_id, RULES)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING, start_step=0)
+    work_orders.enter_phase(database, work, JobState.TRAINING, start_step=0)
     save(database, work, 5)
 
     with database.read() as session:
@@ -95,8 +99,8 @@ def test_retries_end_in_failed(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED, max_retries=1)
     failed = Outcome(kind="failed", cause="RANK_KILLED", message="rank 0 was killed by signal 9")
 
-    first = attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
-    second = attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+    first = work_orders.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+    second = work_orders.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
 
     assert (first.state, second.state) == (JobState.QUEUED, JobState.FAILED)
     said = "rank 0 was killed by signal 9; 1 of 1 retries (max_retries) brought it no further. Look on the node"
@@ -107,7 +111,7 @@ def test_a_fatal_cause_is_never_retried(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
 
-    ended = attempts.finish(
+    ended = work_orders.finish(
         database, start_attempt(database, job_id), Outcome(kind="failed", cause="DATA_INVALID"), NO_WAIT
     )
 
@@ -119,7 +123,7 @@ def test_cancel_is_immediate_when_nobody_holds_the_job(database: Database, state
     job_id = make_job(database, state=state)
 
     with database.write() as session:
-        controls.wish_cancel(session, job_id, actor="me", reason="enough")
+        control_requests.wish_cancel(session, job_id, actor="me", reason="enough")
 
     assert job_of(database, job_id).state is JobState.CANCELLED
 
@@ -129,7 +133,7 @@ def test_cancel_is_refused_after_another_end(database: Database, state: JobState
     job_id = make_job(database, state=state)
 
     with database.write() as session, pytest.raises(IllegalTransition, match="cannot be cancelled"):
-        controls.wish_cancel(session, job_id, actor="me")
+        control_requests.wish_cancel(session, job_id, actor="me")
 
 
 def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database) -> None:
@@ -139,10 +143,10 @@ def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database
 
     for _ in range(2):
         with database.write() as session:
-            controls.wish_cancel(session, job_id, actor="me")
+            control_requests.wish_cancel(session, job_id, actor="me")
 
     assert leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0).requested == "cancel"
-    ended = attempts.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED"), NO_WAIT)
+    ended = work_orders.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED"), NO_WAIT)
     assert ended.state is JobState.CANCELLED
     with database.read() as session:
         wishes = session.scalars(select(JobEvent).where(JobEvent.type == "job.cancel_requested")).all()
@@ -173,7 +177,7 @@ def test_metrics_of_steps_done_again_replace_the_old_ones(database: Database) ->
     work = start_attempt(database, job_id)
 
     def store(*points: MetricPoint) -> None:
-        telemetry.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+        progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
 
     store(*(MetricPoint(name="loss", step=s, at=NOW + timedelta(seconds=s), value=float(s)) for s in range(5)))
     store(
@@ -182,7 +186,7 @@ def test_metrics_of_steps_done_again_replace_the_old_ones(database: Database) ->
     )
 
     with database.read() as session:
-        points = telemetry.series(session, job_id)["loss"]
+        points = progress.series(session, job_id)["loss"]
     assert [p.value for p in points[:4]] == [0.0, 1.0, 2.0, 9.0]
     assert points[4].value != points[4].value
     assert job_of(database, job_id).latest_metrics == {"loss": "NaN"}
@@ -195,10 +199,10 @@ def test_thinning_keeps_the_smallest_and_the_largest(database: Database) -> None
     values = [1.0] * 500
     values[123], values[321] = -7.0, 42.0
     points = [MetricPoint(name="loss", step=i, at=NOW, value=v) for i, v in enumerate(values)]
-    telemetry.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+    progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
 
     with database.read() as session:
-        thinned = telemetry.series(session, job_id, max_points=20)["loss"]
+        thinned = progress.series(session, job_id, max_points=20)["loss"]
 
     assert len(thinned) <= 20
     assert {-7.0, 42.0} <= {p.value for p in thinned}
@@ -221,7 +225,7 @@ def test_a_checkpoint_stays_while_a_job_that_starts_from_it_lives(database: Data
 
     kept = save(database, work, 2)
     with database.write() as session:
-        controls.wish_cancel(session, heir, actor="me")
+        control_requests.wish_cancel(session, heir, actor="me")
     pruned = save(database, work, 3)
 
     assert kept.prune == ()
@@ -232,11 +236,11 @@ def test_an_end_in_success_leaves_no_error_of_earlier_attempts(database: Databas
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     failed = Outcome(kind="failed", cause="RANK_KILLED", message="killed", stack="Traceback")
-    attempts.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
+    work_orders.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
 
-    attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="completed"), NO_WAIT)
 
     job = job_of(database, job_id)
     assert (job.error_type, job.error_message, job.error_stack) == (None, None, None)
@@ -246,9 +250,9 @@ def test_lost_steps_count_from_where_the_attempt_started(database: Database) -> 
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING, start_step=1000)
+    work_orders.enter_phase(database, work, JobState.TRAINING, start_step=1000)
 
-    attempts.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED", end_step=1010), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED", end_step=1010), NO_WAIT)
 
     with database.read() as session:
         assert session.get_one(Attempt, (job_id, 1)).lost_steps == 10

@@ -5,16 +5,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
-from app.extensions import Database
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now
-from app.services import attempts, controls, leases, lifecycle, nodes, scheduling, telemetry
-from app.services.attempts import Outcome
-from app.services.seats import PlannerSeat
-from app.services.telemetry import Progress, Reports
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.jobs import control_requests
+from app.services.lifecycle import transitions
+from app.services.nodes import registry
+from app.services.scheduling import planner
+from app.services.scheduling.leader_election import PlannerSeat
+from app.services.telemetry import progress
+from app.services.telemetry.progress import Progress, Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 
@@ -26,7 +31,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_a_second_delivery_claims_nothing(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
 
     results: list[object] = []
     threads = [
@@ -50,7 +55,7 @@ def test_a_device_is_never_given_twice(database: Database) -> None:
     first = make_job(database, state=JobState.QUEUED, document=gpu)
     second = make_job(database, state=JobState.QUEUED, document=gpu)
 
-    placed = scheduling.plan_once(database)
+    placed = planner.plan_once(database)
 
     assert [d.job_id for d in placed] == [first]
     assert "needs 1 GPU on one node; free: 0 on n1" in job_of(database, second).pending_reason
@@ -62,14 +67,13 @@ def test_two_planners_at_once_place_a_job_once(database: Database) -> None:
 
     placed: list[str] = []
     threads = [
-        threading.Thread(target=lambda: placed.extend(d.job_id for d in scheduling.plan_once(database)))
-        for _ in range(3)
+        threading.Thread(target=lambda: placed.extend(d.job_id for d in planner.plan_once(database))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    placed.extend(d.job_id for d in scheduling.plan_once(database))
+    placed.extend(d.job_id for d in planner.plan_once(database))
 
     assert sorted(placed) == sorted(jobs)
 
@@ -78,9 +82,9 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
     save(database, work, 3)
-    telemetry.store(
+    progress.store(
         database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=5, total_steps=9))
     )
     seen = leases.live(database)[0]
@@ -97,13 +101,11 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     with pytest.raises(LeaseLost):
         save(database, work, 6)
     with pytest.raises(LeaseLost):
-        telemetry.store(
-            database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=6))
-        )
+        progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=6)))
     with pytest.raises(LeaseLost):
-        attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT)
+        work_orders.finish(database, work, Outcome(kind="completed"), NO_WAIT)
     with pytest.raises(LeaseLost):
-        attempts.enter_phase(database, work, JobState.EVALUATING)
+        work_orders.enter_phase(database, work, JobState.EVALUATING)
     again = start_attempt(database, job_id)
     assert again.attempt == 2
     assert again.fence > work.fence
@@ -141,7 +143,7 @@ def test_a_clock_that_jumps_changes_nothing_of_how_long_a_lost_attempt_ran(
 def test_an_unclaimed_lease_goes_back_without_costing_a_retry(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
 
     leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
@@ -153,9 +155,9 @@ def test_a_backoff_keeps_a_job_waiting(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     long = Backoff(base_seconds=60.0, max_seconds=60.0)
 
-    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
+    work_orders.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
 
-    assert scheduling.plan_once(database) == []
+    assert planner.plan_once(database) == []
 
 
 @pytest.mark.parametrize(("set_back_seconds", "waits"), [(0, True), (30, True), (7200, False)])
@@ -165,7 +167,7 @@ def test_a_clock_that_is_set_back_makes_no_pause_much_longer(
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     long = Backoff(base_seconds=15.0, max_seconds=15.0)
-    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
+    work_orders.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
     with database.write() as session:
         job = session.get_one(Job, job_id)
         assert job.queued_at is not None
@@ -173,15 +175,15 @@ def test_a_clock_that_is_set_back_makes_no_pause_much_longer(
         for column in ("queued_at", "not_before_at"):
             setattr(job, column, getattr(job, column) + timedelta(seconds=set_back_seconds))
 
-    assert (scheduling.plan_once(database) == []) is waits
+    assert (planner.plan_once(database) == []) is waits
 
 
 def test_a_cancelled_dispatch_is_not_started(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
     with database.write() as session:
-        controls.wish_cancel(session, job_id, actor="me")
+        control_requests.wish_cancel(session, job_id, actor="me")
 
     claim = leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
 
@@ -193,24 +195,24 @@ def test_draining_for_a_stop_asks_running_jobs_to_requeue(database: Database) ->
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
 
-    asked = nodes.request_requeue(database, "n1")
-    ended = attempts.finish(database, work, Outcome(kind="requeued", end_step=4), NO_WAIT)
+    asked = registry.request_requeue(database, "n1")
+    ended = work_orders.finish(database, work, Outcome(kind="requeued", end_step=4), NO_WAIT)
 
     assert (asked, ended.state) == (1, JobState.QUEUED)
     job = job_of(database, job_id)
     assert (job.requested, job.retries_used) == (None, 0)
-    assert scheduling.plan_once(database) == []
-    nodes.set_state(database, "n1", "ready")
-    assert len(scheduling.plan_once(database)) == 1
+    assert planner.plan_once(database) == []
+    registry.set_state(database, "n1", "ready")
+    assert len(planner.plan_once(database)) == 1
 
 
 def test_threads_per_rank_are_fixed_by_the_first_attempt(database: Database) -> None:
     make_node(database, cpu_cores=8)
     job_id = make_job(database, state=JobState.QUEUED)
     first = start_attempt(database, job_id)
-    attempts.finish(database, first, Outcome(kind="requeued"), NO_WAIT)
+    work_orders.finish(database, first, Outcome(kind="requeued"), NO_WAIT)
     with database.write() as session:
         session.get_one(Node, "n1").cpu_cores = 2
 
@@ -246,11 +248,11 @@ def test_ranks_have_a_thread_each_where_slots_outnumber_cores(database: Database
 
 
 def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> None:
-    first = scheduling.hold_planner(database, "a")
-    second = scheduling.hold_planner(database, "b")
-    renewed = scheduling.hold_planner(database, "a")
-    late = scheduling.hold_planner(database, "b", replacing=second)
-    taken = scheduling.hold_planner(database, "b", replacing=renewed)
+    first = planner.hold_planner(database, "a")
+    second = planner.hold_planner(database, "b")
+    renewed = planner.hold_planner(database, "a")
+    late = planner.hold_planner(database, "b", replacing=second)
+    taken = planner.hold_planner(database, "b", replacing=renewed)
 
     assert [h.holder for h in (first, second, renewed, late, taken)] == ["a", "a", "a", "a", "b"]
 
@@ -258,28 +260,28 @@ def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> Non
 def test_unclaimed_attempts_are_announced_again(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
 
-    again = scheduling.unannounced(database, older_than_seconds=-1)
-    soon_after = scheduling.unannounced(database, older_than_seconds=60)
+    again = planner.unannounced(database, older_than_seconds=-1)
+    soon_after = planner.unannounced(database, older_than_seconds=60)
 
     assert [(d.job_id, d.attempt, d.node) for d in again] == [(job_id, 1, "n1")]
     assert soon_after == []
-    assert scheduling.dispatched_to(database, "n1") == [(job_id, 1)]
+    assert planner.dispatched_to(database, "n1") == [(job_id, 1)]
 
 
 def test_a_draining_node_is_drained_when_its_last_attempt_has_ended(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    nodes.set_state(database, "n1", "draining")
+    registry.set_state(database, "n1", "draining")
 
-    states = [nodes.heartbeat(database, "n1")]
-    attempts.finish(database, work, Outcome(kind="requeued"), NO_WAIT)
-    states.append(nodes.heartbeat(database, "n1"))
+    states = [registry.heartbeat(database, "n1")]
+    work_orders.finish(database, work, Outcome(kind="requeued"), NO_WAIT)
+    states.append(registry.heartbeat(database, "n1"))
 
     assert states == ["draining", "drained"]
-    assert scheduling.plan_once(database) == []
+    assert planner.plan_once(database) == []
 
 
 def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database) -> None:
@@ -287,22 +289,22 @@ def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database)
     make_job(database, state=JobState.QUEUED, spec={"resource_config": {}})
     sound = make_job(database, state=JobState.QUEUED)
 
-    assert [d.job_id for d in scheduling.plan_once(database)] == [sound]
+    assert [d.job_id for d in planner.plan_once(database)] == [sound]
 
 
 def test_a_requeue_wish_never_stays_on_a_job_whose_attempt_ends_meanwhile(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
     asked: list[int] = []
-    drain = threading.Thread(target=lambda: asked.append(nodes.request_requeue(database, "n1")))
+    drain = threading.Thread(target=lambda: asked.append(registry.request_requeue(database, "n1")))
 
     with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
+        job = transitions.load_for_change(session, job_id)
         drain.start()
         drain.join(0.3)  # it now waits for this job's row, or for the whole database
-        attempts.end_attempt(session, job, 1, Outcome(kind="requeued"), NO_WAIT, actor="test")
+        work_orders.end_attempt(session, job, 1, Outcome(kind="requeued"), NO_WAIT, actor="test")
     drain.join()
 
     assert asked == [0]
@@ -316,7 +318,7 @@ def test_a_long_line_that_cannot_start_holds_nobody_behind_it_up(database: Datab
         make_job(database, state=JobState.QUEUED, document=gpu)
     small = make_job(database, state=JobState.QUEUED)
 
-    assert [d.job_id for d in scheduling.plan_once(database, page_size=3)] == [small]
+    assert [d.job_id for d in planner.plan_once(database, page_size=3)] == [small]
 
 
 def test_memory_that_a_running_job_asked_for_is_not_given_twice(database: Database) -> None:
@@ -325,7 +327,7 @@ def test_memory_that_a_running_job_asked_for_is_not_given_twice(database: Databa
     first = make_job(database, state=JobState.QUEUED, document=hungry)
     second = make_job(database, state=JobState.QUEUED, document=hungry)
 
-    placed = [d.job_id for d in scheduling.plan_once(database)] + [d.job_id for d in scheduling.plan_once(database)]
+    placed = [d.job_id for d in planner.plan_once(database)] + [d.job_id for d in planner.plan_once(database)]
 
     assert placed == [first]
     assert "n1 has free: 3000 of 5000 MB memory" in job_of(database, second).pending_reason
@@ -336,7 +338,7 @@ def test_a_waiting_retry_says_so(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     long = Backoff(base_seconds=60.0, max_seconds=60.0)
 
-    attempts.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
+    work_orders.finish(database, start_attempt(database, job_id), Outcome(kind="failed", cause="STORAGE_ERROR"), long)
 
     assert job_of(database, job_id).pending_reason == "retry 1 of 3 after STORAGE_ERROR, in 60 s"
 
@@ -357,7 +359,7 @@ def test_the_seat_stays_held_while_its_renewal_is_under_way(database: Database) 
     renewal = threading.Thread(target=lambda: seat.hold(10.0))
 
     with database.write() as session:
-        session.get_one(ProcessBeat, scheduling.PLANNER, with_for_update=True)
+        session.get_one(ProcessBeat, planner.PLANNER, with_for_update=True)
         renewal.start()
         renewal.join(0.3)  # it now waits for us
         held = seat.is_mine

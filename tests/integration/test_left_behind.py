@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Lease
-from app.services import leases
+from app.services.attempts import leases
 from tests.leaving_behind import offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World, environment, training
 from tests.unkillable import unkillable
-from workers import processes
-from workers.attempt_keeper import AttemptKeeper
-from workers.run_directory import run_directory
-from workers.spawning import start_attempts
+from workers.node.attempt_manager import AttemptKeeper
+from workers.node.spawn_supervisor import start_attempts
+from workers.run_dir.layout import run_directory
 
 PATIENCE_SECONDS = 1.0
 

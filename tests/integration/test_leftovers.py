@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.ids import new_id
 from app.models.base import utc_now
-from app.services.leftovers import Sweep
+from app.services.operations.orphan_cleanup import Sweep
 from app.storage.storage import Storage
 from tests.factories import make_checkpoint, make_job
 

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import event
 
-from app.domain.job_state import JobState
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
-from app.services import audit, job_labels
-from app.services.pages import COUNT_LIMIT
+from app.services.lifecycle import audit, labels
+from app.services.requests.pagination import COUNT_LIMIT
 from benchmarks import reads
 from tests.apps import Api
 from tests.factories import make_document, make_job, make_queue
@@ -53,7 +53,7 @@ def sqlite(sqlite_api: Api) -> Api:
             state = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)[number % 3]
             document = make_document(name=f"run-{number}")
             job = make_job(session, state=state, document=document, labels={"team": f"team-{number % 10}"})
-            session.add_all(job_labels.rows(job))
+            session.add_all(labels.rows(job))
             audit.record(session, actor="key-77", action="job.submit", project="default", target=job.id)
     return sqlite_api
 

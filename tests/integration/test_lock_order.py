@@ -12,17 +12,21 @@ import pytest
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import text
 
-from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
-from app.extensions import Database, make_engine
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.models import ApiKey, Job, Project, Queue
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services import attempts, keys, leases, lifecycle, node_verbs, placing, projects
-from app.services.attempts import Outcome
-from app.services.leases import NO_RETRY
+from app.services.access import keys, projects
+from app.services.attempts import leases, work_orders
+from app.services.attempts.leases import NO_RETRY
+from app.services.attempts.work_orders import Outcome
+from app.services.lifecycle import transitions
+from app.services.nodes import maintenance
+from app.services.scheduling import placement as placing
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_attempt, make_document, make_job, make_node
 
@@ -124,7 +128,7 @@ def test_job_whose_results_were_named_first_is_not_deleted(api: Api) -> None:
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, job_id)
+            transitions.load_for_change(session, job_id)
             submitted = calls.start(submit_from(api, job_id))
             deleted = calls.start(delete(api, job_id))
 
@@ -136,7 +140,7 @@ def test_results_of_a_job_that_was_deleted_first_are_not_named(api: Api) -> None
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, job_id)
+            transitions.load_for_change(session, job_id)
             deleted = calls.start(delete(api, job_id))
             submitted = calls.start(submit_from(api, job_id))
 
@@ -152,7 +156,7 @@ def test_results_of_a_job_are_named_while_it_is_placed_from_a_queue_with_limits(
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, job_id)
+            transitions.load_for_change(session, job_id)
             submitted = calls.start(submit_from(api, job_id))
             placed = calls.start(lambda: placing.place(api.db, [placement(job_id)], "planner"))
 
@@ -193,10 +197,10 @@ def test_job_is_placed_on_a_node_and_then_asked_back_by_its_draining(api: Api) -
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            ending = lifecycle.load_for_change(session, job_id)
+            ending = transitions.load_for_change(session, job_id)
             placed = calls.start(lambda: placing.place(api.db, [placement(job_id)], "planner"))
-            drained = calls.start(lambda: node_verbs.drain(api.db, ADMINISTRATOR, "n1", requeue=True))
-            attempts.end_attempt(session, ending, 1, Outcome(kind="requeued"), NO_RETRY, actor="test")
+            drained = calls.start(lambda: maintenance.drain(api.db, ADMINISTRATOR, "n1", requeue=True))
+            work_orders.end_attempt(session, ending, 1, Outcome(kind="requeued"), NO_RETRY, actor="test")
 
         assert placed.result(SECONDS)[0].attempt == 2
         assert drained.result(SECONDS).requeued_jobs == 1
@@ -215,9 +219,9 @@ def test_a_job_is_deleted_while_others_lock_its_children_in_the_order_of_their_k
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, ids[0])
+            transitions.load_for_change(session, ids[0])
             deleted = calls.start(delete(api, parent))
-            lifecycle.load_for_change(session, ids[1])
+            transitions.load_for_change(session, ids[1])
 
         assert deleted.result(SECONDS) == 204
     with api.db.read() as session:
@@ -239,9 +243,9 @@ def test_claims_of_several_lock_their_jobs_in_the_order_of_their_keys(api: Api) 
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, first[0])
+            transitions.load_for_change(session, first[0])
             claimed = calls.start(lambda: leases.claim_together(api.db, [second, first], node="n1", boot_id="b"))
-            lifecycle.load_for_change(session, second[0])
+            transitions.load_for_change(session, second[0])
 
         claims, others = claimed.result(SECONDS)
     assert ([(each.job_id, each.attempt) for each in claims], others) == ([first, second], [])
@@ -252,9 +256,9 @@ def test_claims_of_several_that_a_deadlock_throws_out_are_left_to_claims_of_thei
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
-            lifecycle.load_for_change(session, second[0])
+            transitions.load_for_change(session, second[0])
             claimed = calls.start(lambda: leases.claim_together(api.db, [first, second], node="n1", boot_id="b"))
-            lifecycle.load_for_change(session, first[0])  # the wrong way round: who waited first is thrown out
+            transitions.load_for_change(session, first[0])  # the wrong way round: who waited first is thrown out
 
         assert claimed.result(SECONDS) == ([], [first, second])
 
@@ -268,6 +272,6 @@ def test_placing_that_a_deadlock_throws_out_is_done_again(api: Api) -> None:
         with api.db.write() as session:
             session.get_one(Queue, "default", with_for_update=True)
             placed = calls.start(lambda: placing.place(api.db, [placement(job_id)], "planner"))
-            lifecycle.load_for_change(session, job_id)  # the wrong way round: who waited first is thrown out
+            transitions.load_for_change(session, job_id)  # the wrong way round: who waited first is thrown out
 
         assert [each.job_id for each in placed.result(SECONDS)] == [job_id]

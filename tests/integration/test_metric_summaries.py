@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
+from app.domain.downsampling import FAN_OUT, LEVELS, merged, span_of
 from app.domain.errors import LeaseLost
-from app.domain.series import FAN_OUT, LEVELS, merged, span_of
-from app.extensions import Database
 from app.models import Job, Metric, MetricSummary
-from app.services import metric_summaries, telemetry
-from app.services.metric_summaries import SummaryCount
-from app.services.reports import completion_report
-from app.services.telemetry import MetricPoint, Reports
+from app.services.jobs.reports import completion_report
+from app.services.telemetry import progress, summaries
+from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry.summaries import SummaryCount
 from tests.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
@@ -40,17 +40,17 @@ class Writer:
                 MetricPoint(name=name, step=n, at=NOW, value=values.get(f"step_{n}", math.sin(n)))
                 for n in todo[first : first + batch]
             ]
-            telemetry.store(self.db, job_id=self.job_id, attempt=1, fence=self.fence, reports=Reports(points=points))
+            progress.store(self.db, job_id=self.job_id, attempt=1, fence=self.fence, reports=Reports(points=points))
             self.count.add((p.name, p.step) for p in points)
             if due := self.count.due():
-                metric_summaries.extend(self.db, job_id=self.job_id, fence=self.fence, newest=due)
+                summaries.extend(self.db, job_id=self.job_id, fence=self.fence, newest=due)
                 self.count.done(due)
 
     def check(self, name: str = "loss") -> dict[int, int]:
         """Every level says the truth about its points, has no gap, and begins with the first; rows per level."""
         with self.db.read() as session:
             found = session.execute(
-                select(Metric.step, metric_summaries.ORDER)
+                select(Metric.step, summaries.ORDER)
                 .where(Metric.job_id == self.job_id, Metric.name == name)
                 .order_by(Metric.step)
             ).all()
@@ -58,7 +58,7 @@ class Writer:
             below = [span_of([p]) for p in points]
             counts = {}
             for level in range(1, LEVELS + 1):
-                rows = metric_summaries._rows(session, self.job_id, name, level, -1)
+                rows = summaries._rows(session, self.job_id, name, level, -1)
                 whole = range(0, len(below) - FAN_OUT + 1, FAN_OUT)
                 expected = [merged(below[i : i + FAN_OUT]) for i in whole]
                 assert rows == expected[: len(rows)], level
@@ -67,9 +67,9 @@ class Writer:
 
     def thinned(self, most: int, *, since_step: int = -1) -> dict[int, float]:
         with self.db.read() as session:
-            steps = metric_summaries.thinned_steps(session, self.job_id, "loss", since_step=since_step, most=most)
+            steps = summaries.thinned_steps(session, self.job_id, "loss", since_step=since_step, most=most)
             assert steps is not None, "the summaries were not enough"
-            series = telemetry.series(session, self.job_id, since_step=since_step, max_points=most)["loss"]
+            series = progress.series(session, self.job_id, since_step=since_step, max_points=most)["loss"]
         assert [p.step for p in series] == steps
         assert len(steps) <= most
         return {p.step: p.value for p in series}
@@ -142,19 +142,19 @@ def test_short_series_have_none_and_are_read_whole(writer: Writer) -> None:
     writer.write(range(200))
 
     with writer.db.read() as session:
-        assert metric_summaries.thinned_steps(session, writer.job_id, "loss", since_step=-1, most=100) is None
-        assert len(telemetry.series(session, writer.job_id)["loss"]) == 200
-        assert len(telemetry.series(session, writer.job_id, max_points=100)["loss"]) <= 100
+        assert summaries.thinned_steps(session, writer.job_id, "loss", since_step=-1, most=100) is None
+        assert len(progress.series(session, writer.job_id)["loss"]) == 200
+        assert len(progress.series(session, writer.job_id, max_points=100)["loss"]) <= 100
 
 
 def test_only_the_holder_of_the_job_summarises(writer: Writer) -> None:
     with pytest.raises(LeaseLost):
-        metric_summaries.extend(writer.db, job_id=writer.job_id, fence=writer.fence + 1, newest={"loss": 5})
+        summaries.extend(writer.db, job_id=writer.job_id, fence=writer.fence + 1, newest={"loss": 5})
 
 
 def test_gpu_use_is_averaged_over_every_sample_of_every_attempt(writer: Writer) -> None:
     for samples in ((50.0,), (), (80.0, 80.0, 90.0)):
-        telemetry.store(
+        progress.store(
             writer.db, job_id=writer.job_id, attempt=1, fence=writer.fence, reports=Reports(gpu_samples=samples)
         )
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from app.extensions import Database
+from app.database.engine import Database
 from app.models import Job, Metric
-from app.services import metric_feed, telemetry
-from app.services.telemetry import MetricPoint, Reports
+from app.services.telemetry import live_metrics, progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
 
@@ -33,12 +33,12 @@ def point(step: int, value: float = 0.0, *, at: datetime = NOW, name: str = "los
 
 
 def store(db: Database, job: tuple[str, int], *points: MetricPoint) -> None:
-    telemetry.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=points))
+    progress.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=points))
 
 
 def arrived(db: Database, job: tuple[str, int], after: int, **more: Any) -> list[tuple[int, str, int, float | None]]:
     with db.read() as session:
-        return [(p.seq, p.name, p.step, p.value) for p in metric_feed.points_after(session, job[0], after, **more)]
+        return [(p.seq, p.name, p.step, p.value) for p in live_metrics.points_after(session, job[0], after, **more)]
 
 
 def test_a_clock_that_goes_back_hides_no_points_from_followers(database: Database) -> None:
@@ -86,7 +86,7 @@ def test_a_long_series_is_thinned_without_holding_it(database: Database) -> None
 
     tracemalloc.start()
     with database.read() as session:
-        thinned = telemetry.series(session, job[0], max_points=100)["loss"]
+        thinned = progress.series(session, job[0], max_points=100)["loss"]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -104,7 +104,7 @@ def test_four_points_are_enough_for_ends_and_extremes(database: Database) -> Non
     store(database, job, *(point(i, {3: -1.0, 6: 9.0}.get(i, 1.0)) for i in range(10)))
 
     with database.read() as session:
-        thinned = telemetry.series(session, job[0], since_step=0, max_points=4)["loss"]
+        thinned = progress.series(session, job[0], since_step=0, max_points=4)["loss"]
 
     assert [p.step for p in thinned] == [1, 3, 6, 9]
 

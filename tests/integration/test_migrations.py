@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 
-from app.extensions import make_engine
+from app.database.engine import make_engine
 from app.migrations import runner
 from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision_of, wait_until_current
 from app.models import Base

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from celery import states
 
-from app.domain.job_state import TERMINAL, JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
-from app.services import lifecycle, mirrors
-from tasks.mirror import Mirror, result_of
+from app.services.jobs import result_mirror
+from app.services.lifecycle import transitions
+from tasks.background.result_mirror import Mirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
@@ -138,8 +139,10 @@ def test_start_of_each_attempt_is_told_under_its_node(database: Database, celery
     assert celery.kinds() == ["task-received", "task-started", "task-preparing", "task-preparing"]
     assert celery.sender.sent[-1][1] == "node@box"
     with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
-        lifecycle.transition(session, job, JobState.FAILED, actor="test", error_type="TRAINER_ERROR", error_message="x")
+        job = transitions.load_for_change(session, job_id)
+        transitions.transition(
+            session, job, JobState.FAILED, actor="test", error_type="TRAINER_ERROR", error_message="x"
+        )
     mirror.show_changes(32.0)
     assert celery.kinds()[-1] == "task-failed"
     assert celery.sender.sent[-1][2]["exception"] == "TRAINER_ERROR: x"
@@ -189,14 +192,14 @@ def test_backend_that_lost_everything_is_told_everything_again(database: Databas
 def test_change_during_mirroring_stays_due(database: Database) -> None:
     with database.write() as session:
         job_id = make_job(session).id
-    (image,) = mirrors.changed(database)
+    (image,) = result_mirror.changed(database)
     with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
-        lifecycle.transition(session, job, JobState.PAUSED, actor="test")
+        job = transitions.load_for_change(session, job_id)
+        transitions.transition(session, job, JobState.PAUSED, actor="test")
 
-    mirrors.mark_mirrored(database, [image])
+    result_mirror.mark_mirrored(database, [image])
 
-    assert [due.state for due in mirrors.changed(database)] == ["PAUSED"]
+    assert [due.state for due in result_mirror.changed(database)] == ["PAUSED"]
 
 
 @pytest.mark.parametrize("state", JobState)
@@ -204,7 +207,7 @@ def test_a_job_is_ready_for_celery_just_when_it_has_ended(database: Database, st
     with database.write() as session:
         make_job(session, state=state)
 
-    (image,) = mirrors.changed(database)
+    (image,) = result_mirror.changed(database)
 
     assert (result_of(image)["status"] in states.READY_STATES) is (state in TERMINAL)
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import leases, stuck_devices, tensorboards
+from app.services.attempts import leases
+from app.services.nodes import stuck_devices
+from app.services.telemetry import tensorboards
 from app.storage.logs import LogWriter
 from tests import walks
 from tests.apps import BOARDS, Api

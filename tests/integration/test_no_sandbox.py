@@ -7,23 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.sandbox import bring_sandbox
-from app.domain.job_state import JobState
-from app.domain.resources import Device
-from app.extensions import Database
+from app.cli.local.sandbox import bring_sandbox
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Device
 from app.models import Node
-from app.services import nodes, scheduling
-from app.services.data_dir import write_sandbox
-from app.services.diagnosis.findings import Level
-from app.services.diagnosis.site import Site
-from app.services.nodes import NodeReport
+from app.services.nodes import registry
+from app.services.nodes.registry import NodeReport
+from app.services.operations.data_dir import write_sandbox
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import Site
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.bubblewraps import put_forbidden_bubblewrap, put_program
 from tests.commands import run
 from tests.examining import Alive, said
 from tests.factories import make_document, make_job, make_node
 from tests.supervising import NODE, World
-from workers import node as node_worker
+from workers.node import worker_step as node_worker
 
 DEVICES = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
 MISSING = "has no sandbox for jobs: bubblewrap is not installed there"
@@ -36,12 +37,12 @@ def report(sandbox: str, name: str = "n1") -> NodeReport:
 
 
 def test_jobs_wait_for_a_node_that_has_a_sandbox(api: Api) -> None:
-    nodes.register(api.db, report("missing"))
+    registry.register(api.db, report("missing"))
 
     job_id = api.data(api.post("/v1/jobs", make_document()), 201)["job_id"]
     with api.db.write() as session:
         waiting = make_job(session).id
-    placed = scheduling.plan_once(api.db)
+    placed = planner.plan_once(api.db)
 
     assert placed == []
     assert api.get(f"/v1/jobs/{job_id}")["status"] == "PENDING", "it is accepted, although no node could take it now"
@@ -49,8 +50,8 @@ def test_jobs_wait_for_a_node_that_has_a_sandbox(api: Api) -> None:
     assert MISSING in str(api.get(f"/v1/nodes/n1/why/{waiting}")["filters"])
     assert api.get("/v1/cluster")["devices"][0]["free"] == 0
     assert api.get("/v1/nodes/n1")["sandbox"] == "missing"
-    nodes.register(api.db, report("bubblewrap"))
-    assert [each.job_id for each in scheduling.plan_once(api.db)] == [waiting]
+    registry.register(api.db, report("bubblewrap"))
+    assert [each.job_id for each in planner.plan_once(api.db)] == [waiting]
     assert api.get("/v1/cluster")["devices"][0]["total"] == 2
 
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Job, Lease, Node
 from tests.supervising import NODE, SLEEPS
-from workers import processes
-from workers.attempt_keeper import AttemptKeeper
-from workers.node import BadNodeName, make_report, take_name
-from workers.node import Node as NodeProcess
-from workers.node_config import NodeConfig
-from workers.run_directory import run_directory
-from workers.spawning import settings_environment
+from workers.node.attempt_manager import AttemptKeeper
+from workers.node.node_config import NodeConfig
+from workers.node.spawn_supervisor import settings_environment
+from workers.node.worker_step import BadNodeName, make_report, take_name
+from workers.node.worker_step import Node as NodeProcess
+from workers.run_dir.layout import run_directory
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
-from app.services import scheduling
+from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node
 
@@ -44,7 +44,7 @@ def test_job_that_nothing_stands_in_the_way_of_starts_there(api: Api) -> None:
         "not_failed_here", "job_waits",
     ]  # fmt: skip
     assert reasons(fit) == {}
-    assert [placed.node for placed in scheduling.plan_once(api.db)] == ["gpu-1"]
+    assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-1"]
     assert reasons(why(api, "gpu-1", job_id))["job_waits"] == "the job is SCHEDULING on gpu-1"
 
 
@@ -64,7 +64,7 @@ def test_node_that_could_never_hold_it(sqlite_api: Api, resources: dict[str, Any
 
     assert (fit["could_hold"], fit["starts_now"]) == (False, False)
     assert reason in reasons(fit)[filter_]
-    assert scheduling.plan_once(sqlite_api.db) == []
+    assert planner.plan_once(sqlite_api.db) == []
 
 
 def test_node_that_is_full(api: Api) -> None:
@@ -77,12 +77,12 @@ def test_node_that_is_full(api: Api) -> None:
 
     assert (fit["could_hold"], fit["starts_now"]) == (True, False)
     assert reasons(fit) == {"free_devices": "1 of 2 such devices are free"}
-    assert scheduling.plan_once(api.db) == []
+    assert planner.plan_once(api.db) == []
 
 
 def test_job_that_runs_there_has_taken_what_is_taken(api: Api) -> None:
     job_id = waiting(api, gpu_count=2)
-    assert len(scheduling.plan_once(api.db)) == 1
+    assert len(planner.plan_once(api.db)) == 1
 
     assert reasons(why(api, "gpu-1", job_id)) == {"job_waits": "the job is SCHEDULING on gpu-1"}
 
@@ -94,7 +94,7 @@ def test_pause_of_a_clock_that_was_set_back_holds_nobody_up(api: Api) -> None:
         job.queued_at, job.not_before_at = utc_now() + timedelta(hours=3), utc_now() + timedelta(hours=4)
 
     assert why(api, "gpu-1", job_id)["starts_now"] is True
-    assert len(scheduling.plan_once(api.db)) == 1
+    assert len(planner.plan_once(api.db)) == 1
 
 
 def test_node_that_takes_nothing_and_job_that_waits_for_something_else(sqlite_api: Api) -> None:
@@ -142,7 +142,7 @@ def test_scores_say_which_of_the_nodes_it_is_given(api: Api) -> None:
     }  # fmt: skip
     assert (first["score"], second["score"]) == (170.0, 180.0)
     assert (api.get("/v1/nodes/gpu-1")["active_jobs"], api.get("/v1/nodes/gpu-2")["active_jobs"]) == (1, 0)
-    assert [placed.node for placed in scheduling.plan_once(api.db)] == ["gpu-2"]
+    assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-2"]
 
 
 def test_a_gang_is_told_whether_enough_nodes_are_free(api: Api) -> None:
@@ -169,4 +169,4 @@ def test_preferred_node_gets_the_job_and_explains_it(api: Api) -> None:
         name: each["points"] for name, scores in points.items() for each in scores if each["name"] == "affinity"
     }
     assert affinity == {"gpu-1": -1000.0, "gpu-2": 500.0}
-    assert [placed.node for placed in scheduling.plan_once(api.db)] == ["gpu-2"]
+    assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-2"]

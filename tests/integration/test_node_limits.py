@@ -6,20 +6,23 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.models import Node
-from app.services import attempts, checkpoints, nodes, placing, scheduling, signs_of_life
-from app.services.attempts import Outcome
-from app.services.nodes import NodeReport
+from app.services.attempts import checkpoints, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.nodes import registry
+from app.services.nodes.registry import NodeReport
+from app.services.operations import liveness
+from app.services.scheduling import placement, planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
-from workers.library import Sources
-from workers.preparing import make_spec
-from workers.resuming import StartPoint
-from workers.run_directory import RunDirectory
+from workers.prepare.input_library import Sources
+from workers.prepare.prepare import make_spec
+from workers.prepare.resume_point import StartPoint
+from workers.run_dir.layout import RunDirectory
 
 pytestmark = pytest.mark.both_databases
 
@@ -42,20 +45,20 @@ def queued(db: Database, count: int = 1, **sections: Any) -> list[str]:
 
 
 def placed(db: Database) -> list[str]:
-    return [each.job_id for each in scheduling.plan_once(db)]
+    return [each.job_id for each in planner.plan_once(db)]
 
 
 def test_a_new_node_that_is_not_accepted_by_itself_waits_for_an_administrator(database: Database) -> None:
-    assert nodes.register(database, report(auto_accept=False)) == "drained"
-    assert nodes.heartbeat(database, "n1") == "drained"
+    assert registry.register(database, report(auto_accept=False)) == "drained"
+    assert registry.heartbeat(database, "n1") == "drained"
 
-    nodes.set_state(database, "n1", "ready")
+    registry.set_state(database, "n1", "ready")
 
-    assert nodes.register(database, report(auto_accept=False)) == "ready", "it is known"
+    assert registry.register(database, report(auto_accept=False)) == "ready", "it is known"
 
 
 def test_other_new_nodes_are_ready(database: Database) -> None:
-    assert nodes.register(database, report(auto_accept=True)) == "ready"
+    assert registry.register(database, report(auto_accept=True)) == "ready"
     assert state_of(database) == "ready"
 
 
@@ -83,7 +86,7 @@ def test_the_next_one_starts_when_one_has_ended(database: Database) -> None:
     work = start_attempt(database, first)
     assert placed(database) == []
 
-    attempts.finish(database, work, Outcome(kind="failed", cause="SCRIPT_ERROR"), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="failed", cause="SCRIPT_ERROR"), NO_WAIT)
 
     assert placed(database) == [second]
 
@@ -96,7 +99,7 @@ def test_two_planners_do_not_both_give_it_the_last_job(database: Database) -> No
 
     with database.write() as session:
         mine = Placement(job_id=second, node="n1", devices=(Device(index=1, type="cpu"),))
-        placing.apply(session, [mine], "me")
+        placement.apply(session, [mine], "me")
         other.start()
         other.join(0.3)  # it has decided on the first job, and waits for the node, or for the whole database
     other.join()
@@ -115,7 +118,7 @@ def test_threads_are_the_node_s_where_the_job_asks_for_none(
     assert start_attempt(database, job_id).threads_per_rank == threads
 
 
-def spec_of(work: attempts.Work) -> dict[str, Any]:
+def spec_of(work: work_orders.Work) -> dict[str, Any]:
     nothing = Sources(model=None, tokenizer=None, data=(), script=None)
     start = StartPoint(path=None, step=0, checkpoint_id=None, rejected=())
     return make_spec(work, RunDirectory(Path("/run")), nothing, start)
@@ -154,7 +157,7 @@ def test_presets_of_the_first_attempt_hold_for_the_next_but_the_share_of_memory_
     make_node(database, limits={"checkpoint_interval_epochs": 5, "default_gpu_memory_percent": 80})
     (job_id,) = queued(database)
     first = start_attempt(database, job_id)
-    attempts.finish(database, first, Outcome(kind="requeued"), NO_WAIT)
+    work_orders.finish(database, first, Outcome(kind="requeued"), NO_WAIT)
     with database.write() as session:
         session.get_one(Node, "n1").limits = {"checkpoint_interval_epochs": 2, "default_gpu_memory_percent": 50}
 
@@ -187,9 +190,9 @@ def test_what_an_older_worker_has_stored_unchecked_does_not_count(database: Data
 
 
 def test_a_node_with_an_interval_of_its_own_is_known_by_it(database: Database) -> None:
-    nodes.register(database, report(heartbeat_interval_ms=3000))
+    registry.register(database, report(heartbeat_interval_ms=3000))
 
-    assert [beat.every_seconds for beat in nodes.heartbeats(database)] == [3.0]
+    assert [beat.every_seconds for beat in registry.heartbeats(database)] == [3.0]
     with database.read() as session:
-        assert signs_of_life.interval_of_node(session, "n1") == 3.0
-        assert signs_of_life.interval_of_node(session, "gone") is None
+        assert liveness.interval_of_node(session, "n1") == 3.0
+        assert liveness.interval_of_node(session, "gone") is None

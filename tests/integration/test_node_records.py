@@ -4,13 +4,15 @@ import threading
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.quarantine import QuarantineRule
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.quarantine import QuarantineRule
 from app.models import Node, NodeRecord
-from app.services import leases, node_records, nodes, quarantine, scheduling
-from app.services.endings import Outcome
-from app.services.leases import NO_RETRY
+from app.services.attempts import leases
+from app.services.attempts.completion import Outcome
+from app.services.attempts.leases import NO_RETRY
+from app.services.nodes import quarantine, registry, reliability
+from app.services.scheduling import planner
 from tests.factories import make_attempt, make_job, make_node
 from tests.recovering import tried_on
 
@@ -47,7 +49,7 @@ def known(db: Database) -> Database:
     with db.write() as session:
         for name in ("a", "b", "c"):
             make_node(session, name, state="ready" if name < "c" else "drained")
-            node_records.begin(session, name)
+            reliability.begin(session, name)
     return db
 
 
@@ -77,11 +79,11 @@ def test_a_completed_training_mends_it(known: Database) -> None:
 def test_the_planner_gives_jobs_to_the_one_that_can_be_relied_on(known: Database) -> None:
     end_and_get_through(known, "a", LOST)
     with known.write() as session:
-        seen = {each.name: (each.active_jobs, round(each.reputation, 6)) for each in nodes.capacities(session)}
+        seen = {each.name: (each.active_jobs, round(each.reputation, 6)) for each in registry.capacities(session)}
         make_job(session)
     assert seen == {"a": (0, 0.9), "b": (0, 1.0)}
 
-    placed = scheduling.plan_once(known)
+    placed = planner.plan_once(known)
 
     assert [each.node for each in placed] == ["b"]
 
@@ -124,6 +126,6 @@ def test_coordinators_that_look_at_once_count_each_fault_once(known: Database) -
 def test_a_node_that_comes_back_has_its_history(known: Database) -> None:
     end_and_get_through(known, "a", LOST)
     with known.write() as session:
-        node_records.begin(session, "a")
+        reliability.begin(session, "a")
 
     assert record(known, "a") == (0.9, 0, 1, 0)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.node_drain import NodesDrain
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.cli.local.node_drain import NodesDrain
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Lease, Node
 from app.models.base import utc_now
 from tests.factories import make_attempt, make_job, make_node

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Lease, NodeFault, Reservation
-from app.services import leases, outcome_errors
-from app.services.leases import LiveLease
+from app.services.attempts import leases, outcome_errors
+from app.services.attempts.leases import LiveLease
 from tests.supervising import SLEEPS, World, environment, rows
 from tests.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_attempt, start_gang
 

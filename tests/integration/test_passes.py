@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.planning import Policy
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.planner import Policy
 from app.models import Job
-from app.services import attempts, leases, nodes
-from app.services.attempts import Outcome
-from app.services.passes import REST, Passes
-from app.services.placing import Dispatched
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.nodes import registry
+from app.services.scheduling.placement import Dispatched
+from app.services.scheduling.planning_loop import REST, Passes
 from tests.factories import make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node
 
@@ -53,9 +54,9 @@ def queued(db: Database, count: int = 1, **columns: Any) -> str:
 
 def finish(db: Database, job_id: str) -> None:
     assert leases.claim(db, job_id=job_id, attempt=1, node="n1", boot_id="boot") is not None
-    work = attempts.load_work(db, job_id, 1)
-    attempts.enter_phase(db, work, JobState.TRAINING)
-    attempts.finish(db, work, Outcome(kind="completed"), NO_WAIT)
+    work = work_orders.load_work(db, job_id, 1)
+    work_orders.enter_phase(db, work, JobState.TRAINING)
+    work_orders.finish(db, work, Outcome(kind="completed"), NO_WAIT)
 
 
 def test_who_comes_starts_on_what_is_free_and_else_is_told_why(database: Database) -> None:
@@ -107,7 +108,7 @@ def test_a_full_pass_follows_at_once_when_the_node_of_what_ended_takes_no_more(d
     planner = Planner(database)
     assert planner.look() == [runs]
     make_node(database, "n2", devices=1)
-    nodes.set_state(database, "n1", "draining")
+    registry.set_state(database, "n1", "draining")
 
     finish(database, runs)
 

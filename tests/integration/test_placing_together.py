@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import StaleJob
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.models import Attempt, AuditEntry, Job, JobEvent, Lease, Reservation, WebhookDelivery
-from app.services import leases, lifecycle, placing
-from app.services.lifecycle import Step
+from app.services.attempts import leases
+from app.services.lifecycle import transitions
+from app.services.lifecycle.transitions import Step
+from app.services.scheduling import placement
 from tests import factories
 from tests.statements import statements
 from tests.walks import job_of, make_job, make_node
@@ -35,14 +37,14 @@ def queued(db: Database, count: int, **columns: Any) -> list[str]:
 
 
 def placed(db: Database, job_ids: list[str]) -> list[str]:
-    return [each.job_id for each in placing.place(db, on_node(job_ids), "planner")]
+    return [each.job_id for each in placement.place(db, on_node(job_ids), "planner")]
 
 
 def start_as_read(db: Database, first: str, read: Job) -> None:
     with db.write() as session:
-        jobs = [lifecycle.load_for_change(session, first), session.merge(read, load=False)]
+        jobs = [transitions.load_for_change(session, first), session.merge(read, load=False)]
         steps = [Step(job=job, message="", changes={}) for job in jobs]
-        lifecycle.transition_all(session, steps, JobState.SCHEDULING, actor="test")
+        transitions.transition_all(session, steps, JobState.SCHEDULING, actor="test")
 
 
 def limit_node(db: Database) -> None:
@@ -78,7 +80,7 @@ def test_a_device_is_given_once(database: Database) -> None:
     first, second = queued(database, 2)
     twice = [on_node([job_id])[0] for job_id in (first, second)]
 
-    assert [each.job_id for each in placing.place(database, twice, "planner")] == [first]
+    assert [each.job_id for each in placement.place(database, twice, "planner")] == [first]
 
     with database.read() as session:
         assert session.scalars(select(Reservation.job_id)).all() == [first]
@@ -122,7 +124,7 @@ def test_one_that_was_changed_since_makes_all_of_them_stale(database: Database) 
     first, second = queued(database, 2)
     stale = job_of(database, second)
     with database.write() as session:
-        lifecycle.load_for_change(session, second).version += 1
+        transitions.load_for_change(session, second).version += 1
 
     with pytest.raises(StaleJob):
         start_as_read(database, first, stale)
@@ -134,10 +136,10 @@ def test_many_ask_as_little_of_the_database_as_one(database: Database) -> None:
     make_node(database, devices=20)
     one, *many = queued(database, 20)
     with statements(database) as for_one:
-        placing.place(database, on_node([one]), "planner")
+        placement.place(database, on_node([one]), "planner")
 
     with statements(database) as for_many:
-        assert len(placing.place(database, on_node([one, *many]), "planner")) == len(many)
+        assert len(placement.place(database, on_node([one, *many]), "planner")) == len(many)
 
     assert len(for_many) <= len(for_one)
 
@@ -151,11 +153,11 @@ def test_after_the_first_ones_each_node_gets_its_own_at_once(database: Database)
         Placement(job_id=job_id, node=names[index % 5], devices=(Device(index=index // 5, type=CPU),))
         for index, job_id in enumerate(job_ids)
     ]
-    announced: list[list[placing.Dispatched]] = []
+    announced: list[list[placement.Dispatched]] = []
 
-    dispatched = placing.place_all(database, placements, "planner", announced.append)
+    dispatched = placement.place_all(database, placements, "planner", announced.append)
 
-    assert [each.job_id for each in announced[0]] == job_ids[: placing.TOGETHER]  # whose turn it was
+    assert [each.job_id for each in announced[0]] == job_ids[: placement.TOGETHER]  # whose turn it was
     assert [len({each.node for each in together}) for together in announced[1:]] == [3, 3]
     assert sorted(each.job_id for each in dispatched) == sorted(job_ids)
     for name in names:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import IllegalTransition
-from app.domain.job_state import JobState
-from app.domain.preempting import Preemption
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.preemption import Preemption
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.services import attempts, controls, leases, nodes, preemption, scheduling
-from app.services.attempts import Ending, Outcome
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Ending, Outcome
+from app.services.jobs import control_requests
+from app.services.nodes import registry
+from app.services.scheduling import planner, preemption
 from tests import factories
 from tests.commands import run, told
 from tests.recovering import events_of, failed, record_of, trained, training
@@ -40,7 +43,7 @@ def test_a_preempted_job_ends_or_waits_again_as_its_document_says(
     for _ in range(2):
         wish(database, work.job_id)
     wishes = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
-    ending = attempts.finish(database, work, Outcome(kind="preempted", end_step=4), NO_WAIT, may_restart=True)
+    ending = work_orders.finish(database, work, Outcome(kind="preempted", end_step=4), NO_WAIT, may_restart=True)
 
     assert (wishes.requested, wishes.preemption) == ("preempt", "terminate" if after == "PREEMPTED" else "requeue")
     assert ending == Ending(state=after)
@@ -57,7 +60,7 @@ def test_preemption_never_counts_however_often(database: Database) -> None:
     for _ in range(6):
         work = trained(database, start_attempt(database, job_id))
         wish(database, job_id)
-        assert attempts.finish(database, work, Outcome(kind="preempted"), NO_WAIT).state is JobState.QUEUED
+        assert work_orders.finish(database, work, Outcome(kind="preempted"), NO_WAIT).state is JobState.QUEUED
 
     assert job_of(database, job_id).retries_used == 0
     assert record_of(database, job_id, 6).policy == "job_reschedule"
@@ -82,7 +85,7 @@ def test_only_a_job_that_runs_is_preempted(database: Database, state: JobState) 
 
 def test_a_job_that_is_about_to_stop_is_left_to_that(database: Database) -> None:
     work = training(database)
-    nodes.request_requeue(database, "n1")
+    registry.request_requeue(database, "n1")
 
     assert wish(database, work.job_id).requested == "requeue"
 
@@ -94,21 +97,21 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
 
     def pause() -> None:
         with database.write() as session:
-            controls.wish_pause(session, work.job_id, actor="key-1")
+            control_requests.wish_pause(session, work.job_id, actor="key-1")
 
     def need_devices() -> None:
         if urgent == "preempt":
             wish(database, work.job_id)
         else:
-            nodes.request_requeue(database, "n1")
+            registry.request_requeue(database, "n1")
 
     for ask in (pause, need_devices) if first == "pause" else (need_devices, pause):
         ask()
-    controls.pause_failed(database, work, "no room")
+    control_requests.pause_failed(database, work, "no room")
 
     job = job_of(database, work.job_id)
     assert (job.requested, job.pause_force) == ("pause", True)
-    assert attempts.finish(database, work, Outcome(kind="paused"), NO_WAIT).state is JobState.PAUSED
+    assert work_orders.finish(database, work, Outcome(kind="paused"), NO_WAIT).state is JobState.PAUSED
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_an_attempt_that_nobody_wants_any_more_is_not_taken_up(
 ) -> None:
     make_node(database)
     job_id = make_job(database, JobState.QUEUED)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
     with database.write() as session:
         session.get_one(Job, job_id).requested = requested
 
@@ -157,7 +160,7 @@ def preemptible(**scheduling: Any) -> dict[str, Any]:
 def planned(db: Database) -> tuple[list[str], list[tuple[str, str]]]:
     """Who was placed, and whose node was told that a job of its is to stop."""
     nudged: list[tuple[str, str]] = []
-    placed = scheduling.plan_once(db, nudge=lambda job_id, node: nudged.append((job_id, node)))
+    placed = planner.plan_once(db, nudge=lambda job_id, node: nudged.append((job_id, node)))
     return [dispatched.job_id for dispatched in placed], nudged
 
 
@@ -175,7 +178,7 @@ def test_the_planner_preempts_for_a_more_urgent_job_and_gives_it_the_devices(dat
         f"its devices go to {high}, whose priority is 8, not 2",
     )
     assert job_of(database, high).pending_reason.endswith("n1 is being cleared for it")
-    assert attempts.finish(database, work, Outcome(kind="preempted"), NO_WAIT).state is JobState.QUEUED
+    assert work_orders.finish(database, work, Outcome(kind="preempted"), NO_WAIT).state is JobState.QUEUED
     assert planned(database) == ([high], [])
 
 
@@ -235,7 +238,7 @@ def test_what_is_cleared_for_a_job_stays_its_over_passes(database: Database) -> 
     other = make_job(database, JobState.QUEUED, project="other")
 
     assert planned(database) == ([], [])
-    attempts.finish(database, work, Outcome(kind="preempted"), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="preempted"), NO_WAIT)
 
     assert planned(database) == ([high], [])
     assert job_of(database, high).awaits_node == ""
@@ -248,7 +251,7 @@ def test_a_promise_that_can_not_be_kept_is_given_up(database: Database) -> None:
     trained(database, start_attempt(database, low))
     high = make_job(database, JobState.QUEUED, priority=8)
     planned(database)
-    nodes.set_state(database, "n1", "drained")
+    registry.set_state(database, "n1", "drained")
 
     assert planned(database) == ([], [])
     assert job_of(database, high).awaits_node == ""
@@ -265,9 +268,9 @@ def test_nobody_is_asked_who_has_changed_since_the_look(database: Database) -> N
     for change in changes:
         with database.write() as session:
             session.query(Job).filter_by(id=high).update(change)
-        scheduling._preempt(database, asked, "planner", lambda *_: None)
+        planner._preempt(database, asked, "planner", lambda *_: None)
     with database.write() as session:
         session.query(Job).filter_by(id=high).update({"status": JobState.QUEUED, "requested": None})
-    scheduling._preempt(database, replace(asked, attempt=2), "planner", lambda *_: None)
+    planner._preempt(database, replace(asked, attempt=2), "planner", lambda *_: None)
 
     assert job_of(database, low).requested is None

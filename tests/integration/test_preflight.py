@@ -63,7 +63,7 @@ def copy(system: System, name: str, text: str | bytes) -> str:
 def looks(system: System) -> list[psutil.Process]:
     """The processes that look at something for this installation's coordinator."""
     coordinator = psutil.Process(system.pid("coordinator"))
-    return [each for each in coordinator.children() if "workers.preflight" in each.cmdline()]
+    return [each for each in coordinator.children() if "workers.prepare.preflight" in each.cmdline()]
 
 
 def stop_look(system: System) -> psutil.Process:

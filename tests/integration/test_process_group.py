@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.cli.process_group import ChildSpec, ProcessGroup
+from app.cli.local.process_group import ChildSpec, ProcessGroup
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
@@ -133,7 +133,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; from pathlib import Path\n"
-        "from app.cli.process_group import ChildSpec, ProcessGroup\n"
+        "from app.cli.local.process_group import ChildSpec, ProcessGroup\n"
         f"here = Path({str(tmp_path)!r})\n"
         "group = ProcessGroup(pid_dir=here, log_dir=here, say=print)\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
@@ -169,7 +169,7 @@ def test_a_child_does_not_get_the_terminals_ctrl_c_and_none_of_our_blocked_signa
 def test_a_long_log_is_put_aside(
     group: ProcessGroup, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.process_group.LOG_BYTES", 10)
+    monkeypatch.setattr("app.cli.local.process_group.LOG_BYTES", 10)
     (tmp_path / "one.log").write_text("x" * 20)
 
     group.start(spec("one", SLEEP))

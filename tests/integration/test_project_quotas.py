@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import QuotaExceeded
-from app.domain.job_state import JobState
-from app.domain.resources import Request
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Request
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import attempts, project_quotas, scheduling
-from app.services.attempts import Outcome
+from app.services.attempts import work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.queues import project_quotas
+from app.services.scheduling import planner as scheduling
 from tests import factories
 from tests.apps import Api
 from tests.factories import make_document
@@ -59,7 +61,7 @@ def test_devices_come_back_with_the_end_of_the_attempt(database: Database) -> No
     work = start_attempt(database, first)
 
     assert started(database) == []
-    attempts.finish(database, work, Outcome(kind="failed", cause="USER_CODE"), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="failed", cause="USER_CODE"), NO_WAIT)
     assert started(database) == [second]
 
 
@@ -195,8 +197,8 @@ def test_gpu_hours_are_counted_by_month_and_kept_when_jobs_go(database: Database
 def test_an_ended_attempt_and_a_running_one_count(database: Database) -> None:
     make_node(database, devices=3, device_type="h100")
     first = start_attempt(database, make_job(database, state=JobState.QUEUED, document=gpu_document(2)))
-    attempts.enter_phase(database, first, JobState.TRAINING)
-    attempts.finish(database, first, Outcome(kind="completed", ran_seconds=1800.0), NO_WAIT)
+    work_orders.enter_phase(database, first, JobState.TRAINING)
+    work_orders.finish(database, first, Outcome(kind="completed", ran_seconds=1800.0), NO_WAIT)
     second = make_job(database, state=JobState.QUEUED, document=gpu_document(1))
     start_attempt(database, second)
     with database.write() as session:

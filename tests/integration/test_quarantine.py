@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
-from app.cli.node_drain import NodeDrain
-from app.domain.job_state import JobState
-from app.domain.quarantine import QuarantineRule
-from app.extensions import Database
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.local.node_drain import NodeDrain
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.quarantine import QuarantineRule
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now
-from app.services import cluster, node_records, node_verbs, nodes, quarantine, scheduling
-from app.services.endings import Outcome
+from app.services.attempts.completion import Outcome
+from app.services.nodes import maintenance, quarantine, registry, reliability
+from app.services.operations import cluster_summary
+from app.services.scheduling import planner
 from tests.commands import run
 from tests.factories import make_attempt, make_job, make_node
 from tests.recovering import tried_on
@@ -33,7 +35,7 @@ def known(database: Database) -> Database:
         make_node(session, "a", devices=4)
         make_node(session, "b", state="drained")
         for name in ("a", "b"):
-            node_records.begin(session, name)
+            reliability.begin(session, name)
     return database
 
 
@@ -57,7 +59,7 @@ def fail_alone(db: Database, *outcomes: Outcome) -> list[str]:
 
 def reputation(db: Database, name: str) -> float:
     with db.read() as session:
-        return round(node_records.reputations(session)[name], 6)
+        return round(reliability.reputations(session)[name], 6)
 
 
 def state(db: Database) -> tuple[str, str]:
@@ -82,9 +84,9 @@ def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) 
     assert state(known) == ("quarantined", reason)
     with known.write() as session:
         make_job(session)
-    assert scheduling.plan_once(known) == []
+    assert planner.plan_once(known) == []
     with known.read() as session:
-        assert cluster.nodes_by_state(session)["quarantined"] == 1
+        assert cluster_summary.nodes_by_state(session)["quarantined"] == 1
         entry = session.query(AuditEntry).where(AuditEntry.action == "node.quarantine").one()
     assert (entry.actor, entry.target, entry.message) == ("coordinator@x", "a", reason)
 
@@ -175,9 +177,9 @@ def test_neither_a_heartbeat_nor_a_restart_nor_silence_changes_it(known: Databas
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
-    assert nodes.heartbeat(known, "a") == "quarantined"
-    beat = next(each for each in nodes.heartbeats(known) if each.node == "a")
-    nodes.mark_lost(known, "a", heartbeat_seen=beat.counter)
+    assert registry.heartbeat(known, "a") == "quarantined"
+    beat = next(each for each in registry.heartbeats(known) if each.node == "a")
+    registry.mark_lost(known, "a", heartbeat_seen=beat.counter)
 
     assert (state(known)[0], beat.is_ready) == ("quarantined", False)
 
@@ -186,7 +188,7 @@ def test_enabling_it_begins_anew(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
-    node_verbs.enable(known, ADMINISTRATOR, "a")
+    maintenance.enable(known, ADMINISTRATOR, "a")
 
     assert state(known) == ("ready", "")
     fail(known, BROKEN, BROKEN)
@@ -199,10 +201,10 @@ def test_it_can_be_drained(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
-    assert node_verbs.drain(known, ADMINISTRATOR, "a").node.state == "draining"
-    assert nodes.heartbeat(known, "a") == "drained"
+    assert maintenance.drain(known, ADMINISTRATOR, "a").node.state == "draining"
+    assert registry.heartbeat(known, "a") == "drained"
     assert look(known) == [], "not twice"
-    assert node_verbs.enable(known, ADMINISTRATOR, "a").node.state == "ready"
+    assert maintenance.enable(known, ADMINISTRATOR, "a").node.state == "ready"
 
 
 def test_a_stop_of_the_whole_machine_does_not_free_it(known: Database, tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ from datetime import timedelta
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, QuotaExceeded
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job, Queue, QueueWait
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
-from app.services import attempts, controls, leases, queue_limits, queues, scheduling
-from app.services.attempts import Outcome
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.jobs import control_requests
+from app.services.queues import limits, queues
+from app.services.scheduling import planner as scheduling
 from tests import factories
 from tests.factories import make_queue
 from tests.statements import statements
@@ -50,12 +53,12 @@ def test_what_runs_goes_on_when_its_queue_is_paused(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING)
+    work_orders.enter_phase(database, work, JobState.TRAINING)
 
     queues.change(database, ADMIN, "default", {"paused": True})
 
     assert job_of(database, job_id).state is JobState.TRAINING
-    assert attempts.finish(database, work, Outcome(kind="completed"), NO_WAIT).state is JobState.COMPLETED
+    assert work_orders.finish(database, work, Outcome(kind="completed"), NO_WAIT).state is JobState.COMPLETED
 
 
 def test_a_queue_runs_no_more_jobs_than_it_may(database: Database) -> None:
@@ -67,7 +70,7 @@ def test_a_queue_runs_no_more_jobs_than_it_may(database: Database) -> None:
     assert started(database) == []
     for job_id in jobs[:2]:
         with database.write() as session:
-            controls.wish_cancel(session, job_id, actor="me")
+            control_requests.wish_cancel(session, job_id, actor="me")
         leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
     assert started(database) == jobs[2:4]
 
@@ -178,7 +181,7 @@ def test_a_full_queue_takes_no_more_jobs(database: Database) -> None:
         pytest.raises(QuotaExceeded, match="night holds 2 waiting jobs of at most 2") as refused,
     ):
         queues.require_room(session, "night", field="queue")
-    assert refused.value.retry_after_seconds == queue_limits.RETRY_FULL_SECONDS
+    assert refused.value.retry_after_seconds == limits.RETRY_FULL_SECONDS
 
 
 def test_submissions_at_once_never_exceed_a_limit(database: Database) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.database.engine import Database, make_engine
 from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
-from app.extensions import Database, make_engine
 from app.security.permissions import Role
 from app.security.rate_limits import RateLimit, SharedBuckets
 from tests.apps import Api

@@ -3,12 +3,15 @@
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
-from app.services import attempts, controls, leases, nodes, scheduling
-from app.services.attempts import Ending, Outcome
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Ending, Outcome
+from app.services.jobs import control_requests
+from app.services.nodes import registry
+from app.services.scheduling import planner
 from tests import factories
 from tests.recovering import events_of, failed, record_of, restarted, trained, training
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
@@ -26,8 +29,8 @@ def test_a_killed_rank_is_restarted_by_the_same_supervisor_with_what_it_holds(da
     work = training(database)
     save(database, work, 3)
 
-    ending = attempts.finish(database, work, KILLED, NO_WAIT, may_restart=True)
-    again = attempts.load_work(database, work.job_id, 2)
+    ending = work_orders.finish(database, work, KILLED, NO_WAIT, may_restart=True)
+    again = work_orders.load_work(database, work.job_id, 2)
 
     assert (ending.state, ending.restart) == (JobState.TRAINING, 2)
     assert (again.lease_id, again.node, again.devices) == (work.lease_id, work.node, work.devices)
@@ -53,7 +56,7 @@ def test_what_the_old_attempt_still_writes_changes_nothing(database: Database) -
     with pytest.raises(LeaseLost):
         failed(database, work)
     with pytest.raises(LeaseLost):
-        attempts.enter_phase(database, work, JobState.TRAINING)
+        work_orders.enter_phase(database, work, JobState.TRAINING)
     assert leases.renew(database, lease_id=again.lease_id, fence=again.fence, ran_seconds=1.0).requested is None
 
 
@@ -84,11 +87,11 @@ def test_the_time_of_an_attempt_that_was_restarted_counts_once(database: Databas
 @pytest.mark.parametrize("state", [JobState.TRAINING, JobState.EVALUATING, JobState.CHECKPOINTING])
 def test_a_restarted_attempt_goes_on_from_whatever_state_the_job_is_in(database: Database, state: JobState) -> None:
     work = training(database)
-    attempts.enter_phase(database, work, state)
+    work_orders.enter_phase(database, work, state)
     again = restarted(database, work)
 
     trained(database, again, 0)
-    attempts.finish(database, again, Outcome(kind="completed", end_step=9), NO_WAIT)
+    work_orders.finish(database, again, Outcome(kind="completed", end_step=9), NO_WAIT)
 
     assert job_of(database, work.job_id).state is JobState.COMPLETED
     started = events_of(database, work.job_id, "attempt.started")
@@ -108,10 +111,10 @@ def test_nothing_is_restarted_in_place_against_a_wish(database: Database, wish: 
 
 def test_nothing_is_restarted_in_place_where_a_node_drains_or_a_model_is_exported(database: Database) -> None:
     work = training(database)
-    attempts.enter_phase(database, work, JobState.EXPORTING)
+    work_orders.enter_phase(database, work, JobState.EXPORTING)
     exporting = failed(database, work)
     again = trained(database, start_attempt(database, work.job_id))
-    nodes.set_state(database, "n1", "draining")
+    registry.set_state(database, "n1", "draining")
 
     draining = failed(database, again)
 
@@ -124,8 +127,8 @@ def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: 
     work = training(database)
     save(database, work, 3)
     with database.write() as session:
-        controls.wish_pause(session, work.job_id, actor="me")
-    attempts.enter_phase(database, work, JobState.EXPORTING)
+        control_requests.wish_pause(session, work.job_id, actor="me")
+    work_orders.enter_phase(database, work, JobState.EXPORTING)
 
     leases.take_away(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="it is gone", actor="reaper",
@@ -135,16 +138,16 @@ def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: 
     job = job_of(database, work.job_id)
     assert (job.state, job.requested, job.pending_reason) == (JobState.PAUSED, None, "")
     assert statuses(database, work.job_id)[-2:] == ["QUEUED", "PAUSED"]
-    assert scheduling.plan_once(database) == []
+    assert planner.plan_once(database) == []
     with database.read() as session:
         assert list(session.scalars(select(Reservation))) == []
     with database.write() as session:
-        controls.resume(session, work.job_id, actor="me")
+        control_requests.resume(session, work.job_id, actor="me")
     assert [c.step for c in start_attempt(database, work.job_id).resume] == [3]
 
 
 def test_a_supervisor_that_was_told_to_end_restarts_nothing(database: Database) -> None:
-    ending = attempts.finish(database, training(database), KILLED, NO_WAIT)
+    ending = work_orders.finish(database, training(database), KILLED, NO_WAIT)
 
     assert ending == Ending(state=JobState.QUEUED)
 
@@ -190,7 +193,7 @@ def test_a_job_waits_for_another_node_than_the_suspect_one_and_says_so(database:
     before = make_job(database, JobState.QUEUED, priority=9, document=TWO_SLOTS)
     other = make_job(database, JobState.QUEUED, priority=9)
 
-    placed = {d.job_id: d.node for d in scheduling.plan_once(database)}
+    placed = {d.job_id: d.node for d in planner.plan_once(database)}
 
     assert placed == {before: "n1", other: "n2"}
     assert job_of(database, work.job_id).pending_reason == (
@@ -239,4 +242,4 @@ def test_a_job_that_takes_its_host_down_three_times_never_starts_a_fourth_time(d
     assert (job.state, job.error_type) == (JobState.FAILED, "POISON")
     assert "3 times" in (job.error_message or "")
     assert record_of(database, job_id, 3).cause == "NODE_LOST"
-    assert scheduling.plan_once(database) == []
+    assert planner.plan_once(database) == []

@@ -4,13 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.job_state import JobState
-from app.domain.retry import Backoff
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node
-from app.services import attempts, checkpoints, leases, scheduling
-from app.services.attempts import Ending, Outcome
-from app.services.reports import completion_report
+from app.services.attempts import checkpoints, leases, work_orders
+from app.services.attempts.work_orders import Ending, Outcome
+from app.services.jobs.reports import completion_report
+from app.services.scheduling import planner
 from tests import factories
 from tests.recovering import events_of, failed, record_of, restarted, trained, training
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
@@ -134,11 +135,11 @@ def test_a_full_disk_has_the_job_wait_for_ever_without_counting(database: Databa
 
     for seconds in (15, 30, 60, 60, 60):
         work = start_attempt(database, job_id)
-        ending = attempts.finish(database, work, NO_ROOM, Backoff(base_seconds=1.0, max_seconds=60.0))
+        ending = work_orders.finish(database, work, NO_ROOM, Backoff(base_seconds=1.0, max_seconds=60.0))
         assert ending.state is JobState.QUEUED
         job = job_of(database, job_id)
         assert job.pending_reason == f"disk_full: it broke; tried again in {seconds} s"
-        assert scheduling.plan_once(database) == []
+        assert planner.plan_once(database) == []
         assert job.not_before_at is not None
         with database.write() as session:
             session.get_one(Job, job_id).not_before_at = job.not_before_at - timedelta(seconds=seconds)
@@ -186,9 +187,9 @@ def between_two_nodes(db: Database) -> str:
 
 def fill_up(db: Database, job_id: str) -> str:
     """Start the job's next attempt, which finds a full disk, and end the wait after it; returns its node."""
-    placed = scheduling.plan_once(db)[0]
+    placed = planner.plan_once(db)[0]
     leases.claim(db, job_id=job_id, attempt=placed.attempt, node=placed.node, boot_id="boot")
-    attempts.finish(db, attempts.load_work(db, job_id, placed.attempt), NO_ROOM, NO_WAIT)
+    work_orders.finish(db, work_orders.load_work(db, job_id, placed.attempt), NO_ROOM, NO_WAIT)
     with db.write() as session:
         session.get_one(Job, job_id).not_before_at = None
     return placed.node
@@ -197,7 +198,7 @@ def fill_up(db: Database, job_id: str) -> str:
 def test_a_chosen_checkpoint_comes_before_the_newest_until_the_next_is_saved(database: Database) -> None:
     work = training(database)
     first, chosen, newest = (save(database, work, step).checkpoint_id for step in (1, 2, 3))
-    attempts.finish(database, work, Outcome(kind="requeued"), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="requeued"), NO_WAIT)
     with database.write() as session:
         session.get_one(Job, work.job_id).chosen_checkpoint_id = chosen
 
@@ -241,8 +242,8 @@ def test_an_attempt_that_never_trained_has_lost_nothing(database: Database) -> N
 def test_a_record_says_how_long_a_fault_took_to_be_seen_and_mended(database: Database) -> None:
     work = training(database)
     outcome = Outcome(kind="failed", cause="HANG", message="no step", end_step=1, detect_seconds=61.5)
-    ending = attempts.finish(database, work, outcome, NO_WAIT, may_restart=True)
-    trained(database, attempts.load_work(database, work.job_id, ending.restart or 0), 0)
+    ending = work_orders.finish(database, work, outcome, NO_WAIT, may_restart=True)
+    trained(database, work_orders.load_work(database, work.job_id, ending.restart or 0), 0)
     leases.take_away(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
@@ -256,7 +257,7 @@ def test_a_record_says_how_long_a_fault_took_to_be_seen_and_mended(database: Dat
 
 def test_a_pause_is_nothing_to_recover_from(database: Database) -> None:
     work = training(database)
-    attempts.finish(database, work, Outcome(kind="paused", end_step=3), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="paused", end_step=3), NO_WAIT)
     with database.write() as session:
         session.get_one(Job, work.job_id).status = JobState.QUEUED
 
@@ -268,7 +269,7 @@ def test_a_pause_is_nothing_to_recover_from(database: Database) -> None:
 def test_the_parts_of_a_report_are_the_time_of_the_job(database: Database) -> None:
     work = training(database)
     again = trained(database, restarted(database, work), 0)
-    attempts.finish(database, again, Outcome(kind="completed", end_step=9), NO_WAIT)
+    work_orders.finish(database, again, Outcome(kind="completed", end_step=9), NO_WAIT)
 
     with database.write() as session:
         job = session.get_one(Job, work.job_id)

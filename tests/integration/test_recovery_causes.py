@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.database.engine import Database
 from app.domain.errors import ERROR_TYPES
-from app.domain.job_state import JobState
-from app.domain.retry import rule_of
-from app.extensions import Database
+from app.domain.lifecycle.retry_policy import rule_of
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
 from tests import factories
 from tests.recovering import failed, record_of, trained

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from app.services.diagnosis import broker
-from app.services.diagnosis.findings import Level
-from app.services.diagnosis.site import Site, opened
+from app.services.operations.diagnosis import broker
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import Site, opened
 from config.settings import SettingsError, load_settings
 from tests.celery_processes import CeleryWorld
 from tests.factories import make_job

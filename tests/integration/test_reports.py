@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.domain.node_limits import NodeLimits
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.limits import NodeLimits
 from app.models import Job, JobEvent, Metric
-from app.services import attempts
-from app.services.telemetry import MetricPoint, Progress
+from app.services.attempts import work_orders
+from app.services.telemetry.progress import MetricPoint, Progress
 from tests.factories import make_attempt, make_job, make_node
-from workers.metric_backlog import MAX_POINTS
-from workers.reports import POINTS_PER_WRITE, Note, PhaseChange, Reporter
+from workers.supervisor.recording.metric_buffer import MAX_POINTS
+from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, PhaseChange, Reporter
 
 pytestmark = pytest.mark.both_databases
 
@@ -28,7 +28,7 @@ def work(database):
         job = make_job(session)
         make_attempt(session, job, make_node(session))
         job_id = job.id
-    return attempts.load_work(database, job_id, 1)
+    return work_orders.load_work(database, job_id, 1)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Checkpoint, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import attempts, checkpoints
-from app.services.attempts import Outcome, Work
+from app.services.attempts import checkpoints, work_orders
+from app.services.attempts.work_orders import Outcome, Work
 from tests.apps import Api
 from tests.factories import make_checkpoint, make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
@@ -30,7 +30,7 @@ def from_best(**settings: Any) -> dict[str, Any]:
 
 def fail(db: Database, work: Work, end_step: int) -> None:
     outcome = Outcome(kind="failed", cause="RANK_KILLED", end_step=end_step)
-    assert attempts.finish(db, work, outcome, NO_WAIT).state is JobState.QUEUED
+    assert work_orders.finish(db, work, outcome, NO_WAIT).state is JobState.QUEUED
 
 
 def steps(work: Work) -> list[int]:
@@ -149,12 +149,12 @@ def test_history_says_that_the_best_was_chosen(database: Database):
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED, document=from_best())
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING, start_step=0)
+    work_orders.enter_phase(database, work, JobState.TRAINING, start_step=0)
     save(database, work, 1, eval_loss=0.5)
     save(database, work, 2, eval_loss=0.9)
     fail(database, work, 2)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING, start_step=1)
+    work_orders.enter_phase(database, work, JobState.TRAINING, start_step=1)
 
     with database.read() as session:
         said = session.scalars(
@@ -171,7 +171,7 @@ def test_what_follows_the_best_is_newer_than_what_was_left_behind(database: Data
     save(database, work, 20, eval_loss=0.9)
     fail(database, work, 20)
     work = start_attempt(database, job_id)
-    attempts.enter_phase(database, work, JobState.TRAINING, start_step=10)
+    work_orders.enter_phase(database, work, JobState.TRAINING, start_step=10)
 
     recorded = save(database, work, 15, eval_loss=0.7)
     fail(database, work, 17)

@@ -12,13 +12,14 @@ from click.testing import CliRunner, Result
 from sqlalchemy import func, select
 
 from app.cli.main import main
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Checkpoint, IdempotentReply, Job, JobEvent, Metric, MetricSummary
 from app.models.base import utc_now
-from app.services import bootstrap, lifecycle
-from app.services.retention import ground, rows, rules
+from app.services.lifecycle import transitions
+from app.services.operations import bootstrap
+from app.services.operations.retention import context, rows, rules
 from app.storage.keys import attempts_key, checkpoint_key, logs_key
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
@@ -105,7 +106,7 @@ def test_a_job_from_whose_checkpoint_a_living_one_starts_stays(database: Databas
 
     assert pruned(database, configure(jobs_days=30))["jobs"] == (0, 0, 1)
     with database.write() as session:
-        lifecycle.transition(session, session.get_one(Job, child.id), JobState.CANCELLED, actor="test")
+        transitions.transition(session, session.get_one(Job, child.id), JobState.CANCELLED, actor="test")
     assert pruned(database, configure(jobs_days=30))["jobs"][0] == 1
 
 
@@ -123,7 +124,7 @@ def test_children_outlive_their_parent(database: Database, configure: Configure)
 def test_more_jobs_than_are_looked_at_once_all_go(
     database: Database, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "JOBS_AT_ONCE", 2)
+    monkeypatch.setattr(context, "JOBS_AT_ONCE", 2)
     with database.write() as session:
         for _ in range(5):
             ended(session)
@@ -258,7 +259,7 @@ def test_metrics_of_old_jobs_go_a_part_at_a_time(
 def test_histories_of_old_jobs_go(database: Database, configure: Configure) -> None:
     with database.write() as session:
         for job in (ended(session), ended(session, at=YOUNG), make_job(session)):
-            lifecycle.record_event(session, job.id, EventType.WARNING, message="x")
+            transitions.record_event(session, job.id, EventType.WARNING, message="x")
 
     assert pruned(database, configure(events_days=30))["events"] == (1, 0, 0)
     assert count(database, JobEvent) == 2

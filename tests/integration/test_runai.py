@@ -10,11 +10,11 @@ import pytest
 from werkzeug.test import TestResponse
 
 from app.compat.runai import tokens
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Job, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services import keys
+from app.services.access import keys
 from tests import walks
 from tests.apps import Api
 from tests.factories import make_job, make_node

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from tests.supervising import rows, try_again
 

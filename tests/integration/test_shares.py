@@ -6,27 +6,20 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from app.cli.administrator import ADMINISTRATOR
-from app.domain.job_state import JobState
-from app.domain.placements import Placement
-from app.domain.resources import Device
-from app.extensions import Database
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.resources import Device
 from app.models import Attempt, Reservation
-from app.services import (
-    attempts,
-    cluster,
-    integrity,
-    leases,
-    lifecycle,
-    node_lists,
-    nodes,
-    placing,
-    recovery,
-    scheduling,
-    stuck_devices,
-)
-from app.services.attempts import Outcome
-from app.services.stuck_devices import Held
+from app.services.attempts import leases, recovery, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.lifecycle import transitions
+from app.services.nodes import listing, registry, stuck_devices
+from app.services.nodes.stuck_devices import Held
+from app.services.operations import cluster_summary, integrity
+from app.services.scheduling import placement as placing
+from app.services.scheduling import planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
@@ -46,11 +39,11 @@ def make_h100s(db: Database, count: int = 1) -> None:
 
 def given_out(db: Database) -> dict[tuple[str, int], int]:
     with db.read() as session:
-        return nodes.shares(session)
+        return registry.shares(session)
 
 
 def placed(db: Database) -> set[str]:
-    return {each.job_id for each in scheduling.plan_once(db)}
+    return {each.job_id for each in planner.plan_once(db)}
 
 
 def test_jobs_share_a_device_up_to_the_whole_and_the_rest_waits_for_it(database: Database) -> None:
@@ -67,8 +60,8 @@ def test_jobs_share_a_device_up_to_the_whole_and_the_rest_waits_for_it(database:
     assert job_of(database, whole).pending_reason == "needs 1 GPU on one node; free: 0 on n1"
     with database.read() as session:
         shares = {row.job_id: row.device_share for row in session.scalars(select(Attempt))}
-        (counted,) = cluster.devices_by_type(session)
-        (device,) = node_lists.find(session, "n1").devices
+        (counted,) = cluster_summary.devices_by_type(session)
+        (device,) = listing.find(session, "n1").devices
     assert shares == {half: 50, quarter: 25}
     assert (counted.total, counted.in_use, counted.share_in_use, counted.free) == (1, 1, 0.75, 0)
     assert (device.in_use, device.share_in_use) == (True, 0.75)
@@ -80,9 +73,9 @@ def test_whoever_ends_gives_back_its_share_and_pays_for_that_only(database: Data
     assert placed(database) == {first, second}
     for job_id in (first, second):
         assert leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b") is not None
-    work = attempts.load_work(database, first, 1)
+    work = work_orders.load_work(database, first, 1)
 
-    attempts.finish(database, work, Outcome(kind="failed", cause="SCRIPT_ERROR", ran_seconds=10.0), NO_WAIT)
+    work_orders.finish(database, work, Outcome(kind="failed", cause="SCRIPT_ERROR", ran_seconds=10.0), NO_WAIT)
 
     assert job_of(database, first).gpu_seconds == 5.0
     assert given_out(database) == {("n1", 0): 50}
@@ -104,11 +97,11 @@ def test_a_restart_in_place_keeps_the_share(database: Database) -> None:
     start_attempt(database, job_id)
 
     with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
+        job = transitions.load_for_change(session, job_id)
         recovery.restart_in_place(session, job, session.get_one(Attempt, (job_id, 1)))
 
     assert given_out(database) == {("n1", 0): 25}
-    assert attempts.load_work(database, job_id, 2).device_share == 25
+    assert work_orders.load_work(database, job_id, 2).device_share == 25
 
 
 def test_a_process_left_behind_takes_all_of_the_device(database: Database) -> None:
@@ -169,29 +162,29 @@ def test_a_database_in_which_a_device_is_given_out_beyond_the_whole_is_called_wr
 
 
 def test_a_slice_is_handed_on_with_its_uuid(database: Database) -> None:
-    report = nodes.NodeReport(
+    report = registry.NodeReport(
         name="n1", cpu_cores=16, ram_mb=1000, storage_mb=1000, sandbox="none", version="1", boot_id="b",
         devices=(
             Device(index=0, type="h100", memory_mb=80_000),
             Device(index=2000, type="h100-mig-1g.10gb", memory_mb=9_728, uuid="MIG-a"),
         ),
     )  # fmt: skip
-    nodes.register(database, report)
+    registry.register(database, report)
 
     work = start_attempt(database, queued(database, mig_profile="1g.10gb", gpu_type="H100"))
 
     assert work.devices == report.devices[1:]
     with database.read() as session:
-        counted = {each.type: (each.total, each.free) for each in cluster.devices_by_type(session)}
+        counted = {each.type: (each.total, each.free) for each in cluster_summary.devices_by_type(session)}
     assert counted == {"h100": (1, 1), "h100-mig-1g.10gb": (1, 0)}
 
 
 def test_a_share_in_use_is_shown_to_administrators(database: Database) -> None:
     make_h100s(database, 2)
     queued(database, gpu_fraction=0.3)
-    scheduling.plan_once(database)
+    planner.plan_once(database)
 
     with database.read() as session:
-        seen = cluster.look(session, ADMINISTRATOR, failing={})
+        seen = cluster_summary.look(session, ADMINISTRATOR, failing={})
 
     assert [(each.share_in_use, each.free) for each in seen.devices] == [(0.3, 1)]

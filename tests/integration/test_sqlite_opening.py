@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from app.extensions import make_engine
-from app.services.opening import open_database
+from app.database.engine import make_engine
+from app.database.from_settings import open_database
 from config.settings import DatabaseSettings
 
 FILES, OPENERS = 40, 6

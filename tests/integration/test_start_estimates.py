@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
-from app.domain.job_state import JobState
-from app.domain.resources import Request
-from app.domain.waiting import LOOK_AHEAD
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Request
+from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.models import Job, Queue
 from app.models.base import utc_now
-from app.services.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
+from app.services.scheduling.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
 from tests.statements import statements

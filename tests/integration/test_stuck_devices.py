@@ -6,28 +6,29 @@ from datetime import timedelta
 
 import pytest
 
-from app.cli.administrator import ADMINISTRATOR
+from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
-from app.domain.job_state import JobState
-from app.domain.placement import examine, explain
-from app.domain.resources import NOTHING, Request
-from app.domain.resources import Device as RowDevice
-from app.domain.waiting import Ending, starts
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.filters import examine, explain
+from app.domain.scheduling.resources import NOTHING, Request
+from app.domain.scheduling.resources import Device as RowDevice
+from app.domain.scheduling.start_estimates import Ending, starts
+from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
-from app.services import attempts, leases, node_verbs, nodes, stuck_devices
-from app.services.attempts import Outcome
-from app.services.diagnosis import stuck
-from app.services.diagnosis.findings import Level
-from app.services.diagnosis.site import Site
-from app.services.nodes import NodeReport
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.nodes import maintenance, registry, stuck_devices
+from app.services.nodes.registry import NodeReport
+from app.services.operations.diagnosis import stuck
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import Site
 from tests.leaving_behind import held, offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World
-from workers import processes
-from workers.attempt_keeper import AttemptKeeper
-from workers.left_behind import settle
-from workers.roll import RollCall
-from workers.run_directory import remove_earlier, run_directory
+from workers.node.attempt_manager import AttemptKeeper
+from workers.run_dir.cleanup import settle
+from workers.run_dir.layout import remove_earlier, run_directory
+from workers.run_dir.process_registry import RollCall
 
 
 def test_kept_directories_of_the_dead_cost_a_start_nothing(world, monkeypatch):
@@ -72,7 +73,7 @@ def registered(world: World, devices: int = 4) -> None:
     report = NodeReport(
         name=NODE, devices=of, cpu_cores=2, ram_mb=1, storage_mb=1, sandbox="", version="", boot_id=processes.place()
     )
-    nodes.register(world.db, report)
+    registry.register(world.db, report)
 
 
 BOOT = processes.place().partition("/")[0]
@@ -124,7 +125,7 @@ def test_only_the_attempt_that_holds_them_gives_them_back(world, left):
 def test_marks_outlive_the_rows_of_job_and_node(world, left):
     with world.db.write() as session:
         session.get_one(Node, NODE).state = "lost"
-    node_verbs.remove(world.db, ADMINISTRATOR, NODE)
+    maintenance.remove(world.db, ADMINISTRATOR, NODE)
     registered(world, devices=1)
     registered(world, devices=4)
     with world.db.write() as session:
@@ -148,8 +149,8 @@ def test_process_that_is_seen_late_takes_devices_out_that_another_attempt_has(wo
     assert world.job(second).state is JobState.SCHEDULING
     with world.db.write() as session:
         session.get_one(Job, second).status = JobState.TRAINING
-    work = attempts.load_work(world.db, second, 1)
-    ending = attempts.finish(
+    work = work_orders.load_work(world.db, second, 1)
+    ending = work_orders.finish(
         world.db, work, Outcome(kind="failed", cause="RANK_KILLED"), leases.NO_RETRY, may_restart=True
     )
     assert (ending.state, ending.restart) == (JobState.QUEUED, None), "it does not go on there"
@@ -188,7 +189,7 @@ def test_doctor_names_the_job(world, left):
 
 def test_who_waits_is_told_that_devices_are_out_of_service(world, left):
     with world.db.read() as session:
-        (node,) = nodes.capacities(session)
+        (node,) = registry.capacities(session)
 
     assert explain(Request(device_count=4), [node]) == (
         "needs 4 CPU slots on one node; free: 3 on local (1 out of service); gpu_count 3 would fit on local now"

@@ -5,23 +5,23 @@ import re
 import pytest
 
 from app.domain.errors import IllegalTransition
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Reservation
-from app.services import controls
+from app.services.jobs import control_requests
 from tests.supervising import NODE, SLEEPS, World, rows, training
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:
     with world.db.write() as session:
-        controls.wish_pause(session, job_id, actor="somebody", saves=saves)
+        control_requests.wish_pause(session, job_id, actor="somebody", saves=saves)
     world.nudge(job_id)
 
 
 def resume(world: World, job_id: str, checkpoint_id: str = "") -> None:
     """Back into the queue, and on the node again."""
     with world.db.write() as session:
-        controls.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
+        control_requests.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
     assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
 
 

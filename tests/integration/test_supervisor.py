@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
 from tests.supervising import NODE, SLEEPS, rows, training, try_again
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 def test_script_that_knows_nothing_of_us_completes(world):

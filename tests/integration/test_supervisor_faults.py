@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Artifact, Checkpoint, Job, Metric
 from tests.supervising import SLEEPS, STUBBORN, environment, rows, training
-from workers import processes
 
 
 def test_script_error_fails_with_its_traceback(world):

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Lease
-from app.services import artifacts
+from app.services.attempts import artifacts
 from tests.supervising import World, environment, rows, training
-from workers import processes
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 
 GROUPS = Path("/sys/fs/cgroup/memory")  # version 1, as far as this test can make a group of its own
 EATS = """

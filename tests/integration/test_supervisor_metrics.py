@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Metric
-from app.services import artifacts
+from app.services.attempts import artifacts
 from tests.supervising import rows, training, try_again
 
 

@@ -9,22 +9,22 @@ import time
 import pytest
 
 from app.models import Attempt, Lease, NodeFault
-from app.services import attempts
+from app.services.attempts import work_orders
 from config.watching import WatchSettings
 from tests.factories import make_attempt, make_job, make_node
 from tests.supervising import World
-from workers.hang_report import without_stacks
-from workers.hang_watch import Hang
-from workers.main_loop import MainLoop
-from workers.memory_kills import RecentKills
-from workers.messages import PauseFailed, RankExit, Result
-from workers.obedience import PAUSE_SAVE_SECONDS, PREEMPT_SAVE_SECONDS, REQUEUE_SAVE_SECONDS
-from workers.outcomes import Sightings, judge
-from workers.rank_logs import RankLogs
-from workers.rank_reports import RankReports
-from workers.ranks import Ranks
-from workers.step_watch import StepWatch
-from workers.supervisor import Supervisor
+from workers.supervisor.control.hang_detector import Hang
+from workers.supervisor.control.hang_report import without_stacks
+from workers.supervisor.control.stop_controller import PAUSE_SAVE_SECONDS, PREEMPT_SAVE_SECONDS, REQUEUE_SAVE_SECONDS
+from workers.supervisor.main import Supervisor
+from workers.supervisor.messages import PauseFailed, RankExit, Result
+from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.oom_kills import RecentKills
+from workers.supervisor.ranks.progress_watchdog import StepWatch
+from workers.supervisor.ranks.rank_group import Ranks
+from workers.supervisor.ranks.rank_logs import RankLogs
+from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.verdict import Sightings, judge
 
 
 class Part:
@@ -108,7 +108,7 @@ def supervisor(world: World, part, monkeypatch, _own_signals):
         job = make_job(session)
         make_attempt(session, job, make_node(session, "n"))
         job_id = job.id
-    work = attempts.load_work(world.db, job_id, 1)
+    work = work_orders.load_work(world.db, job_id, 1)
     supervisor = Supervisor(world.settings, world.db, work, time.monotonic())
     monkeypatch.setattr(supervisor, "_ranks", part)
     monkeypatch.setattr(supervisor._obedience, "_ranks", part)
@@ -189,7 +189,7 @@ HANG = Hang(step=5, seconds=70.0, allowed=60.0, doing="training", stopped=())
 
 def test_hang_is_ended_although_its_stacks_can_not_be_stored(supervisor, part, monkeypatch):
     storage_is_back = threading.Event()
-    monkeypatch.setattr("workers.supervisor.KEEP_SECONDS", 0.3)
+    monkeypatch.setattr("workers.supervisor.main.KEEP_SECONDS", 0.3)
     monkeypatch.setattr(supervisor._ground.storage, "write", lambda *_: storage_is_back.wait(20))
 
     supervisor._hung(HANG)
@@ -243,7 +243,7 @@ def test_pause_that_was_given_up_says_nothing_of_the_next_one(agent, monkeypatch
 def test_hang_is_concluded_although_a_checkpoint_can_not_be_stored(supervisor, agent, monkeypatch):
     ranks, _ = agent
     checkpoints = supervisor._keeping.checkpoints
-    monkeypatch.setattr("workers.concluding.SHORT_DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr("workers.supervisor.finalize.SHORT_DRAIN_SECONDS", 0.2)
     monkeypatch.setattr(supervisor, "_ranks", ranks)
     monkeypatch.setattr(checkpoints, "_busy", True)  # in a storage that does not answer
     supervisor._seen.failure = without_stacks(HANG)
@@ -304,7 +304,7 @@ def test_others_are_killed_after_the_teardown_but_not_within_a_grace_that_they_w
     ranks, theirs = agent
     killed = []
     monkeypatch.setattr(ranks, "_kill_what_is_left", lambda: killed.append(True))
-    monkeypatch.setattr("workers.ranks.TEARDOWN_SECONDS", -0.9)
+    monkeypatch.setattr("workers.supervisor.ranks.rank_group.TEARDOWN_SECONDS", -0.9)
     ranks._seen.terminated = terminated
     waited: list[bool] = []
     ranks._loop.call_after(0.5, lambda: waited.append(True))

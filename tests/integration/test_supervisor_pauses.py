@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.storage.keys import job_key
 from tests.supervising import SLEEPS, World, environment, rows, training
-from workers import spawning
+from workers.node import spawn_supervisor
 
 ASKS_AGAIN = "    if stop and run.should_stop():\n        break"
 ENDS_ANYWAY = "    if stop:\n        break"
@@ -148,17 +148,17 @@ def test_script_that_can_not_save_is_stopped_when_it_need_not(world):
 def _hurried(monkeypatch):
     """Supervisors give a pause one second instead of ten minutes."""
     hurried = (
-        "import sys; from workers import supervisor, obedience; del sys.argv[1]; "
-        "obedience.SAVE_SECONDS['pause'] = 1.0; sys.exit(supervisor.main())"
+        "import sys; from workers.supervisor import main; from workers.supervisor.control import stop_controller; "
+        "del sys.argv[1]; stop_controller.SAVE_SECONDS['pause'] = 1.0; sys.exit(main.main())"
     )
-    ordinary = spawning.supervisor_command
+    ordinary = spawn_supervisor.supervisor_command
 
     def command(*arguments):
         words = ordinary(*arguments)
         module = words.index("-m")
         return [*words[:module], "-c", hurried, *words[module + 1 :]]
 
-    monkeypatch.setattr(spawning, "supervisor_command", command)
+    monkeypatch.setattr(spawn_supervisor, "supervisor_command", command)
 
 
 @pytest.mark.usefixtures("_hurried")

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job
-from app.services import attempts, reports
-from app.services.attempts import Outcome
+from app.services.attempts import work_orders
+from app.services.attempts.work_orders import Outcome
+from app.services.jobs import reports
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.hub import OWNER, TOKEN, Hub, running_hub
 from tests.supervising import World, rows, training, try_again
 from tests.walks import NO_WAIT
-from workers.results import find_output, output_limits, store_model
-from workers.storing import Patience
+from workers.supervisor.recording.model_export import find_output, output_limits, store_model
+from workers.supervisor.recording.upload import Patience
 
 FILES = {"model.bin": b"weights", "readme.txt": b"a model"}
 PUSH = {"push_to_hub": True, "hub_repo_id": f"{OWNER}/tiny"}
@@ -116,7 +117,7 @@ def test_upload_that_dies_with_its_supervisor_is_done_by_the_next(world, hub):
     world.wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 5)
     with world.db.write() as session:
         lost = Outcome(kind="failed", cause="SUPERVISOR_LOST")
-        attempts.end_attempt(session, session.get_one(Job, job_id), 1, lost, NO_WAIT, actor="reaper")
+        work_orders.end_attempt(session, session.get_one(Job, job_id), 1, lost, NO_WAIT, actor="reaper")
     job = try_again(world, job_id, seconds=40)
 
     assert job.state is JobState.COMPLETED, world.describe(job_id)

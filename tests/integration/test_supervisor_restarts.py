@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
 from tests.supervising import NODE, STUBBORN, World, environment, rows, training
-from workers.attempt_keeper import AttemptKeeper
+from workers.node.attempt_manager import AttemptKeeper
 
 
 def rank_pid(world: World, job_id: str, attempt: int = 1, rank: int = 0) -> int:
@@ -132,13 +132,13 @@ def test_checkpoint_that_is_wished_for_during_the_restart_is_made(world):
 
 BECOMES = """
 import sys
-from workers import spawning
+from workers.node import spawn_supervisor
 then = (
     "import os, signal, sys; "
     "print(*sys.argv[1:], os.getpid(), sorted(signal.sigpending()), signal.getsignal(signal.SIGUSR1).name)"
 )
-spawning.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
-spawning.become_supervisor("job-1", 2, told_to_end=True, checkpoints_asked=3)
+spawn_supervisor.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
+spawn_supervisor.become_supervisor("job-1", 2, told_to_end=True, checkpoints_asked=3)
 """
 
 

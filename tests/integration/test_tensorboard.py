@@ -16,14 +16,14 @@ from typing import Any
 import psutil
 import pytest
 
-from app.cli.command_lines import tensorboard_command
+from app.cli.local.command_lines import tensorboard_command
 from app.domain.ids import new_id
-from app.services.tensorboards import address_of
+from app.services.telemetry.tensorboards import address_of
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.system import wait_for
-from workers.event_files import first_event, scalars_event
+from workers.supervisor.recording.tensorboard_format import first_event, scalars_event
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 40.0

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from app.cli.embedded_redis import is_free
-from app.extensions import make_engine
+from app.cli.local.embedded_redis import is_free
+from app.database.engine import make_engine
 from tests.running_up import RunningUp, is_alive, trainyard, wait_until
 
 PROCESSES = {"api", "coordinator", "node-local", "redis", "flower", "tensorboard"}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Webhook, WebhookDelivery
-from app.services import lifecycle
+from app.services.lifecycle import transitions
 from tests.apps import SECRET_KEY
 from tests.celery_processes import ROOT, CeleryWorld
 from tests.factories import make_job, make_webhook
@@ -41,7 +41,7 @@ def pause_a_job(world: CeleryWorld, url: str) -> str:
     """The id of the webhook that is to be told of it."""
     with world.db.write() as session:
         hook = make_webhook(session, url=url, key=SECRET_KEY)
-        lifecycle.transition(session, make_job(session), JobState.PAUSED, actor="test")
+        transitions.transition(session, make_job(session), JobState.PAUSED, actor="test")
         return hook.id
 
 
@@ -85,7 +85,7 @@ def test_what_a_killed_coordinator_was_sending_is_sent_by_another(world: CeleryW
 
 
 def test_supervisors_and_nodes_load_nothing_that_delivers() -> None:
-    program = "import sys, workers.supervisor, workers.node, tasks.node; print(*sorted(sys.modules))"
+    program = "import sys, workers.supervisor.main, workers.node.worker_step, tasks.node; print(*sorted(sys.modules))"
 
     environment = {**os.environ, "TRAINYARD_BROKER_URL": "redis://127.0.0.1:1/0"}
     said = subprocess.run(
@@ -93,5 +93,7 @@ def test_supervisors_and_nodes_load_nothing_that_delivers() -> None:
     )
 
     loaded = said.stdout.split()
-    assert "app.services.webhook_events" in loaded
-    assert [name for name in loaded if "webhook" in name and "app.services" in name] == ["app.services.webhook_events"]
+    assert "app.services.lifecycle.outbox" in loaded
+    assert [name for name in loaded if "webhook" in name and "app.services" in name] == [
+        "app.services.lifecycle.outbox"
+    ]

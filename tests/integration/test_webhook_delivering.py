@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.domain.webhooks import signature
-from app.extensions import Database
 from app.models import Webhook, WebhookDelivery
-from app.services import lifecycle, webhooks
-from app.services.dispatch import Dispatcher
+from app.services.lifecycle import transitions
+from app.services.requests.wakeups import Dispatcher
+from app.services.webhooks import subscriptions
 from config.settings import load_settings
+from tasks.background.webhook_delivery import Deliverer
 from tasks.celery_app import Runtime
-from tasks.delivering import Deliverer
 from tests.apps import SECRET_KEY
 from tests.factories import make_job, make_webhook
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
@@ -67,7 +68,7 @@ def warn(db: Database, count: int = 1, *, project: str = "default") -> list[str]
     with db.write() as session:
         job = make_job(session, project=project)
         return [
-            lifecycle.record_event(session, job.id, EventType.WARNING, message=f"warning {number}").id
+            transitions.record_event(session, job.id, EventType.WARNING, message=f"warning {number}").id
             for number in range(count)
         ]
 
@@ -99,8 +100,8 @@ def test_transition_arrives_and_the_documented_check_finds_it_genuine(database: 
     hook_id = hook(database, receiver.url("/hook"), event_types=["PAUSED"])
     with database.write() as session:
         job = make_job(session)
-        lifecycle.transition(session, job, JobState.PAUSED, actor="key-1", message="lunch")
-        lifecycle.transition(session, job, JobState.QUEUED, actor="key-1")
+        transitions.transition(session, job, JobState.PAUSED, actor="key-1", message="lunch")
+        transitions.transition(session, job, JobState.QUEUED, actor="key-1")
 
     with delivering(database):
         wait_until(lambda: states(database, hook_id) == {"delivered"})
@@ -192,7 +193,7 @@ def test_failure_is_written_down_and_tried_again(
         assert (row.state, row.status_code, row.problem) == ("waiting", code, problem)
         receiver.answers["/hook"] = status(200)
         with database.write() as session:
-            webhooks.wake(session.get_one(Webhook, hook_id))
+            subscriptions.wake(session.get_one(Webhook, hook_id))
         wait_until(lambda: states(database, hook_id) == {"delivered"})
 
     row = deliveries(database, hook_id)[0]

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from app.domain.events import EventType
-from app.domain.job_state import JobState
-from app.extensions import Database
+from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.models import JobEvent, Webhook, WebhookDelivery
-from app.services import lifecycle
+from app.services.lifecycle import transitions
 from tests.factories import make_job, make_webhook
 
 pytestmark = pytest.mark.both_databases
@@ -32,7 +32,7 @@ def statements(db: Database) -> Iterator[list[str]]:
 
 
 def warn(session: Session, job_id: str) -> JobEvent:
-    return lifecycle.record_event(session, job_id, EventType.WARNING, actor="test", message="look", data={"n": 1})
+    return transitions.record_event(session, job_id, EventType.WARNING, actor="test", message="look", data={"n": 1})
 
 
 def deliveries(db: Database) -> list[WebhookDelivery]:
@@ -44,7 +44,7 @@ def test_event_is_on_its_way_with_what_the_api_shows_and_its_job(database: Datab
     with database.write() as session:
         job = make_job(session, name="first", labels={"team": "a"})
         hook = make_webhook(session)
-        lifecycle.transition(session, job, JobState.PAUSED, actor="key-1", reason="paused", message="lunch")
+        transitions.transition(session, job, JobState.PAUSED, actor="key-1", reason="paused", message="lunch")
         row = session.query(JobEvent).one()
 
     (delivery,) = deliveries(database)
@@ -123,9 +123,9 @@ def test_without_webhooks_a_transition_costs_no_statement_more(database: Databas
         job_id = make_job(session).id
 
     with database.write() as session:
-        job = lifecycle.load_for_change(session, job_id)
+        job = transitions.load_for_change(session, job_id)
         with statements(database) as said:
-            lifecycle.transition(session, job, JobState.PAUSED, actor="test")
+            transitions.transition(session, job, JobState.PAUSED, actor="test")
             session.flush()
 
     assert [statement for statement in said if "webhook" in statement and not statement.startswith("UPDATE job")] == []

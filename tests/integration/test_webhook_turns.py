@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.ids import new_id
 from app.domain.webhooks import TRIES_IN_LINE
-from app.extensions import Database
 from app.models import Webhook, WebhookDelivery
-from app.services.webhook_posts import Posted
-from app.services.webhook_turns import TURN_MARGIN_SECONDS, Due, Parcel, Turns
+from app.services.webhooks.delivery_queue import TURN_MARGIN_SECONDS, Due, Parcel, Turns
+from app.services.webhooks.http_post import Posted
 from tests.apps import SECRET_KEY
 from tests.factories import make_webhook
 

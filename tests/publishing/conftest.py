@@ -13,7 +13,7 @@ from config.settings import load_settings
 from tests.hub import Hub, running_hub
 from tests.places import BUCKET, KEY, S3, SECRET
 from tests.shares import Share, running_share
-from workers.fetching.filesystems import filesystem
+from workers.fetching.filesystems import filesystem, service
 from workers.publishing.orders import File, Order
 
 JOB = "job-01980000-0000-7000-8000-000000000001"
@@ -91,7 +91,7 @@ def bucket_files(s3_server: S3) -> Iterator[Any]:
             "TRAINYARD_FETCH_S3_SECRET": SECRET,
         }
     )
-    files = filesystem("s3", settings.fetch)
+    files = filesystem("s3", service("s3", settings.fetch))
     files.ls("")
     yield files
     files.close_session(files.loop, files.s3)

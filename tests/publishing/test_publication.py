@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from app.host import processes
 from app.security.secrets import SecretBox
-from app.services.attempts import Work
+from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
 from tests.places import BUCKET, KEY, SECRET
 from tests.publishing.conftest import FILES, JOB
 from tests.shares import TOKEN as USER_TOKEN
-from workers import processes
-from workers.failures import AttemptFailed
-from workers.publishing.checking import check_output
+from workers.attempt_failed import AttemptFailed
 from workers.publishing.copying import MARKER
 from workers.publishing.failures import NotPublished
 from workers.publishing.places import destination
-from workers.publishing.publication import Publication, Published
+from workers.publishing.preflight import check_output
+from workers.publishing.runner import Publication, Published
 
 REPOSITORY = f"{OWNER}/tiny"
 PUSH = {"push_to_hub": True, "hub_repo_id": REPOSITORY}

@@ -9,14 +9,14 @@ from urllib.parse import quote
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
 from tests.secrets.canaries import Canaries
 from tests.supervising import NODE, World, rows
-from workers.log_lines import CUT_MARK, MAX_LINE_BYTES
-from workers.messages import MAX_SAID
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
+from workers.supervisor.messages import MAX_SAID
+from workers.supervisor.recording.log_lines import CUT_MARK, MAX_LINE_BYTES
 
 TELLS = """
 import base64, json, os, sys, time, urllib.parse

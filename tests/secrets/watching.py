@@ -10,7 +10,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 LOOK_SECONDS = 0.05
-RANKS = (b"workers.rank_agent", b"workers.trainers", b"/code/")
+RANKS = (b"workers.rank.agent", b"workers.trainers", b"/code/")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sqlalchemy import func, select, update
 
 from app.domain.errors import TrainyardError
-from app.domain.job_state import HELD, TERMINAL, JobState
+from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
-from app.services import attempts, controls, leases, lifecycle, preemption, scheduling
-from app.services.attempts import Work
-from app.services.reaping import Reaper
+from app.services.attempts import leases, work_orders
+from app.services.attempts.reaper import Reaper
+from app.services.attempts.work_orders import Work
+from app.services.jobs import control_requests
+from app.services.lifecycle import transitions
+from app.services.scheduling import planner, preemption
 from config.settings import load_settings
 from tests import factories
 from tests.apps import Api
@@ -69,9 +72,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule(job_id=jobs)
     def admit(self, job_id: str) -> None:
         with self.db.write() as session:
-            job = lifecycle.load_for_change(session, job_id)
+            job = transitions.load_for_change(session, job_id)
             if job.state is JobState.PENDING:
-                lifecycle.transition(session, job, JobState.QUEUED, actor="coordinator")
+                transitions.transition(session, job, JobState.QUEUED, actor="coordinator")
 
     @rule(job_id=jobs)
     def cancel(self, job_id: str) -> None:
@@ -117,7 +120,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def save_now(self, job_id: str) -> None:
         before = self._job(job_id)
         answer = self.api.post(f"/v1/jobs/{job_id}/checkpoint")
-        can = before.state in controls.SAVING and before.requested is None
+        can = before.state in control_requests.SAVING and before.requested is None
         assert answer.status_code == (202 if can else 409)
 
     @rule(job_id=jobs)
@@ -135,7 +138,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(target=deliveries)
     def plan(self) -> Any:
-        placed = scheduling.plan_once(self.db)
+        placed = planner.plan_once(self.db)
         return multiple(*((d.job_id, d.attempt, d.node) for d in placed))
 
     @rule(looks=st.integers(min_value=1, max_value=LEASE_LOOKS))
@@ -162,7 +165,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         if claimed is None:
             return multiple()
         assert node == delivery[2]
-        return self._hold(attempts.load_work(self.db, job_id, attempt), node)
+        return self._hold(work_orders.load_work(self.db, job_id, attempt), node)
 
     @rule(holder=holders, looks=st.integers(min_value=0, max_value=LEASE_LOOKS))
     def fall_silent(self, holder: Holder, looks: int) -> None:
@@ -172,12 +175,12 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule(holder=holders, steps=st.integers(min_value=1, max_value=5))
     def train_and_save(self, holder: Holder, steps: int) -> None:
         if not self._may_write(holder):
-            assert refused(lambda: attempts.enter_phase(self.db, holder.work, JobState.TRAINING))
+            assert refused(lambda: work_orders.enter_phase(self.db, holder.work, JobState.TRAINING))
             assert refused(lambda: save(self.db, holder.work, holder.step + steps)), "a stale holder saved"
             return
         if self._job(holder.work.job_id).state is JobState.EXPORTING:
             return  # its training is over
-        attempts.enter_phase(self.db, holder.work, JobState.TRAINING, start_step=holder.step)
+        work_orders.enter_phase(self.db, holder.work, JobState.TRAINING, start_step=holder.step)
         holder.step += steps
         save(self.db, holder.work, holder.step)
         known = self.known[holder.work.job_id]
@@ -187,9 +190,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     def enter_phase(self, holder: Holder, phase: str) -> None:
         job = self._job(holder.work.job_id)
         if not self._may_write(holder):
-            assert refused(lambda: attempts.enter_phase(self.db, holder.work, JobState(phase)))
+            assert refused(lambda: work_orders.enter_phase(self.db, holder.work, JobState(phase)))
         elif job.state in (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING):
-            attempts.enter_phase(self.db, holder.work, JobState(phase))
+            work_orders.enter_phase(self.db, holder.work, JobState(phase))
 
     @rule(
         target=holders,
@@ -204,26 +207,28 @@ class LifecycleMachine(RuleBasedStateMachine):
         job = self._job(holder.work.job_id)
         outcome = outcome_of(how, job.requested, holder.step)
         if not self._may_write(holder):
-            assert refused(lambda: attempts.finish(self.db, holder.work, outcome, NO_WAIT)), "a stale holder ended it"
+            assert refused(lambda: work_orders.finish(self.db, holder.work, outcome, NO_WAIT)), (
+                "a stale holder ended it"
+            )
             return multiple()
         if how == "completed" and job.state is JobState.PREPARING:
-            attempts.enter_phase(self.db, holder.work, JobState.TRAINING)
-        ending = attempts.finish(self.db, holder.work, outcome, NO_WAIT, may_restart=may_restart)
+            work_orders.enter_phase(self.db, holder.work, JobState.TRAINING)
+        ending = work_orders.finish(self.db, holder.work, outcome, NO_WAIT, may_restart=may_restart)
         assert ending.state == self._job(holder.work.job_id).state
         if job.requested == "cancel" and how != "completed":
             assert ending.state is JobState.CANCELLED
         if ending.restart is None:
             return multiple()
         assert may_restart
-        return self._hold(attempts.load_work(self.db, job.id, ending.restart), holder.node)
+        return self._hold(work_orders.load_work(self.db, job.id, ending.restart), holder.node)
 
     @rule(holder=holders)
     def pause_fails(self, holder: Holder) -> None:
         before = self._job(holder.work.job_id)
         if not self._may_write(holder):
-            assert refused(lambda: controls.pause_failed(self.db, holder.work, "disk"))
+            assert refused(lambda: control_requests.pause_failed(self.db, holder.work, "disk"))
             return
-        controls.pause_failed(self.db, holder.work, "disk")
+        control_requests.pause_failed(self.db, holder.work, "disk")
         kept = before.requested != "pause" or before.pause_force or not before.pause_saves
         assert self._job(before.id).requested == (before.requested if kept else None)
 
@@ -323,9 +328,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     def _start(self) -> list[Holder]:
         started = []
-        for placed in scheduling.plan_once(self.db):
+        for placed in planner.plan_once(self.db):
             assert leases.claim(self.db, job_id=placed.job_id, attempt=placed.attempt, node=placed.node, boot_id="boot")
-            started.append(self._hold(attempts.load_work(self.db, placed.job_id, placed.attempt), placed.node))
+            started.append(self._hold(work_orders.load_work(self.db, placed.job_id, placed.attempt), placed.node))
         return started
 
     def _hold(self, work: Work, node: str) -> Holder:

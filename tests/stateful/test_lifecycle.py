@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from app.domain import job_state
-from app.domain.job_state import TRANSITIONS, JobState
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle import states
+from app.domain.lifecycle.states import TRANSITIONS, JobState
 from app.models import Job
-from app.services import attempts, controls, leases
-from app.services.attempts import Work
+from app.services.attempts import leases, work_orders
+from app.services.attempts.work_orders import Work
+from app.services.jobs import control_requests
 from tests.apps import Api
 from tests.stateful.lifecycle_machine import LifecycleMachine
 
@@ -48,15 +49,15 @@ def without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return unfenced
 
-    monkeypatch.setattr(attempts, "finish", with_newest_token(attempts.finish))
+    monkeypatch.setattr(work_orders, "finish", with_newest_token(work_orders.finish))
 
 
 def without_terminal_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has ended can be cancelled: of a cancel and a completion both win."""
-    for state in job_state.TERMINAL - {JobState.CANCELLED}:
+    for state in states.TERMINAL - {JobState.CANCELLED}:
         monkeypatch.setitem(TRANSITIONS, state, frozenset({JobState.CANCELLED}))
-    monkeypatch.setattr(controls, "TERMINAL", frozenset())
-    monkeypatch.setattr(controls, "UNHELD", job_state.UNHELD | job_state.TERMINAL)
+    monkeypatch.setattr(control_requests, "TERMINAL", frozenset())
+    monkeypatch.setattr(control_requests, "UNHELD", states.UNHELD | states.TERMINAL)
 
 
 def without_leases_that_never_beat(monkeypatch: pytest.MonkeyPatch) -> None:

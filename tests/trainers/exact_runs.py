@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from app.domain.zero import DEEPSPEED
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from tests.trainers.step_hooks import (
     limited_memory,
     no_memory_for_copies,
@@ -30,10 +30,10 @@ from tests.trainers.step_hooks import (
     unwritten_shards,
     wish_within,
 )
-from trainyard import _manifest
-from trainyard._session import Identity, Progress, Result, Saved, manifest_for
-from trainyard._wishes import CheckpointNotSaved, Wishes
-from workers.run_context import RunContext, RunSpec
+from trainyard.protocol import manifest
+from trainyard.protocol.commands import CheckpointNotSaved, Wishes
+from trainyard.protocol.session import Identity, Progress, Result, Saved, manifest_for
+from workers.rank.run_context import RunContext, RunSpec
 
 
 class RecordingSession:
@@ -89,7 +89,7 @@ class RecordingSession:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         directory = self.identity.run_dir / "checkpoints" / f"step-{saved.step}"
         directory.parent.mkdir(exist_ok=True)
-        _manifest.commit(tmp_dir, directory, manifest_for(self.identity, saved))
+        manifest.commit(tmp_dir, directory, manifest_for(self.identity, saved))
         self.checkpoints.append(str(directory))
         self._offered = saved.step
         self.reached_when_saved[saved.step] = self.reached

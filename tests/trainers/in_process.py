@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.hyperparameters import parse
-from app.domain.rlhf import REWARD_METHOD, method_of
+from app.domain.spec.hyperparameters.parsing import parse
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, method_of
 from tests.trainers.supervision import ROOT, free_port, wait_for_all
 
 # A test's property: the name of what it looks at, which others may look at, too, and how many seconds that took.

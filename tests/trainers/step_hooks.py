@@ -50,7 +50,7 @@ def slow_passes(seconds: float) -> Iterator[None]:
 @contextmanager
 def slow_writing() -> Iterator[None]:
     """A disk so slow that the training makes another step before anything of a checkpoint is written."""
-    from workers.trainers.hf_trainer.saving import HostSaving  # noqa: PLC0415
+    from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving  # noqa: PLC0415
 
     def write(original: Any, saving: Any, trainer: Any, taken: Any, *arguments: Any) -> None:
         step = json.loads(taken.state)["global_step"]
@@ -93,7 +93,7 @@ def recorded_shards(path: Path) -> Iterator[None]:
 @contextmanager
 def no_memory_for_copies() -> Iterator[None]:
     """A rank that has none says so; the first one has."""
-    from workers.trainers.hf_trainer.host_copy import HostCopy  # noqa: PLC0415
+    from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy  # noqa: PLC0415
 
     def fits(original: Any, copy: Any, value: Any) -> bool:
         return os.environ["RANK"] == "0" and bool(original(copy, value))
@@ -204,7 +204,7 @@ def saved_by_transformers(directory: Path) -> Iterator[None]:
     from transformers import Trainer  # noqa: PLC0415
 
     from workers.trainers.distributed import wait_for_all  # noqa: PLC0415
-    from workers.trainers.hf_trainer.trl_trainer import TrlTrainer  # noqa: PLC0415
+    from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer  # noqa: PLC0415
 
     def save(original: Any, trainer: Any, *arguments: Any) -> None:
         output_dir, trainer.args.output_dir = trainer.args.output_dir, str(directory)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainyard import _manifest
-from trainyard._channel import LineDecoder, Message, encode, short_address
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import LineDecoder, Message, encode, short_address
 
 ROOT = Path(__file__).parents[2]
 TRAINER = [sys.executable, "-m", "workers.trainers.main", "--spec"]
@@ -154,7 +154,7 @@ class FakeSupervisor:
         if self.checkpoint_failure:
             self.send({"type": "checkpoint_failed", "path": message["path"], "message": self.checkpoint_failure})
             return
-        _manifest.verify(message["path"])
+        manifest.verify(message["path"])
         shutil.move(message["path"], self.storage)
         self.send({"type": "checkpoint_saved", "path": message["path"], "checkpoint_id": "ckpt-1"})
 

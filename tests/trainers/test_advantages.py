@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import tensor
 
-from workers.trainers.hf_trainer.advantages import (
+from workers.trainers.hf_trainer.methods.advantages import (
     advantages_of,
     masked_mean,
     policy_loss,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from trainyard._manifest import Manifest
-from workers.run_context import RunSpec
+from trainyard.protocol.manifest import Manifest
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.batch_plan import batch_plan
+from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
 
 
 class Context:

@@ -10,9 +10,9 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.batching import LengthGrouped
-from workers.trainers.hf_trainer.collating import collator
+from workers.rank.run_context import RunSpec
+from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped
+from workers.trainers.hf_trainer.loop.collator import collator
 
 RECORDS = [{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}, {"input_ids": [8], "labels": [8]}]
 

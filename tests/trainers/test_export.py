@@ -8,11 +8,11 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import ExportFailed
-from workers.trainers.hf_trainer import verification
-from workers.trainers.hf_trainer.export import export_adapter, export_merged, export_model
-from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.trainers.hf_trainer.model import verify_export
+from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
+from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 
@@ -67,7 +67,7 @@ def test_model_in_several_files_is_compared_as_well(tmp_path, model):
     model.save_pretrained(tmp_path, max_shard_size="40KB")
 
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    verification.check_model(model, tmp_path, trust_remote_code=False)
+    verify_export.check_model(model, tmp_path, trust_remote_code=False)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_file_that_differs_from_what_was_trained_is_refused(tmp_path, model, cha
     save_file(tensors, tmp_path / "model.safetensors")
 
     with pytest.raises(ExportFailed, match=message):
-        verification.check_model(model, tmp_path, trust_remote_code=False)
+        verify_export.check_model(model, tmp_path, trust_remote_code=False)
 
 
 def test_adapter_is_written_and_equal(tmp_path, model, tokenizer, card):
@@ -102,7 +102,7 @@ def test_adapter_that_differs_is_refused(tmp_path, model):
     expected = {name: tensor + 1e-7 for name, tensor in load_file(tmp_path / "adapter_model.safetensors").items()}
 
     with pytest.raises(ExportFailed, match="is not the trained one"):
-        verification.check_adapter(expected, tmp_path)
+        verify_export.check_adapter(expected, tmp_path)
 
 
 def test_merged_model_answers_as_model_and_adapter_did(tmp_path, model, tokenizer, card):
@@ -137,12 +137,12 @@ def test_other_tokenizer_is_refused(tmp_path, assets, tokenizer):
     tokenizer.add_special_tokens({"pad_token": "<|other|>"})
 
     with pytest.raises(ExportFailed, match="another vocabulary"):
-        verification.check_tokenizer(tokenizer, tmp_path, trust_remote_code=False)
+        verify_export.check_tokenizer(tokenizer, tmp_path, trust_remote_code=False)
 
 
 def test_bits_decide():
     nan, zero = torch.tensor([float("nan")]), torch.tensor([0.0])
 
-    assert verification.same_bits(nan, nan.clone())
-    assert not verification.same_bits(zero, -zero)
-    assert not verification.same_bits(zero, zero.to(torch.bfloat16))
+    assert verify_export.same_bits(nan, nan.clone())
+    assert not verify_export.same_bits(zero, -zero)
+    assert not verify_export.same_bits(zero, zero.to(torch.bfloat16))

@@ -11,10 +11,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import ExportFailed
-from workers.trainers.hf_trainer.export import export_model
-from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.trainers.hf_trainer.model.export import export_model
+from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 TEXT = "Hello, the world's 12345 functions\n  return  x — größer"
 SMALL = {

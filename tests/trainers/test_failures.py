@@ -5,8 +5,8 @@ import errno
 import pytest
 import torch
 
-from trainyard._manifest import CorruptCheckpoint
-from workers.run_context import CheckpointNotSaved
+from trainyard.protocol.manifest import CorruptCheckpoint
+from workers.rank.run_context import CheckpointNotSaved
 from workers.trainers import failures
 
 

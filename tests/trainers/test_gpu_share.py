@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers import distributed
 
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from workers.trainers.hf_trainer import host_copy
-from workers.trainers.hf_trainer.host_copy import HostCopy, size_bytes
+from workers.trainers.hf_trainer.checkpoints import host_copy
+from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy, size_bytes
 
 
 def state():

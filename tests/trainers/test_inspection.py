@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from app.domain import hyperparameters
-from workers.run_context import RunSpec
+from app.domain.spec.hyperparameters import parsing
+from workers.rank.run_context import RunSpec
 from workers.trainers import inspection
 from workers.trainers.data.encoded import Encoded
 from workers.trainers.failures import DataInvalid
-from workers.trainers.hf_trainer.collating import collator
-from workers.trainers.hf_trainer.tokenizer import load_tokenizer
+from workers.trainers.hf_trainer.loop.collator import collator
+from workers.trainers.hf_trainer.model.tokenizer import load_tokenizer
 from workers.trainers.inspection_data import collate
 
 Findings = dict[str, Any]
@@ -34,7 +34,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
         *paths: Path, model: Path | None = assets / "model", kind: str = "SFT", rows: int = 1000, **changes: Any
     ) -> Findings:
         framework = changes.pop("framework", {"type": "HF_TRAINER"})
-        values = hyperparameters.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
+        values = parsing.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
         base = changes.pop("base_model", {})
         devices = changes.pop("devices", 1)
         tokenizer, output = changes.pop("tokenizer", ""), changes.pop("output_config", {})

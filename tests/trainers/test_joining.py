@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers import distributed
 
 SPEC = RunSpec(

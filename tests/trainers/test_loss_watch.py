@@ -7,7 +7,12 @@ import random
 import pytest
 
 from workers.trainers.failures import Diverged, NonFiniteLoss
-from workers.trainers.hf_trainer.loss_watch import ENOUGH, HIGH_TOLERATED, NON_FINITE_TOLERATED, LossWatch
+from workers.trainers.hf_trainer.monitoring.divergence_detector import (
+    ENOUGH,
+    HIGH_TOLERATED,
+    NON_FINITE_TOLERATED,
+    LossWatch,
+)
 
 STEPS = 2000
 WARM_UP = 100

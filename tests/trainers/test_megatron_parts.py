@@ -9,11 +9,11 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from app.domain.parallelism import Parallelism
+from app.domain.spec.frameworks.megatron import Parallelism
 from tests.trainers.supervision import ROOT
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.megatron.batches import Dealer, Padding
 from workers.trainers.megatron.fitting import check
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.model_card import ModelCard
+from workers.rank.run_context import RunSpec
+from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 
 def card(locations=("data.jsonl",), metrics=(), name=None, **base_model):

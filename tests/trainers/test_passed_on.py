@@ -6,10 +6,10 @@ from trl.trainer.sft_config import SFTConfig
 
 from tests.trainers.exact_runs import RecordingSession
 from tests.trainers.in_process import plan_of
-from trainyard._session import Identity
-from workers.run_context import RunContext, RunSpec
-from workers.trainers.hf_trainer.arguments import arguments
-from workers.trainers.hf_trainer.batch_plan import batch_plan
+from trainyard.protocol.session import Identity
+from workers.rank.run_context import RunContext, RunSpec
+from workers.trainers.hf_trainer.loop.arguments import arguments
+from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
 
 OPTIONS = {"ddp_bucket_cap_mb": "50", "torch_empty_cache_steps": "7", "average_tokens_across_devices": "false"}
 

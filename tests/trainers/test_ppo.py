@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from app.domain.errors import BadSpec
-from app.domain.measures import OF_PPO, REINFORCEMENT
+from app.domain.spec.metrics import OF_PPO, REINFORCEMENT
 from tests.submitted import changed, spec_of
 from tests.trainers.in_process import Outcome, plan_of, runs
 

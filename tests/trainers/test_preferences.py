@@ -12,11 +12,11 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from app.domain.hyperparameters import InvalidHyperparameter, parse
-from app.domain.measures import PREFERENCES
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, parse
+from app.domain.spec.metrics import PREFERENCES
 from tests.trainers.in_process import Outcome, plan_of, runs
-from workers.trainers.hf_trainer.batching import LengthGrouped
-from workers.trainers.hf_trainer.collating import preference_collator
+from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped
+from workers.trainers.hf_trainer.loop.collator import preference_collator
 
 STEPS = 6
 OFTEN = {"evaluation": {"strategy": "steps", "steps": 2}}

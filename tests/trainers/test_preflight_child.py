@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from app.extensions import Database, make_engine
+from app.database.engine import Database, make_engine
 from app.models import Job
-from app.services import admission, inspections
-from app.services.inspection_line import InspectionLine
+from app.services.preflight import admission, inspections
+from app.services.preflight.inspection_queue import InspectionLine
 from config.settings import Settings, load_settings
 from tests.factories import make_document
 from tests.fetching.web_server import WebServer, file
 from tests.hub import running_hub
 from tests.walks import make_job
-from workers import preflight
-from workers.spawning import settings_environment
+from workers.node.spawn_supervisor import settings_environment
+from workers.prepare import preflight
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +66,7 @@ def question(assets: Path, *paths: str, **base_model: Any) -> dict[str, Any]:
 
 def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_path):
     settings = make_settings()
-    command = [sys.executable, "-m", "workers.preflight", "--die-with", str(os.getpid())]
+    command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
     environment = {**os.environ, **settings_environment(settings), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 
     done = subprocess.run(

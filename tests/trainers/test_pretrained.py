@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.pretrained import precision
+from workers.rank.run_context import RunSpec
+from workers.trainers.hf_trainer.model.pretrained import precision
 
 
 def spec(dtype, device_type="cuda"):

@@ -9,10 +9,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from app.domain.hyperparameters import parse
+from app.domain.spec.hyperparameters.parsing import parse
 from tests.trainers.in_process import plan_of, runs
-from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.quantized import load_quantized, train_in_float32
+from workers.rank.run_context import RunSpec
+from workers.trainers.hf_trainer.model.quantized import load_quantized, train_in_float32
 
 NEW_TOKENS = {"additional_special_tokens": ["<|call|>"]}
 OFTEN = {"evaluation": {"strategy": "steps", "steps": 2}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workers.trainers.failures import NonFiniteLoss
-from workers.trainers.hf_trainer.reporting import Reporting, Totals
+from workers.trainers.hf_trainer.monitoring.reporting import Reporting, Totals
 
 ARGS: Any = SimpleNamespace(get_warmup_steps=lambda _: 0, fp16=False)
 CONTROL: Any = None

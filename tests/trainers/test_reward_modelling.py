@@ -8,10 +8,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from app.domain.hyperparameters import InvalidHyperparameter, parse
-from app.domain.measures import JUDGEMENTS
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, parse
+from app.domain.spec.metrics import JUDGEMENTS
 from tests.trainers.in_process import Outcome, plan_of, runs
-from workers.trainers.hf_trainer.collating import JudgingPadding
+from workers.trainers.hf_trainer.loop.collator import JudgingPadding
 
 STEPS = 24
 JUDGES = {"algorithm": "reward", "max_steps": str(STEPS), "learning_rate": "2e-3"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.hyperparameters import InvalidHyperparameter, parse
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, parse
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.rewards import RewardFailed, reward_of
 

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from app.domain.hyperparameters import InvalidHyperparameter, parse
-from app.domain.measures import REINFORCEMENT
-from app.domain.rlhf import check_batch, check_lengths
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, parse
+from app.domain.spec.hyperparameters.rlhf import check_batch, check_lengths
+from app.domain.spec.metrics import REINFORCEMENT
 from tests.trainers.in_process import Outcome, plan_of, runs
 
 pytestmark = pytest.mark.timeout(300)  # the first one waits for all the runs

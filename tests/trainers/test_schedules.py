@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from app.domain.hyperparameter_tables import PLATEAU, SCHEDULERS
-from app.domain.hyperparameters import parse
-from workers.run_context import RunSpec
-from workers.trainers.hf_trainer.schedules import scale, scheduler_kwargs
+from app.domain.spec.hyperparameters.parsing import parse
+from app.domain.spec.hyperparameters.tables import PLATEAU, SCHEDULERS
+from workers.rank.run_context import RunSpec
+from workers.trainers.hf_trainer.loop.lr_schedule import scale, scheduler_kwargs
 
 STEPS = 20
 

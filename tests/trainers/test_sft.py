@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.hyperparameters import parse
+from app.domain.spec.hyperparameters.parsing import parse
 from tests.trainers.supervision import ROOT, TRAINER, Ended, FakeSupervisor, at_step, free_port
-from trainyard import _manifest
+from trainyard.protocol import manifest as _manifest
 
 PAUSE = {"type": "pause", "save_checkpoint": True}
 

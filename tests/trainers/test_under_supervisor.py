@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Metric, StuckDevice
-from app.services import artifacts
+from app.services.attempts import artifacts
 from tests.factories import make_document, make_job
 from tests.supervising import NODE, World, environment, rows, try_again
 from tests.unkillable import unkillable
-from workers.spawning import start_attempts
+from workers.node.spawn_supervisor import start_attempts
 
 
 @pytest.fixture

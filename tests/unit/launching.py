@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.ids import new_id
-from workers.launcher import Launched, LaunchPlan, launch
-from workers.sandbox import Sandbox, View
+from workers.sandbox.launcher import Launched, LaunchPlan, launch
+from workers.sandbox.sandbox import Sandbox, View
 
 # Processes are found and killed by it: one of each run of tests, and of the processes that these start.
 JOB = os.environ.setdefault("TESTED_JOB", new_id("job"))

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from app.services.telemetry import MetricPoint
+from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
-from workers.allowance import Allowance
-from workers.metric_backlog import MetricBacklog, MetricNames
+from workers.supervisor.recording.metric_buffer import MetricBacklog, MetricNames
+from workers.supervisor.recording.rate_limit import Allowance
 
 
 def point(step, name="loss"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainyard._channel import MAX_LINE_BYTES, Channel, short_address
-from workers.channel import MAX_COMPLAINTS, ChannelServer
-from workers.main_loop import MainLoop
+from trainyard.protocol.channel import MAX_LINE_BYTES, Channel, short_address
+from workers.supervisor.ranks.channel_server import MAX_COMPLAINTS, ChannelServer
+from workers.supervisor.ranks.event_loop import MainLoop
 
 
 class Ear:

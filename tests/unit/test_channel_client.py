@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainyard._channel import (
+from trainyard.protocol.channel import (
     MAX_LINE_BYTES,
     Channel,
     ChannelClosed,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli import watch as watching
+from app.cli.client import watch as watching
 from app.cli.main import main
 from tests.scripted_server import ScriptedServer, drop, failure, running, stream, success
 from tests.servers import free_port

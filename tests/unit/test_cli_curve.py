@@ -2,8 +2,8 @@
 
 import math
 
-from app.cli.curve import draw
-from app.cli.demo import fall
+from app.cli.client.curve import draw
+from app.cli.local.demo import fall
 
 
 def test_a_falling_curve_goes_from_the_upper_left_to_the_lower_right() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from app.cli import demo
+from app.cli.local import demo
 from app.cli.main import main
 from trainyard.client import Client
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.cli.job_views import BarView
+from app.cli.client.job_views import BarView
 from app.cli.output import age, duration, print_fields, print_json, print_table
 from trainyard.client import Job
 

@@ -6,9 +6,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli.simulated_nodes import SimulatedNode, simulate_option, written_down
-from workers.inventory import take_inventory
-from workers.node_config import read_node_config
+from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, written_down
+from workers.node.inventory import take_inventory
+from workers.node.node_config import read_node_config
 
 
 @click.command()

@@ -11,8 +11,8 @@ import pytest
 from app.storage.beneath import Content, RefusedFile, copied, directory_opened, file_opened
 from app.storage.storage import Storage
 from app.storage.trees import copy_tree
-from workers.failures import AttemptFailed
-from workers.results import OutputLimits, find_output
+from workers.attempt_failed import AttemptFailed
+from workers.supervisor.recording.model_export import OutputLimits, find_output
 
 SECRET = b"not this job's"
 

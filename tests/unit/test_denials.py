@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.services import denials
-from app.services.denials import LINES_OF_ALL, LINES_OF_ONE, WINDOW_SECONDS, Floodgate
+from app.services.access import denied_requests
+from app.services.access.denied_requests import LINES_OF_ALL, LINES_OF_ONE, WINDOW_SECONDS, Floodgate
 
 
 class Clock:
@@ -49,7 +49,7 @@ def test_many_sources_fill_no_more_than_their_share() -> None:
 
 
 def test_sources_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(denials, "SOURCES", 3)
+    monkeypatch.setattr(denied_requests, "SOURCES", 3)
     gate = Floodgate(Clock())
 
     assert [gate.admit(f"10.0.0.{number}") for number in range(20)] == [0] * 20

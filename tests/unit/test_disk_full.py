@@ -8,8 +8,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from app.domain.errors import TransientStorageError
-from workers.disk_full import RoomWatch, is_full, named
-from workers.failures import AttemptFailed
+from workers.attempt_failed import AttemptFailed
+from workers.supervisor.recording.disk_space import RoomWatch, is_full, named
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 

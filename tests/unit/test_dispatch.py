@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.services import dispatch
-from app.services.dispatch import Dispatcher, Message
+from app.services.requests import wakeups
+from app.services.requests.wakeups import Dispatcher, Message
 from config.settings import Settings, load_settings
 
 
@@ -86,20 +86,20 @@ def test_ringing_does_not_wait_for_a_broker_that_hangs(dispatcher: Dispatcher, b
     broker.may_answer.clear()
 
     before = time.monotonic()
-    for number in range(5 * dispatch.WAITING_LIMIT):
+    for number in range(5 * wakeups.WAITING_LIMIT):
         dispatcher.ring_admit(f"job-{number}", "default", 5)
 
     assert time.monotonic() - before < 1
     broker.may_answer.set()
     dispatcher.nudge("job-last", "box")
     taken = broker.wait_for_last(("job-last",))
-    assert taken[-2].arguments[-1] == f"job-{5 * dispatch.WAITING_LIMIT - 1}"
+    assert taken[-2].arguments[-1] == f"job-{5 * wakeups.WAITING_LIMIT - 1}"
 
 
 def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatcher, broker: Broker) -> None:
     broker.may_answer.clear()
     dispatcher.nudge("job-0", "box")  # keeps the thread busy
-    for number in range(1, dispatch.MOST_TOGETHER + 2):
+    for number in range(1, wakeups.MOST_TOGETHER + 2):
         dispatcher.ring_admit(f"job-{number}", "default", 5)
     dispatcher.ring_admit("job-urgent", "default", 10)
     dispatcher.ring_admit("job-elsewhere", "other", 5)
@@ -108,8 +108,8 @@ def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatc
 
     told = [message.arguments for message in broker.wait_for_last(("job-last",))]
 
-    together = tuple(f"job-{number}" for number in range(1, dispatch.MOST_TOGETHER + 1))
-    rest = (f"job-{dispatch.MOST_TOGETHER + 1}",)
+    together = tuple(f"job-{number}" for number in range(1, wakeups.MOST_TOGETHER + 1))
+    rest = (f"job-{wakeups.MOST_TOGETHER + 1}",)
     assert told == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
 
 
@@ -121,7 +121,7 @@ def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
     dispatcher.ring_run([("job-1", 1), ("job-2", 1)], "box", "cpu", 5)
     dispatcher.ring_run([("job-3", 1)], "other", "cpu", 5)
     dispatcher.ring_run([("job-4", 3)], "box", "cpu", 5)
-    many = [(f"job-{number}", 1) for number in range(5, 5 + dispatch.MOST_TOGETHER - 2)]
+    many = [(f"job-{number}", 1) for number in range(5, 5 + wakeups.MOST_TOGETHER - 2)]
     dispatcher.ring_run(many, "box", "cpu", 5)
     broker.may_answer.set()
 
@@ -135,7 +135,7 @@ def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
 def test_first_of_many_submissions_is_told_of_at_once(
     dispatcher: Dispatcher, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "GATHER_SECONDS", 30.0)
+    monkeypatch.setattr(wakeups, "GATHER_SECONDS", 30.0)
 
     for number in range(3):
         dispatcher.ring_admit(f"job-{number}", "default", 5)
@@ -165,7 +165,7 @@ def test_failing_broker_costs_messages_but_nothing_else(dispatcher: Dispatcher, 
 
 
 def test_old_news_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
-    monkeypatch.setattr(dispatch, "STALE_SECONDS", 0.05)
+    monkeypatch.setattr(wakeups, "STALE_SECONDS", 0.05)
     broker.may_answer.clear()
     dispatcher.nudge("job-1", "box")
     dispatcher.nudge("job-2", "box")

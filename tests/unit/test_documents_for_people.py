@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.job_spec import from_document
-from app.domain.locations import ReadingRules
-from app.domain.preprocessing import mapped_columns
+from app.domain.spec.data.preprocessing import mapped_columns
+from app.domain.spec.job_spec import from_document
+from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from scripts.document_fields import SECTIONS
 from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.eta import Eta
+from workers.supervisor.ranks.eta import Eta
 
 
 def fed(*reports: tuple[int, float]) -> Eta:

@@ -9,10 +9,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts import NewArtifact
+from app.services.attempts.work_orders import NewArtifact
 from app.storage.storage import Storage
-from workers import event_store
-from workers.event_store import EventStore
+from workers.supervisor.recording import tensorboard_store
+from workers.supervisor.recording.tensorboard_store import EventStore
 
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
 
@@ -95,7 +95,7 @@ def test_a_later_attempt_takes_back_the_steps_that_it_does_again(world):
 
 
 def test_files_stay_small_and_are_read_as_one_curve(world, monkeypatch):
-    monkeypatch.setattr(event_store, "LOCAL_BYTES", 2000)
+    monkeypatch.setattr(tensorboard_store, "LOCAL_BYTES", 2000)
     store = world.store()
     for step in range(200):
         store.add(step, NOW, {"loss": float(step)})
@@ -107,7 +107,7 @@ def test_files_stay_small_and_are_read_as_one_curve(world, monkeypatch):
 
 
 def test_they_are_there_while_the_job_runs(world, monkeypatch):
-    monkeypatch.setattr(event_store, "LOCAL_SECONDS", 0.02)
+    monkeypatch.setattr(tensorboard_store, "LOCAL_SECONDS", 0.02)
     seen = threading.Event()
 
     def record(new):
@@ -132,7 +132,7 @@ def test_a_storage_that_stumbles_loses_nothing(world, monkeypatch):
                 raise TransientStorageError("away")
             super().grow(key, **more)
 
-    monkeypatch.setattr(event_store, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(tensorboard_store, "RETRY_SECONDS", 0.01)
     world.storage = Stumbling(f"file://{world.folder}")
     store = world.store()
     store.add(1, NOW, {"loss": 1.0})

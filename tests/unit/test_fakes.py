@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from app.services.dispatch import Dispatcher, Message
+from app.services.requests.wakeups import Dispatcher, Message
 from config.settings import load_settings
 from tests.fakes import FakeDispatcher
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from marshmallow import Schema, fields
 
-from app.schemas.field_verdicts import acted_on, warned
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import acted_on, warned
 from scripts import field_tables
 from scripts.field_tables import VOCABULARIES, Vocabulary
 

@@ -5,7 +5,7 @@ from marshmallow import Schema, fields
 
 from app.domain.errors import BadSpec
 from app.http.envelope import warning_headers
-from app.schemas.field_verdicts import acted_on, field_paths, refuse, refused, warned, warnings_of
+from app.schemas.spec.field_verdicts import acted_on, field_paths, refuse, refused, warned, warnings_of
 
 
 class _Volume(Schema):

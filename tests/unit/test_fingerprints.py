@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from app.domain.locations import ReadingRules
-from app.services import fingerprints
+from app.domain.spec.locations.paths import ReadingRules
+from app.services.preflight import fingerprints
 from tests.factories import make_document
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.job_state import TRANSITIONS, JobState
+from app.domain.lifecycle.states import TRANSITIONS, JobState
 from scripts import generated_docs
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.gpu_files import gpu_files, own_gpus
+from workers.sandbox.gpu_devices import gpu_files, own_gpus
 
 UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
 

@@ -7,7 +7,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http.parser import RequestParser
 
-from app.cli.gunicorn_worker import BodyReading, Connection
+from app.server.gunicorn_worker import BodyReading, Connection
 
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainers.supervision import FakeSupervisor, at_step
 from tests.unit.hook_scripts import LOOP, supervised
-from trainyard._wishes import Stop, Wishes
+from trainyard.protocol.commands import Stop, Wishes
 
 ASKS_AGAIN = LOOP.replace("    if stop:\n", "    if stop and run.should_stop():\n")
 SAVES = '            (pathlib.Path(path) / "state.json")'

@@ -2,11 +2,11 @@
 
 from tests.trainers.supervision import at_step
 from tests.unit.hook_scripts import LOOP, supervised
-from trainyard import _manifest
 from trainyard._agreement import Agreement
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
-from trainyard._session import Identity
+from trainyard.protocol import manifest
+from trainyard.protocol.session import Identity
 
 
 def test_ranks_stop_at_the_same_step(tmp_path):
@@ -33,8 +33,8 @@ with run.checkpoint(step=1, all_ranks=True) as path:
     ended = supervised(tmp_path, script, world_size=2)
 
     (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
-    assert _manifest.verify(checkpoint).world_size == 2
+    assert [entry.path for entry in manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
+    assert manifest.verify(checkpoint).world_size == 2
 
 
 def test_checkpoint_is_dropped_when_another_rank_fails_in_it(tmp_path):
@@ -66,7 +66,7 @@ with run.checkpoint(step=1) as path:
     ended = supervised(tmp_path, script, world_size=2)
 
     (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in _manifest.verify(checkpoint).files] == ["rank-0"]
+    assert [entry.path for entry in manifest.verify(checkpoint).files] == ["rank-0"]
 
 
 def rank_of_two(directory, rank):

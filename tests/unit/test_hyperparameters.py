@@ -4,8 +4,16 @@ import json
 
 import pytest
 
-from app.domain.hyperparameters import TABLES, InvalidHyperparameter, check_data, describe, names, parse, supported
-from app.domain.rlhf import REWARD_METHOD
+from app.domain.spec.hyperparameters.parsing import (
+    TABLES,
+    InvalidHyperparameter,
+    check_data,
+    describe,
+    names,
+    parse,
+    supported,
+)
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.trainers.registry import TRAINERS, UnknownTrainer, load
 
 SFT = ("HF_TRAINER", "SFT")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from workers import inspection_report
-from workers.inspection_report import REPORT, read
+from workers.prepare import inspection_report
+from workers.prepare.inspection_report import REPORT, read
 
 
 def log(text: str = "") -> io.BytesIO:

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.domain.resources import gpu_of
-from workers.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
-from workers.node_config import NodeConfig, NodeConfigError, read_node_config
+from app.domain.scheduling.resources import gpu_of
+from workers.node.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
+from workers.node.node_config import NodeConfig, NodeConfigError, read_node_config
 
 FULL = """
 labels = ["rack-7"]

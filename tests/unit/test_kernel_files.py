@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launching import Run, make_plan, write_script
-from workers.kernel_files import MASKED, READ_ONLY
-from workers.sandbox import Bubblewrap, ProcessGroup
+from workers.sandbox.kernel_files import MASKED, READ_ONLY
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
 SETTINGS = (
     "/proc/sys/kernel/core_pattern",

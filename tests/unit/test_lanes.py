@@ -43,7 +43,7 @@ def test_tests_that_read_pages_run_for_a_page() -> None:
 def test_what_trainers_import_runs_the_tests_of_trainers() -> None:
     imported = _with_imports(path for path in TRACKED if re.fullmatch(r"workers/trainers/.*\.py", path))
 
-    assert "workers/run_context.py" in imported
+    assert "workers/rank/run_context.py" in imported
     assert {path for path in imported if "trainers" not in _lanes(path)} == set()
 
 
@@ -69,7 +69,7 @@ def test_what_processes_import_runs_the_tests_of_whole_systems(package: str) -> 
         (["docs/api.md", "README.md"], ["docs"]),
         (["app/compat/ome/to_native.py"], ["code", "vocabularies"]),
         (["app/simulation/trace.py"], ["code"]),
-        (["workers/supervisor.py", "docs/faults.md"], ["code", "docs", "runtime"]),
+        (["workers/supervisor/supervisor.py", "docs/faults.md"], ["code", "docs", "runtime"]),
         (["workers/trainers/anew.py"], ["code", "trainers"]),
         (["tests/faults/test_disks.py"], ["runtime"]),
         (["tests/unit/compat/test_runai.py"], ["code", "vocabularies"]),

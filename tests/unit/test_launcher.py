@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers import processes
-from workers.rank_environment import rank_environment
-from workers.sandbox import Bubblewrap, ProcessGroup
+from workers.rank.environment import rank_environment
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
 SANDBOXES = [Bubblewrap(), ProcessGroup()]
 
@@ -190,7 +190,7 @@ SUPERVISOR = """
 import sys, time
 from pathlib import Path
 from tests.unit.launching import Run, make_plan
-from workers.sandbox import Bubblewrap, ProcessGroup
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 sandbox = {"bubblewrap": Bubblewrap, "process": ProcessGroup}[sys.argv[2]]()
 run = Run(make_plan(Path(sys.argv[1]), Path(sys.argv[1]) / "mine/train.py", sandbox))
 run.read_until("ready")

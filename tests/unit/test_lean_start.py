@@ -25,23 +25,25 @@ def said(code: str) -> str:
 
 
 def test_a_supervisor_loads_neither_ssl_nor_email():
-    left_out = said("import workers.supervisor, sys; print({'ssl', 'email', 'zipfile', '_ssl'} & set(sys.modules))")
+    left_out = said(
+        "import workers.supervisor.main, sys; print({'ssl', 'email', 'zipfile', '_ssl'} & set(sys.modules))"
+    )
 
     assert left_out == "set()"
 
 
 @pytest.mark.parametrize("use", USES)
 def test_what_was_left_out_comes_when_it_is_used(use):
-    assert said(f"import workers.supervisor; {USES[use]}") == "slept"
+    assert said(f"import workers.supervisor.main; {USES[use]}") == "slept"
 
 
 def test_sqlalchemy_itself_gets_the_real_modules_when_it_asks():
     real = "from sqlalchemy.util import compat; print(compat.asyncio.run(compat.asyncio.sleep(0, 'slept')))"
     entry_points = "from sqlalchemy.util import compat; compat.importlib_metadata_get('x'); print('slept')"
 
-    assert said(f"import workers.supervisor; {real}") == "slept"
-    assert said(f"import workers.supervisor; {entry_points}") == "slept"
+    assert said(f"import workers.supervisor.main; {real}") == "slept"
+    assert said(f"import workers.supervisor.main; {entry_points}") == "slept"
 
 
 def test_nothing_is_put_off_where_sqlalchemy_is_loaded_already():
-    assert said("import sqlalchemy, workers.supervisor, asyncio; print(asyncio.__file__ is not None)") == "True"
+    assert said("import sqlalchemy, workers.supervisor.main, asyncio; print(asyncio.__file__ is not None)") == "True"

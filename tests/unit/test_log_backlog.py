@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from workers.log_backlog import LINE_BYTES, LogBacklog
-from workers.log_lines import LogLine
+from workers.supervisor.recording.log_backlog import LINE_BYTES, LogBacklog
+from workers.supervisor.recording.log_lines import LogLine
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 

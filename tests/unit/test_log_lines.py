@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.log_lines import (
+from workers.supervisor.recording.log_lines import (
     BURST_BYTES,
     BYTES_PER_SECOND,
     CUT_MARK,

@@ -11,11 +11,11 @@ from app.domain.errors import TransientStorageError
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.system import wait_for
-from workers import log_store
-from workers.disk_full import RoomWatch
-from workers.log_backlog import LINE_BYTES, LogBacklog
-from workers.log_lines import LogLine
-from workers.log_store import LogStore
+from workers.supervisor.recording import log_store
+from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.log_backlog import LINE_BYTES, LogBacklog
+from workers.supervisor.recording.log_lines import LogLine
+from workers.supervisor.recording.log_store import LogStore
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = "job-1"

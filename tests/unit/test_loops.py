@@ -3,7 +3,7 @@
 import threading
 import time
 
-from tasks.loops import Loop
+from tasks.background.loop import Loop
 
 
 class Work:

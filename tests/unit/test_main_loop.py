@@ -1,6 +1,6 @@
 """The supervisor's loop at its end."""
 
-from workers.main_loop import MainLoop
+from workers.supervisor.ranks.event_loop import MainLoop
 
 
 def test_thread_that_calls_after_the_end_is_not_disturbed():

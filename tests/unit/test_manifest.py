@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard import _manifest
-from trainyard._manifest import CorruptCheckpoint, Manifest
+from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.manifest import CorruptCheckpoint, Manifest
 
 
 @pytest.fixture

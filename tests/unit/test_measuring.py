@@ -1,7 +1,7 @@
 """Where an API server's processes count together."""
 
-from app.cli.command_lines import api_command
-from app.cli.gunicorn_hooks import _count_from_zero
+from app.cli.local.command_lines import api_command
+from app.server.gunicorn_hooks import _count_from_zero
 from config.measuring import VARIABLE, counting_directory, shared_counts
 from config.settings import load_settings
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from workers import memory_kills
+from workers.supervisor.ranks import oom_kills
 
 
 def machine(root: Path, own_group: str, files: dict[str, str]) -> int:
     for path, text in {"proc/vmstat": "pgfault 12\noom_kill 3\n", "proc/self/cgroup": own_group, **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    return memory_kills.count(root / "proc", root / "cgroup")
+    return oom_kills.count(root / "proc", root / "cgroup")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_kills_are_counted(tmp_path, own_group, files, kills):
 
 def test_only_recent_kills_count():
     kills = [3]
-    recent = memory_kills.RecentKills(lambda: kills[-1])
+    recent = oom_kills.RecentKills(lambda: kills[-1])
     kills.append(4)
     assert recent.number == 1
 
@@ -44,4 +44,4 @@ def test_only_recent_kills_count():
 
 
 def test_machine_that_tells_nothing_counts_none(tmp_path):
-    assert memory_kills.count(tmp_path / "proc", tmp_path / "cgroup") == 0
+    assert oom_kills.count(tmp_path / "proc", tmp_path / "cgroup") == 0

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from workers.messages import (
+from workers.supervisor.messages import (
     BadMessage,
     CheckpointReady,
     Done,

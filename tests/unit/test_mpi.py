@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers import processes
-from workers.mpi import MPI
-from workers.sandbox import Bubblewrap, ProcessGroup
+from workers.rank.mpi import MPI
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
 
 @pytest.fixture(params=[Bubblewrap(), ProcessGroup()], ids=lambda sandbox: sandbox.kind)
@@ -71,7 +71,7 @@ def test_secrets_stand_on_no_command_line(start):
     )
 
     assert run.finish(30) == 0
-    assert "workers.mpi_rank" in run.log()
+    assert "workers.rank.mpi_rank" in run.log()
     assert "hunter2" not in run.log()
 
 

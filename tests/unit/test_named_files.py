@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from app.domain.locations import ReadingRules
-from workers.library import Library
-from workers.named_files import named_files
+from app.domain.spec.locations.paths import ReadingRules
+from workers.prepare.input_library import Library
+from workers.prepare.named_files import named_files
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from workers.failures import AttemptFailed
-from workers.messages import Failure, RankExit, Result
-from workers.outcomes import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
+from workers.attempt_failed import AttemptFailed
+from workers.supervisor.messages import Failure, RankExit, Result
+from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
 
 
 def result(stopped=None):

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.locations import ReadingRules
-from app.domain.resources import Device
+from app.domain.scheduling.resources import Device
+from app.domain.spec.locations.paths import ReadingRules
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings
 from config.settings import load_settings
 from tests.factories import make_document
-from workers.failures import AttemptFailed
-from workers.gpu_files import Gpu
-from workers.library import Library
-from workers.preparing import (
+from workers.attempt_failed import AttemptFailed
+from workers.job_secrets import opened_secrets
+from workers.prepare.input_library import Library
+from workers.prepare.prepare import (
     device_uuids,
     find_sources,
     job_environment,
@@ -26,8 +26,8 @@ from workers.preparing import (
     reward_document,
     sources_document,
 )
-from workers.run_directory import run_directory
-from workers.sealed import opened_secrets
+from workers.run_dir.layout import run_directory
+from workers.sandbox.gpu_devices import Gpu
 
 
 def hidden(tmp_path, storage_url, database_url):
@@ -55,7 +55,9 @@ def test_database_that_is_no_file_has_nothing_to_hide(tmp_path, url):
 
 
 def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
-    monkeypatch.setattr("workers.preparing.own_gpus", lambda indices: [Gpu(index, f"GPU-{index}") for index in indices])
+    monkeypatch.setattr(
+        "workers.prepare.prepare.own_gpus", lambda indices: [Gpu(index, f"GPU-{index}") for index in indices]
+    )
     whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
 
     assert (device_uuids([part]), device_uuids([whole])) == (["MIG-a"], ["GPU-1"])

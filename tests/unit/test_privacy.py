@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app.cli.command_lines import foreign_environment
+from app.cli.local.command_lines import foreign_environment
 
 ASK = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
 GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(env={}))"  # as far as the hook looks
@@ -16,9 +16,9 @@ GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(e
     ("statement", "dumpable"),
     [
         ("pass", "1"),
-        ("from config.privacy import hide_from_same_user; hide_from_same_user()", "0"),
-        (f"{GUNICORN}\nfrom app.cli import gunicorn_hooks; gunicorn_hooks.on_starting(arbiter)", "0"),
-        ("from workers import processes; processes.hide_from_same_user()", "0"),
+        ("from app.host.privacy import hide_from_same_user; hide_from_same_user()", "0"),
+        (f"{GUNICORN}\nfrom app.server import gunicorn_hooks; gunicorn_hooks.on_starting(arbiter)", "0"),
+        ("from app.host import processes; processes.hide_from_same_user()", "0"),
         ("import contextlib\nfrom tasks import flower\nwith contextlib.suppress(SystemExit):\n    flower.main()", "0"),
     ],
 )

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from workers import processes
+from app.host import processes
 
 # Seventeen bytes, of which the kernel keeps fifteen: the last letter is cut in half.
 NAMES_ITSELF = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.services.reading import REMEMBERED_SECONDS, RealPaths
+from app.services.requests.storage_access import REMEMBERED_SECONDS, RealPaths
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.references import expanded, expanded_in_turn
+from workers.rank.variable_expansion import expanded, expanded_in_turn
 
 
 @pytest.mark.parametrize(

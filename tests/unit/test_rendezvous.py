@@ -6,8 +6,9 @@ import pytest
 
 from config.settings import load_settings
 from tests.servers import free_port as some_port
-from workers import gang, rendezvous
-from workers.failures import AttemptFailed
+from workers.attempt_failed import AttemptFailed
+from workers.rank import gang
+from workers.supervisor.control import rendezvous
 
 
 def settings(**variables: str):
@@ -36,7 +37,7 @@ def test_an_address_that_cannot_be_told_says_what_to_set():
 def test_a_port_is_free_and_one_that_is_taken_is_passed_over(monkeypatch):
     taken, free = some_port(), some_port()
     drawn = iter([taken, free])
-    monkeypatch.setattr("workers.rendezvous.random.randrange", lambda *_: next(drawn))
+    monkeypatch.setattr("workers.supervisor.control.rendezvous.random.randrange", lambda *_: next(drawn))
     with socket.create_server(("127.0.0.1", taken)):
         assert rendezvous.free_port("127.0.0.1") == free
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.domain.errors import LeaseLost
-from app.services.leases import Wishes
+from app.services.attempts.leases import Wishes
 from config.settings import LeaseSettings
-from workers.fence import boot_seconds
-from workers.renewal import Renewal
+from workers.supervisor.control.fence import boot_seconds
+from workers.supervisor.control.lease_renewal import Renewal
 
 WISHES = Wishes(requested="pause", pause_saves=True, checkpoint_requests=2)
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.locations import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import FetchSettings
-from workers.failures import AttemptFailed
-from workers.library import Library
-from workers.resolving import DataWish, ModelWish, find_script
-from workers.resolving import find_data as find_wished_data
-from workers.resolving import find_model as find_wished_model
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.input_library import Library
+from workers.prepare.resolve_inputs import DataWish, ModelWish, find_script
+from workers.prepare.resolve_inputs import find_data as find_wished_data
+from workers.prepare.resolve_inputs import find_model as find_wished_model
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.services.checkpoints import ResumeCandidate
+from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.storage import Storage
-from trainyard import _manifest
-from workers.failures import AttemptFailed
-from workers.library import Data, DataFile
-from workers.resuming import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
+from trainyard.protocol import manifest as _manifest
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.input_library import Data, DataFile
+from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from trainyard import _manifest
-from trainyard._channel import ChannelClosed
 from trainyard._local_session import LocalSession
-from trainyard._session import Identity
-from trainyard._wishes import CheckpointNotSaved, Stop
-from workers.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import ChannelClosed
+from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.session import Identity
+from workers.rank.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
 DOCUMENT = {
     "job_id": "job-1",
@@ -85,7 +85,7 @@ def test_local_double_prints_and_keeps_the_newest_checkpoints(context, capsys):
 
     kept = sorted((context.spec.run_dir / "checkpoints").iterdir())
     assert [path.name for path in kept] == ["step-00000003", "step-00000004", "step-00000005"]
-    assert _manifest.verify(kept[-1]).epoch == 0.5
+    assert manifest.verify(kept[-1]).epoch == 0.5
     assert "step 4  loss=0.25" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers.sandbox import Bubblewrap, NoSandbox, ProcessGroup, View, choose_sandbox
+from workers.sandbox.sandbox import Bubblewrap, NoSandbox, ProcessGroup, View, choose_sandbox
 
 PROBE = """
 import json, os, socket, sys

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from workers.messages import MetricPoint, Progress
-from workers.script_metrics import ScriptMetrics
+from workers.supervisor.messages import MetricPoint, Progress
+from workers.supervisor.ranks.script_metrics import ScriptMetrics
 
 STEPS = {"metric.step": r"step (\d+)", "metric.loss": r"loss[ =]([-+.\deE]+|nan)"}
 

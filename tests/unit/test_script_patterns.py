@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app.script_patterns import InvalidPattern, metric_patterns
+from app.patterns.script_metrics import InvalidPattern, metric_patterns
 
 
 def test_only_options_with_the_prefix_are_patterns():

@@ -3,7 +3,7 @@
 import pytest
 
 from config.settings import load_settings
-from workers.spawning import settings_environment, supervisor_environment
+from workers.node.spawn_supervisor import settings_environment, supervisor_environment
 
 
 @pytest.mark.parametrize(

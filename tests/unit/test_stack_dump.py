@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from app.host import processes
 from tests.trainers.supervision import ROOT
-from workers import processes
-from workers.run_directory import RunDirectory
-from workers.stack_dump import MAX_STACK_BYTES, dump
+from workers.run_dir.layout import RunDirectory
+from workers.supervisor.control.stack_dump import MAX_STACK_BYTES, dump
 
 REGISTERS = """
 import pathlib, sys, time

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.domain.resources import Device
-from workers import usage
-from workers.usage import UsageMeter, UsageWatch, consumption
+from app.domain.scheduling.resources import Device
+from workers.supervisor.ranks import usage
+from workers.supervisor.ranks.usage import UsageMeter, UsageWatch, consumption
 
 CPU = (Device(index=0, type="cpu"),)
 GPUS = (Device(index=1, type="h200"), Device(index=3, type="h200"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.services.webhook_posts import Posted, PostRules, post
+from app.services.webhooks.http_post import Posted, PostRules, post
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
 from tests.running_up import wait_until
 from tests.servers import free_port

@@ -8,9 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from workers.kernel_files import kernel_arguments
-from workers.mounts import View
-from workers.sandbox import CONFINEMENT, Bubblewrap, choose_sandbox
+from workers.sandbox.kernel_files import kernel_arguments
+from workers.sandbox.mounts import View
+from workers.sandbox.sandbox import CONFINEMENT, Bubblewrap, choose_sandbox
 
 OWNED = Path("/root/owned")
 RUN_DIR = Path("/data/run/jobs/job/1")

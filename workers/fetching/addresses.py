@@ -5,7 +5,7 @@ import socket
 from collections.abc import Collection
 from typing import Any
 
-from app.domain.hosts import address_of, is_allowed, is_public
+from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
 
 AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
 

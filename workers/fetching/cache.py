@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from workers.fetching import held
+from workers.fetching import directory_locks
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
 # A disk can rot without a change of size or time; what is used for long is read through now and then.
@@ -58,7 +58,7 @@ class Cache:
 
     def alone(self, key: str) -> contextlib.AbstractContextManager[None]:
         """One process at a time: what two attempts need at once is downloaded once."""
-        return held.locked(self._root / "locks" / _digest(key), waiting=lambda: self._on_bytes(0))
+        return directory_locks.locked(self._root / "locks" / _digest(key), waiting=lambda: self._on_bytes(0))
 
     def entry(self, key: str) -> Entry | None:
         """What was last found behind a URI; whether it is still here, ``link`` shows."""
@@ -100,7 +100,7 @@ class Cache:
     def scratch(self, size: int) -> Iterator[Path]:
         """A directory for one download, of ``size`` bytes if that is known. Raises TooLarge, NoRoom, Trouble."""
         self.make_room(size)
-        with held.Held(self._root / "parts", str(size)) as directory:
+        with directory_locks.Held(self._root / "parts", str(size)) as directory:
             try:
                 yield directory.path
             except OSError as error:
@@ -135,7 +135,7 @@ class Cache:
                 "TRAINYARD_CACHE_MAX_BYTES"
             )
         self._root.mkdir(parents=True, exist_ok=True)
-        with held.locked(self._root / "locks" / "room", waiting=lambda: self._on_bytes(0)):
+        with directory_locks.locked(self._root / "locks" / "room", waiting=lambda: self._on_bytes(0)):
             self._sweep()
             missing = self._evict(self._missing(size))
         if missing > 0:
@@ -163,7 +163,7 @@ class Cache:
 
     def _sweep(self) -> None:
         for name in ("uses", "parts"):
-            held.sweep(self._root / name)
+            directory_locks.sweep(self._root / name)
         self._forget()
 
     def _forget(self) -> None:

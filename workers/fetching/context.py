@@ -1,13 +1,15 @@
 """What every fetcher is given, and what they all do: a file goes into the cache once, and gets its name beside it."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
-from workers.fetching.answering import Heart
 from workers.fetching.cache import Cache, Entry
+from workers.fetching.child_server import Heart
 from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found
@@ -70,6 +72,17 @@ def target_of(item: Item, name: str) -> Path:
     if not parts or name.startswith("/") or any(part in ("..", ".") or len(part.encode()) > 255 for part in parts):
         raise Refused(f"{name[:200]!r} can't be the name of a file here; rename it")
     return Path(item.target, *parts)
+
+
+def reader_of(item: Item) -> str:
+    """What tells those apart who read a place with credentials of their own; empty for the operator's.
+
+    Part of every key of the cache: what one has fetched is not for another who may only list it.
+    """
+    if not item.credentials:
+        return ""
+    text = json.dumps([item.location, dict(item.credentials)], sort_keys=True)
+    return f" as {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def fetched(item: Item, name: str, sha256: str) -> FetchedFile:

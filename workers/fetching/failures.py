@@ -18,6 +18,10 @@ class NotThere(FetchFailed):
     error_type = None
 
 
+class Missing(NotThere):
+    """The server has nothing by this name, whoever asks."""
+
+
 class Refused(FetchFailed):
     """The rules of this installation do not allow it, or do not provide for it."""
 

@@ -2,19 +2,35 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
 
+from app.domain.errors import BadSpec
+from app.domain.spec.credentials import ENDPOINT, KEY, KEY_ID, NO_ACCESS, REGION, SESSION, Access
+from app.domain.spec.locations.hosts import refuse_private_host
 from config.fetching import FetchSettings
-from workers.fetching.failures import NotThere, Refused, Trouble
+from workers.fetching.addresses import Gate
+from workers.fetching.failures import FetchFailed, NotThere, Refused, Trouble
 from workers.fetching.listing import Found
 from workers.fetching.uris import BUCKETS, place
 
 # Not all that the client raises is an OSError.
 ERRORS = (OSError, BotoCoreError, ClientError)
+OWN = "the credentials that the job has for it"
+DENIED = frozenset(
+    {
+        "401",
+        "403",
+        "InvalidToken",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+    }
+)
+OTHER_REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"})
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
 
@@ -28,25 +44,58 @@ class Service:
     key: str
     secret: str
     buckets: tuple[str, ...]
+    session: str = ""
+    gate: Gate | None = None  # of a service that a document names; the operator's may be anywhere
 
 
-def service(scheme: str, settings: FetchSettings) -> Service:
-    """Raises Refused when the operator has not set it up."""
+def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) -> Service:
+    """The operator's, unless ``access`` says otherwise; the operator's keys go to the operator's service alone.
+
+    Raises Refused when nobody has said where it is, or the document names a private address.
+    """
     names = ("endpoint", "region", "key", "secret", "buckets")
     found = Service(**{name: getattr(settings, f"{scheme}_{name}") for name in names})
+    if access.region:
+        found = replace(found, region=access.region, endpoint=_in_region(found, access.region))
+    if access.endpoint:
+        found = replace(
+            found, endpoint=access.endpoint, region=access.region, key="", secret="",
+            gate=_gate(access.endpoint, settings.allow),
+        )  # fmt: skip
+    if access.credentials:
+        key, secret, session = (access.credentials.get(name, "") for name in (KEY_ID, KEY, SESSION))
+        found = replace(found, key=key, secret=secret, session=session)
     if scheme != "s3" and not found.endpoint:
         raise Refused(
-            f"this node knows no service for {scheme}://; have the administrator set "
+            f"this node knows no service for {scheme}://; name it by {ENDPOINT}, or have the administrator set "
             f"TRAINYARD_FETCH_{scheme.upper()}_ENDPOINT"
         )
     return found
 
 
-def filesystem(scheme: str, settings: FetchSettings) -> Any:
+def _in_region(known: Service, region: str) -> str:
+    """The operator's service in another region, where its host has a label that names the region."""
+    parts = urlsplit(known.endpoint)
+    if not known.region or f".{known.region}." not in parts.netloc:
+        return known.endpoint
+    return parts._replace(netloc=parts.netloc.replace(f".{known.region}.", f".{region}.")).geturl()
+
+
+def _gate(endpoint: str, allow: tuple[str, ...]) -> Gate:
+    """Raises Refused."""
+    try:
+        refuse_private_host(endpoint, allow, field=ENDPOINT)
+    except BadSpec as error:
+        raise Refused(f"{ENDPOINT}: {error.message}") from error
+    gate, parts = Gate(allow), urlsplit(endpoint)
+    gate.host, gate.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    return gate
+
+
+def filesystem(scheme: str, known: Service) -> Any:
     """An s3fs file system; only for child processes. Raises Refused."""
     if scheme not in BUCKETS:
         raise Refused(f"{scheme}:// is no object store")
-    known = service(scheme, settings)
     # Only what the settings say: neither this machine's files nor its metadata service.
     os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull}
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
@@ -54,22 +103,24 @@ def filesystem(scheme: str, settings: FetchSettings) -> Any:
         anon=not known.key,
         key=known.key or None,
         secret=known.secret or None,
+        token=known.session or None,
         endpoint_url=known.endpoint or None,
         client_kwargs={"region_name": known.region} if known.region else {},
         config_kwargs={
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": READ_SECONDS,
             "retries": {"max_attempts": 3, "mode": "standard"},
+            **({"connector_args": {"socket_factory": known.gate.socket}} if known.gate is not None else {}),
         },
         use_listings_cache=False,
         skip_instance_cache=True,
     )
 
 
-def checked_path(location: str, settings: FetchSettings) -> str:
+def checked_path(location: str, known: Service) -> str:
     """``bucket/key``. Raises Refused for a bucket that the operator does not list."""
     where = place(location)
-    buckets = service(where.scheme, settings).buckets
+    buckets = known.buckets
     if buckets and where.container not in buckets:
         raise Refused(
             f"bucket {where.container} is none of those that jobs may use ({', '.join(buckets)}); use one of them, or "
@@ -79,11 +130,13 @@ def checked_path(location: str, settings: FetchSettings) -> str:
 
 
 class Objects:
-    """A lister over an object store. Raises NotThere, Trouble."""
+    """A lister over an object store. Raises NotThere, Refused, Trouble."""
 
-    def __init__(self, files: Any, scheme: str) -> None:
+    def __init__(self, files: Any, scheme: str, known: Service, access: Access = NO_ACCESS) -> None:
         self._files = files
         self._scheme = scheme
+        self._known = known
+        self._has_own = bool(access.credentials)
 
     def info(self, path: str) -> Found | None:
         try:
@@ -105,14 +158,37 @@ class Objects:
             if each["name"].rstrip("/") != path.rstrip("/") and not each["name"].endswith("/"):
                 yield _found(each)
 
-    def failure(self, error: Exception) -> NotThere | Trouble:
+    def failure(self, error: Exception) -> FetchFailed:
         """What an error of the service means to whoever asked."""
+        if self._known.gate is not None and self._known.gate.refused:
+            return Refused(f"{ENDPOINT} leads to a private address; have the administrator list its host in "
+                           "TRAINYARD_FETCH_ALLOW")  # fmt: skip
+        if _code(error) in OTHER_REGIONS:
+            setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_REGION"
+            return Refused(f"the service is in another region: {error}; say it by {REGION}, or {setting}"[:500])
+        if self._has_own and is_denied(error):
+            return NotThere(f"the service does not accept {OWN}; correct {KEY_ID} and {KEY}, or let them read it")
         if isinstance(error, PermissionError):
             setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_KEY"
             return NotThere(f"the service does not let this node read it; its key is set by {setting}")
         if isinstance(error, FileNotFoundError):
             return NotThere("it does not exist")
         return Trouble(f"the service behind {self._scheme}:// failed: {error or type(error).__name__}"[:500])
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether a service does not let these credentials in, or does not know them; not all such codes have a class."""
+    return isinstance(error, PermissionError) or _code(error) in DENIED
+
+
+def _code(error: BaseException) -> str:
+    """What the service calls the error, as its client tells; empty where it tells nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ClientError):
+            return str(cause.response.get("Error", {}).get("Code", ""))
+        cause = cause.__cause__
+    return ""
 
 
 def _found(info: Mapping[str, Any]) -> Found:

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,13 +18,15 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.hf_api import RepoFile
 
+from app.domain.spec.credentials import TOKEN
 from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Wanted, expand, is_skipped, of_split, one_format
+from workers.fetching.listing import Found, Tree, Wanted, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
 
+WAY_IN = "output_config.hub_token, or a token in credentials beside it"
 PASSING = frozenset({408, 429})
 
 
@@ -39,7 +41,7 @@ class _Commit:
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
     where = _where(item)
-    token = context.secrets.get("output_config.hub_token") or None
+    token = item.credentials.get(TOKEN) or context.secrets.get("output_config.hub_token") or None
     repository = _Repository(context, where, token)
     listed = repository.listed(keep=item.kind == "model")
     chosen = _chosen(context, item, where, listed.files)
@@ -57,7 +59,7 @@ def _where(item: Item) -> HubPlace:
 
 def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
     wanted = Wanted(max_files=context.settings.max_files, tree=True, skip=item.skip)
-    tree = _Tree(files)
+    tree = Tree(files)
     if where.path and tree.kind(where.path) != "directory":
         return expand(tree, where.path, wanted)
     below = [each for each in expand(tree, where.path, wanted) if not is_skipped(each[0], (".*",))]
@@ -136,45 +138,15 @@ class _Repository:
         if isinstance(error, RevisionNotFoundError):
             return NotThere(f"{self._where.repository} has no revision {self._where.revision} at {hub}")
         if isinstance(error, (RepositoryNotFoundError, EntryNotFoundError)):
-            return NotThere(
-                f"{name} is not at {hub}, or only for others; for a private one give output_config.hub_token"
-            )
+            return NotThere(f"{name} is not at {hub}, or only for others; for a private one give {WAY_IN}")
         if isinstance(error, HfHubHTTPError) and 400 <= status < 500 and status not in PASSING:
-            return NotThere(
-                f"{hub} does not let us read {name} ({status}); for a private one give output_config.hub_token"
-            )
+            return NotThere(f"{hub} does not let us read {name} ({status}); for a private one give {WAY_IN}")
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, HfHubHTTPError):
             return error  # the disk
         if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
             # The network may be back in a moment: a cause that another attempt can cure.
             return Trouble(shown(f"{hub} failed for {name}: {error}")[:800])
         return error
-
-
-class _Tree:
-    """A lister over a repository's list of files."""
-
-    def __init__(self, files: Iterable[Found]) -> None:
-        self._files = {found.path: found for found in files}
-        self._below: dict[str, dict[str, Found]] = {"": {}}
-        for path, found in self._files.items():
-            self._add(path, found)
-
-    def kind(self, path: str) -> str:
-        return "directory" if path in self._below else "file"
-
-    def info(self, path: str) -> Found | None:
-        return Found(path=path, kind="directory") if path in self._below else self._files.get(path)
-
-    def children(self, path: str) -> Iterable[Found]:
-        return self._below.get(path, {}).values()
-
-    def _add(self, path: str, found: Found) -> None:
-        parent, _, _ = path.rpartition("/")
-        if parent not in self._below:
-            self._below[parent] = {}
-            self._add(parent, Found(path=parent, kind="directory"))
-        self._below[parent][path] = found
 
 
 def _found(file: RepoFile) -> Found:

@@ -1,10 +1,11 @@
 """What is asked of the child process that fetches, and what it answers; both as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from app.domain.spec.credentials import Access
 from config.fetching import FetchSettings
 
 # The same weights in the forms of other frameworks.
@@ -30,6 +31,12 @@ class Item:
     revision: str | None = None
     hub_id: bool = False  # ``location`` is a model's id on the hub
     without_weights: bool = False
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def access(self) -> Access:
+        return Access(credentials=self.credentials, options=self.options)
 
     @property
     def skip(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Protocol
 
-from app.domain.formats import format_of
-from app.domain.splits import TEST, TRAIN, parse_split
+from app.domain.spec.data.formats import format_of
+from app.domain.spec.data.splits import TEST, TRAIN, parse_split
 from workers.fetching.failures import NotThere, Refused, Unusable
 
 MAGIC = re.compile(r"[*?\[]")
@@ -47,6 +47,32 @@ class Wanted:
     tree: bool = False
     format: str | None = None
     skip: Collection[str] = ()  # patterns of paths in a tree
+
+
+class Tree:
+    """A lister over the files of a directory, all of which were listed at once."""
+
+    def __init__(self, files: Iterable[Found]) -> None:
+        self._files = {found.path: found for found in files}
+        self._below: dict[str, dict[str, Found]] = {"": {}}
+        for path, found in self._files.items():
+            self._add(path, found)
+
+    def kind(self, path: str) -> str:
+        return "directory" if path in self._below else "file"
+
+    def info(self, path: str) -> Found | None:
+        return Found(path=path, kind="directory") if path in self._below else self._files.get(path)
+
+    def children(self, path: str) -> Iterable[Found]:
+        return self._below.get(path, {}).values()
+
+    def _add(self, path: str, found: Found) -> None:
+        parent, _, _ = path.rpartition("/")
+        if parent not in self._below:
+            self._below[parent] = {}
+            self._add(parent, Found(path=parent, kind="directory"))
+        self._below[parent][path] = found
 
 
 def is_glob(path: str) -> bool:
@@ -108,10 +134,10 @@ def _tree(lister: Lister, path: str, wanted: Wanted) -> Iterator[tuple[str, Foun
             if each.kind == "directory":
                 waiting.append(each.path)
             elif not is_skipped(name, wanted.skip):
+                yield name, _regular(each)
                 seen += 1
                 if seen > wanted.max_files:
                     return  # enough to be refused
-                yield name, _regular(each)
 
 
 def is_skipped(name: str, patterns: Collection[str]) -> bool:

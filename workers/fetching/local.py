@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from app.domain.locations import within
+from app.domain.spec.locations.paths import within
 from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
 from workers.fetching.uris import VOLUMES, volume

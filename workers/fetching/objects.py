@@ -7,7 +7,7 @@ from typing import Any
 
 from fsspec.callbacks import Callback
 
-from workers.fetching.context import Context, Remote, fetch_all
+from workers.fetching.context import Context, Remote, fetch_all, reader_of
 from workers.fetching.failures import Trouble
 from workers.fetching.filesystems import ERRORS, Objects, checked_path, filesystem, service
 from workers.fetching.items import FetchedFile, Item
@@ -18,15 +18,16 @@ from workers.fetching.uris import scheme_of
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
     scheme = scheme_of(item.location)
-    path = checked_path(item.location, context.settings)
-    files = filesystem(scheme, context.settings)
-    store = _Store(context, files, Objects(files, scheme))
+    known = service(scheme, context.settings, item.access)
+    path = checked_path(item.location, known)
+    files = filesystem(scheme, known)
+    store = _Store(context, files, Objects(files, scheme, known, item.access))
     wanted = Wanted(
         max_files=context.settings.max_files, tree=item.tree, format=item.format,
         skip=item.skip,
     )  # fmt: skip
-    origin = service(scheme, context.settings).endpoint
-    return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), f"{scheme}://{origin}"))
+    origin = f"{scheme}://{known.endpoint}{reader_of(item)}"
+    return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), origin))
 
 
 class _Store:

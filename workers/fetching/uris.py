@@ -100,6 +100,13 @@ def hub_place(location: str) -> HubPlace:
     return HubPlace(kind="dataset" if is_dataset else "model", repository=head, revision=revision, path=path.strip("/"))
 
 
+def authority(url: str) -> tuple[str, ...]:
+    """``host:port`` of an HTTP URL, alone in a tuple; empty for what names no host."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    return (f"{parts.hostname}:{port}",) if parts.hostname else ()
+
+
 def base_name(location: str) -> str:
     """What the last part of a URI's path is called; ``data`` when there is none."""
     path = urlsplit(location).path if scheme_of(location) in WEB else location.partition("://")[2]

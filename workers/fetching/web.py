@@ -5,6 +5,7 @@ Each request is conditional on what is known: an unchanged file costs one answer
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,10 +18,10 @@ import aiohttp
 from yarl import URL
 
 from app.domain.errors import BadSpec
-from app.domain.hosts import refuse_private_host
+from app.domain.spec.locations.hosts import refuse_private_host
 from config.fetching import FetchSettings
 from workers.fetching.addresses import Gate
-from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble, Unusable
+from workers.fetching.failures import Missing, NotThere, Refused, TooLarge, Trouble, Unusable
 
 TRIES = 3
 RETRY_SECONDS = 0.5
@@ -49,6 +50,7 @@ class Wish:
     personal: bool = False
     refusal: str = "the server does not let us read it"  # what a 401 or 403 means
     max_bytes_name: str = "TRAINYARD_FETCH_MAX_BYTES"
+    method: str = "GET"  # or HEAD, to learn whether it could be read
 
     def knowing(self, version: str) -> "Wish":
         """The same, if it is not this version that is here already."""
@@ -85,6 +87,11 @@ class Download:
         """
         with path.open("wb") as file:
             return asyncio.run(self._fetch(file))
+
+    def check(self) -> None:
+        """Whether the server would send the file, by a HEAD request. Raises FetchFailed."""
+        self._wish = replace(self._wish, method="HEAD")
+        self.to(Path(os.devnull))
 
     async def _fetch(self, file: BinaryIO) -> str:
         timeout = aiohttp.ClientTimeout(
@@ -127,7 +134,7 @@ class Download:
         for _ in range(self._settings.max_redirects + 1):
             self._check(url)
             headers = self._headers() | (dict(self._wish.headers) if url.origin() == origin else {})
-            async with session.get(url, headers=headers, allow_redirects=False) as answer:
+            async with session.request(self._wish.method, url, headers=headers, allow_redirects=False) as answer:
                 if answer.status not in REDIRECTS or "Location" not in answer.headers:
                     return await self._receive(answer, file)
                 following = _without_user(url.join(_url(answer.headers["Location"])))
@@ -161,6 +168,8 @@ class Download:
             raise NotModified
         self._check_status(answer)
         version = _version(answer, personal=self._wish.personal)
+        if self._wish.method == "HEAD":
+            return version
         if version and version == self._wish.known and not self._arrived:
             raise NotModified  # a server that does not understand conditions
         if answer.status != 206:
@@ -180,7 +189,7 @@ class Download:
         if status in PASSING:
             raise _Broken(f"{host} answers {status}")
         if status in (404, 410):
-            raise NotThere(f"{host} has no such file ({status})")
+            raise Missing(f"{host} has no such file ({status})")
         if status in (401, 403):
             raise NotThere(f"{self._wish.refusal} ({host} answers {status})")
         if status != 200:

@@ -1,17 +1,20 @@
-"""Single files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
+"""Files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
 
+import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
-from workers.fetching import tokens
+from app.domain.spec.credentials import HEADERS, PASSWORD, TOKEN, USER, headers_of
 from workers.fetching.cache import STEP_BYTES, Entry
 from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
-from workers.fetching.context import Context, fetched, target_of
-from workers.fetching.failures import Refused, Trouble, Unusable
+from workers.fetching.context import Context, fetched, reader_of, target_of
+from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
+from workers.fetching.shares import fetch_directory, names_directory, share_wish
 from workers.fetching.unixfs import write_file
-from workers.fetching.uris import SHARES, base_name, content, place, scheme_of, shown
+from workers.fetching.uris import SHARES, authority, base_name, content, scheme_of, shown
 from workers.fetching.web import Download, NotModified, Wish
 
 _MOST_OVERHEAD = 1 << 20
@@ -19,10 +22,12 @@ _MOST_OVERHEAD = 1 << 20
 
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
+    if scheme_of(item.location) in SHARES and names_directory(item):
+        return fetch_directory(context, item)
     wish, lasting = _wish(context, item)
     name = _file_name(item)
     target, cache = target_of(item, name), context.cache
-    key = f"{item.location} {wish.url}"
+    key = f"{item.location} {wish.url}{reader_of(item)}"
     with cache.alone(key):
         known = cache.entry(key)
         # The link comes first: what is linked can't be evicted while the server is asked.
@@ -34,6 +39,10 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
             sha256 = _download(context, item, wish.knowing(known.version if known is not None else ""), key, target)
         except NotModified:
             sha256 = known.sha256 if known is not None else ""
+        except Missing as error:
+            if scheme_of(item.location) in SHARES:
+                raise NotThere(f"{error.message}; the URI of a directory ends with a slash") from error
+            raise
     return [fetched(item, name, sha256)]
 
 
@@ -108,30 +117,23 @@ def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
         url += "?format=raw" if raw else "?format=car&dag-scope=entity"
         headers = {"Accept": f"application/vnd.ipld.{'raw' if raw else 'car'}"}
         limits["max_bytes"] = item.max_bytes + item.max_bytes // 20 + _MOST_OVERHEAD  # links and ids beside the file
-        return Wish(url=url, headers=headers, trusted=_authority(settings.ipfs_gateway), **limits), True
+        return Wish(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
-        return _share(context, item, scheme, limits), False
-    return Wish(url=item.location, headers={}, **limits), False
+        return share_wish(context, item), False
+    if not item.credentials:
+        return Wish(url=item.location, headers={}, **limits), False
+    refusal = "the server does not accept the credentials that the job has for it; correct them"
+    return Wish(url=item.location, headers=_own(item.credentials), personal=True, refusal=refusal, **limits), False
 
 
-def _share(context: Context, item: Item, scheme: str, limits: dict[str, Any]) -> Wish:
-    where = place(item.location)
-    base = tokens.share_url(scheme, context.settings)
-    token = tokens.token_for(scheme, context.settings, context.secrets)
-    return Wish(
-        url=f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}",
-        headers={"Authorization": f"Bearer {token}"},
-        trusted=_authority(base),
-        personal=True,
-        refusal=f"{scheme} does not accept the token of the job's user; it may have expired: {tokens.way_out(scheme)}",
-        **limits,
-    )
-
-
-def _authority(url: str) -> tuple[str, ...]:
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
-    return (f"{parts.hostname}:{port}",) if parts.hostname else ()
+def _own(credentials: Mapping[str, str]) -> dict[str, str]:
+    """The headers that open a place, for its own origin."""
+    if HEADERS in credentials:
+        return headers_of(credentials[HEADERS], field=HEADERS)
+    if TOKEN in credentials:
+        return {"Authorization": f"Bearer {credentials[TOKEN]}"}
+    pair = f"{credentials[USER]}:{credentials[PASSWORD]}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
 def _file_name(item: Item) -> str:

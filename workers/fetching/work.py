@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from workers.fetching.answering import Heart
 from workers.fetching.cache import Cache
+from workers.fetching.child_server import Heart
 from workers.fetching.context import Context
 from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from workers.fetching.answering import Heart, serve
+from app.domain.spec.credentials import access_of
+from app.domain.spec.secrets import OUTPUT_PATH
+from workers.fetching.child_server import Heart, serve
 from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import settings_from_json
 from workers.fetching.uris import BUCKETS, scheme_of
@@ -63,10 +65,11 @@ def _place(request: Mapping[str, Any]) -> CheckedPlace:
         return LocalPlace(location, job_id)
     settings = settings_from_json(request["settings"])
     if scheme in BUCKETS:
-        from workers.fetching.filesystems import checked_path, filesystem  # noqa: PLC0415
+        from workers.fetching.filesystems import checked_path, filesystem, service  # noqa: PLC0415
         from workers.publishing.objects import ObjectPlace  # noqa: PLC0415
 
-        return ObjectPlace(filesystem(scheme, settings), checked_path(location, settings), job_id)
+        known = service(scheme, settings, access_of(request["output"], OUTPUT_PATH, request["secrets"]))
+        return ObjectPlace(filesystem(scheme, known), checked_path(location, known), job_id, known.gate)
     from workers.publishing.web import share  # noqa: PLC0415
 
     return share(location, settings, request["secrets"])

@@ -9,6 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
 from app.storage.failures import LASTING
+from workers.fetching.addresses import Gate
+from workers.fetching.filesystems import is_denied
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File
@@ -19,10 +21,11 @@ PROBE = ".trainyard-probe-"
 
 
 class ObjectPlace:
-    """``root`` is bucket/prefix in an s3fs file system that holds the service's keys."""
+    """``root`` is bucket/prefix in an s3fs file system that holds the service's keys, and connects by ``gate``."""
 
-    def __init__(self, files: Any, root: str, token: str) -> None:
+    def __init__(self, files: Any, root: str, token: str, gate: Gate | None = None) -> None:
         self._fs = files
+        self._gate = gate
         self._root = root.rstrip("/")
         self._probe = PROBE + token
 
@@ -99,9 +102,12 @@ class ObjectPlace:
         except FileNotFoundError as error:
             bucket = self._root.partition("/")[0]
             raise NotPublished(f"there is no bucket {bucket}; make it, or name another") from error
-        except PermissionError as error:
-            raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
         except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
+            if self._gate is not None and self._gate.refused:
+                raise NotPublished("endpoint_url leads to a private address; have the administrator list its host in "
+                                   "TRAINYARD_FETCH_ALLOW") from error  # fmt: skip
+            if is_denied(error):
+                raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
             lasting = isinstance(error, OSError) and error.errno in LASTING
             raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
 

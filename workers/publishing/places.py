@@ -6,8 +6,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.domain.errors import BadSpec
-from app.domain.locations import local_path, output_directory, within
-from app.services.reading import reading_rules
+from app.domain.spec.credentials import NO_ACCESS, Access
+from app.domain.spec.locations.paths import local_path, output_directory, within
+from app.services.requests.storage_access import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
 from workers.fetching.local import claimed
@@ -15,6 +16,10 @@ from workers.fetching.uris import BUCKETS, place, scheme_of, volume
 from workers.publishing.failures import NotPublished
 
 FIELD = "output_config.output_path"
+NOT_OPENED = (
+    "it is a directory of this installation, which takes neither credentials nor storage_options; leave them out, or "
+    "name its service by endpoint_url"
+)
 OWN = "it lies where the platform keeps its own files; name another place"
 
 
@@ -30,13 +35,15 @@ class Destination:
         return f"{self.uri}/{folder}" if folder else self.uri
 
 
-def destination(settings: Settings, output_path: str) -> Destination:
-    """Raises NotPublished for a place that no job may write to."""
+def destination(settings: Settings, output_path: str, access: Access = NO_ACCESS) -> Destination:
+    """Raises NotPublished for a place that no job may write to, or that its credentials do not fit."""
     scheme = scheme_of(output_path)
     try:
         if scheme == "file":
             return _local(settings, output_path)
-        if scheme == "pvc" or settings.fetch.directory_of(scheme) is not None:
+        if scheme == "pvc" or (settings.fetch.directory_of(scheme) is not None and not access.endpoint):
+            if access.credentials or access.options:
+                raise NotPublished(NOT_OPENED)
             return Destination(location=_in_volume(settings, scheme, output_path), uri=output_path.rstrip("/"))
         if scheme in BUCKETS:
             _refuse_own_objects(settings, output_path)

@@ -17,7 +17,7 @@ from workers.publishing.orders import File
 BLOCK_BYTES = 1 << 20
 ANSWER_SECONDS = 120.0
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# What tells a model; a directory behind HTTP cannot be listed.
+# What tells a model; a service that takes files need not list directories.
 TELLTALE = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
 
 

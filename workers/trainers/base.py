@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from workers.run_context import Result, RunContext
+from workers.rank.run_context import Result, RunContext
 
 
 class Trainer(Protocol):

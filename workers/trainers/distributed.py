@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from app.domain.zero import DEEPSPEED
-from workers.run_context import RunContext, RunSpec, Stop
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from workers.rank.run_context import RunContext, RunSpec, Stop
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 import errno
 import sys
 
-from trainyard._manifest import CorruptCheckpoint
-from workers.run_context import CheckpointNotSaved
+from trainyard.protocol.manifest import CorruptCheckpoint
+from workers.rank.run_context import CheckpointNotSaved
 
 
 class TrainingFailure(Exception):

@@ -1,7 +1,7 @@
 """Looks at a job's model and data as its trainer will: `python -m workers.trainers.inspection --spec DIR/spec.json`.
 
-Runs on a CPU, in the sandbox, started by `workers.preflight`; leaves its findings in DIR/report.json. Needs neither
-trl nor the model's weights.
+Runs on a CPU, in the sandbox, started by `workers.prepare.preflight`; leaves its findings in DIR/report.json. Needs
+neither trl nor the model's weights.
 """
 
 import argparse
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.domain.model_rules import is_drawn
-from workers.processes import die_with_parent
-from workers.run_context import RunSpec
+from app.domain.spec.rules.model import is_drawn
+from app.host.processes import die_with_parent
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"

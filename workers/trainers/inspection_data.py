@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from app.domain import data_defaults
-from app.domain.preprocessing import EXAMPLES, PROMPTS, records_of
-from app.domain.rlhf import REWARD, REWARD_METHOD, completes, reward_file
-from workers.run_context import RunSpec
+from app.domain.spec import defaults
+from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
+from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import Located, records
@@ -20,7 +20,7 @@ from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
 from workers.trainers.data.statistics import Lengths, merged
 from workers.trainers.data.tokenizing import Tokenizing
 from workers.trainers.failures import DataInvalid, InvalidConfig
-from workers.trainers.hf_trainer.tokenizer import base_model
+from workers.trainers.hf_trainer.model.tokenizer import base_model
 from workers.trainers.rewards import reward_of
 
 # Below this share nobody needs to think about it.
@@ -59,7 +59,7 @@ class _Reader:
         self.eos_token = tokenizer.eos_token if tokenizer is not None else None
         self.tokenizing = Tokenizing(tokenizer, spec) if tokenizer is not None else None
         self._most = most
-        self._batch_size = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+        self._batch_size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
         self._until = time.monotonic() + READ_SECONDS
 
     @property
@@ -146,7 +146,7 @@ def _columns(source: Source) -> list[str]:
 
 def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBase, findings: Findings) -> None:
     """The first batch; where records are packed, of their beginnings."""
-    size = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+    size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
     longest = _longest(spec)
     chosen = [sequences for each in train for sequences in each.batch][:size]
     first = [sequence for sequences in chosen for sequence in sequences]
@@ -245,7 +245,7 @@ def _learns_to_stop(spec: RunSpec) -> bool:
 
 
 def _longest(spec: RunSpec) -> int:
-    return int(spec.data_config.get("max_seq_length") or data_defaults.MAX_SEQ_LENGTH)
+    return int(spec.data_config.get("max_seq_length") or defaults.MAX_SEQ_LENGTH)
 
 
 def _amount_warnings(spec: RunSpec, sources: list[_Read], train: list[_Read]) -> Iterator[str]:
@@ -266,7 +266,7 @@ def _training_amount(spec: RunSpec, train: list[_Read]) -> Iterator[str]:
     if spec.training_type == "CONTINUED_PRETRAIN":
         tokens = sum(each.lengths.to_document()["tokens"] for each in train)
         count, noun, held_out = max(1, tokens // _longest(spec)), f"blocks of {_longest(spec)} tokens", 0
-    batch = int(spec.data_config.get("batch_size") or data_defaults.BATCH_SIZE)
+    batch = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
     accumulated = int(spec.data_config.get("gradient_accumulation_steps") or 1)
     step = batch * spec.world_size * accumulated
     if count - held_out < step:

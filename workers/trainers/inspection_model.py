@@ -7,14 +7,14 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from app.domain.data_defaults import MAX_SEQ_LENGTH
-from app.domain.model_rules import is_drawn
-from app.domain.output_rules import GGUF, ONNX
-from app.domain.parallelism import MEGATRON
-from workers.run_context import RunSpec
+from app.domain.spec.defaults import MAX_SEQ_LENGTH
+from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.rules.model import is_drawn
+from app.domain.spec.rules.output import GGUF, ONNX
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
-from workers.trainers.hf_trainer.tokenizer import base_model, existing, load_tokenizer, trust
+from workers.trainers.hf_trainer.model.tokenizer import base_model, existing, load_tokenizer, trust
 from workers.trainers.megatron.fitting import check as check_megatron
 from workers.trainers.megatron.fitting import layout_of
 
@@ -86,7 +86,7 @@ def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
 
 def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
     """Of a model that is trained from scratch; that one can be made of it is tried without memory for its weights."""
-    from workers.trainers.hf_trainer import scratch  # noqa: PLC0415  torch, which others are looked at without
+    from workers.trainers.hf_trainer.model import scratch  # noqa: PLC0415  torch, which others are looked at without
 
     config = scratch.configuration(spec, load_tokenizer(spec))
     scratch.try_out(config, spec)

@@ -6,9 +6,9 @@ import sys
 import traceback
 from typing import NoReturn
 
-from app.domain.zero import DEEPSPEED
-from trainyard._channel import ChannelClosed
-from workers.run_context import RunContext, supervised_run
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from trainyard.protocol.channel import ChannelClosed
+from workers.rank.run_context import RunContext, supervised_run
 
 # Nobody is left to report to; the number only tells a reader of process tables why.
 _ORPHANED = 74

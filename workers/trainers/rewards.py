@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.hyperparameters import InvalidHyperparameter
-from app.domain.rlhf import EXACT, LENGTH, REGEX, reward_kind
-from app.reward_patterns import compiled
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
+from app.domain.spec.hyperparameters.rlhf import EXACT, LENGTH, REGEX, reward_kind
+from app.patterns.rewards import compiled
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 
 FUNCTION = "reward"  # in a file of the user's

@@ -1,6 +1,6 @@
 """What becomes of each field of CyxWiz's JobConfig; limits of nodes, as its ``[jobs]`` section, are no fields of it."""
 
-from app.schemas.field_verdicts import Table, acted_on
+from app.schemas.spec.field_verdicts import Table, acted_on
 
 FIELDS: Table = {
     "job_id": acted_on("The job's name, given once in a project; empty: the answer has our id"),

@@ -21,10 +21,10 @@ from app.compat.cyxwiz.to_native import (
     SOURCES,
     TOKENIZER,
 )
-from app.domain.job_state import JobState
-from app.services.job_details import JobDetails
-from app.services.node_lists import NodeDetails
-from app.services.reports import CompletionReport
+from app.domain.lifecycle.states import JobState
+from app.services.jobs.details import JobDetails
+from app.services.jobs.reports import CompletionReport
+from app.services.nodes.listing import NodeDetails
 
 _S, _State = JobState, pb.JobStatus
 # What became of a job, and where it is on its way.

@@ -15,11 +15,11 @@ from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
 from app.compat.cyxwiz.shapes import shape_of
 from app.compat.cyxwiz.to_native import NAMES, REST, alias_of, to_native
 from app.compat.naming import named_as
+from app.database.engine import Database
 from app.domain.ids import JOB_ID
-from app.domain.job_state import TERMINAL, JobState
-from app.domain.resources import Request
-from app.domain.scoring import score_node
-from app.extensions import Database
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.scheduling.resources import Request
+from app.domain.scheduling.scoring import score_node
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
@@ -32,9 +32,11 @@ from app.models import Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services import job_deletion, job_history, job_lists, jobs, node_lists, nodes, reports
-from app.services.job_details import JobDetails, details
-from app.services.jobs import Origin, Submitted
+from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
+from app.services.jobs.details import JobDetails, details
+from app.services.jobs.submission import Origin, Submitted
+from app.services.nodes import listing as node_lists
+from app.services.nodes import registry
 
 blueprint = Blueprint("cyxwiz", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -52,7 +54,7 @@ def submit_job(body: pb.JobConfig) -> Reply:
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias)
-        jobs.submit(plane(), caller(), document, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, origin=origin, remember=answering)
     return answering.reply
 
 
@@ -63,7 +65,7 @@ def submit_job(body: pb.JobConfig) -> Reply:
 def list_jobs(query: dict[str, Any]) -> Reply:
     filters = {"status": [state for state, (shown, _) in STATES.items() if shown in query["status"]]}
     with plane().db.read() as session:
-        page = job_lists.page(session, caller(), filters if query["status"] else {}, page_request(query))
+        page = listing.page(session, caller(), filters if query["status"] else {}, page_request(query))
         found = _statuses(session, page.items)
     token = next_page_token(page, query)
     return Reply(pb.ListJobsResponse(jobs=found, next_page_token=token, total_count=page.total_count))
@@ -79,7 +81,7 @@ def get_job(job_id: str) -> Reply:
 @blueprint.delete("/jobs/<job_id>")
 @operation("Delete a job that has ended", permission=Permission.MANAGE, status=204)
 def delete_job(job_id: str) -> Reply:
-    job_deletion.remove(plane(), caller(), _native_id(job_id), artifacts=False)
+    deletion.remove(plane(), caller(), _native_id(job_id), artifacts=False)
     return Reply(None, 204)
 
 
@@ -115,7 +117,7 @@ def get_report(job_id: str) -> Reply:
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = Answering(_shown)
-    jobs.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
+    commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
     return answering.reply
 
 
@@ -128,7 +130,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
     # As everywhere in foreign words: save if it can, else stop.
-    jobs.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
+    commands.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
     return answering.reply
 
 
@@ -140,7 +142,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
-    jobs.resume(plane(), caller(), _native_id(job_id), remember=answering)
+    commands.resume(plane(), caller(), _native_id(job_id), remember=answering)
     return answering.reply
 
 
@@ -155,7 +157,7 @@ def list_nodes(query: dict[str, Any]) -> Reply:
     request = of_gpu if on_gpu else of_node
     with plane().db.read() as session:
         page = node_lists.page(session, page_request(query))
-        capacities = nodes.capacities(session, only_ready=False, names=[each.node.name for each in page.items])
+        capacities = registry.capacities(session, only_ready=False, names=[each.node.name for each in page.items])
         scores = {each.name: score_node(request, each) for each in capacities}
         found = [node_of(each, scores[each.node.name]) for each in page.items]
     token = next_page_token(page, query)
@@ -178,9 +180,9 @@ def openapi_json() -> Response:
 def _find(session: Session, job_id: str) -> Job:
     """By what its client called it, within the caller's project, or by what we do."""
     if JOB_ID.fullmatch(job_id):
-        return jobs.find(session, caller(), job_id)
+        return lookup.find(session, caller(), job_id)
     alias = alias_of(caller().home_project, job_id)
-    return jobs.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
+    return lookup.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
 
 
 def _native_id(job_id: str) -> str:
@@ -194,7 +196,7 @@ def _shown(session: Session, job: JobDetails) -> Reply:
 
 def _statuses(session: Session, found: Sequence[JobDetails]) -> list[pb.JobStatus]:
     short = [each.job.id for each in found if each.job.state in TERMINAL and each.job.state is not JobState.COMPLETED]
-    ended_in = job_history.ended_in(session, short)
+    ended_in = history.ended_in(session, short)
     return [status_of(each, ended_in.get(each.job.id)) for each in found]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, INFERENCE, OPENCL, JobConfig
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
-from app.domain.locations import NO_MODEL
+from app.domain.spec.locations.paths import NO_MODEL
 from app.schemas.strict_fields import NAME
 
 DIALECT = "cyxwiz"

@@ -7,8 +7,8 @@ from flask import Response, request
 
 from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signature
 from app.compat.plain import Plain
+from app.database.engine import Database
 from app.domain.errors import CredentialsMissing, NotFound
-from app.extensions import Database
 from app.http.context import plane
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
@@ -16,7 +16,7 @@ from app.http.request_body import whole_body
 from app.models.base import utc_now
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys
+from app.services.access import keys
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.training_rules import is_reserved
-from app.schemas.field_verdicts import Table, acted_on, refused, warned, warning
+from app.domain.spec.rules.training import is_reserved
+from app.schemas.spec.field_verdicts import Table, acted_on, refused, warned, warning
 
 RETRY_NUM, UNCONDITIONAL, HANG = (
     f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")

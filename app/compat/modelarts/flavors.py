@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from app.domain.errors import BadSpec
-from app.domain.resources import NodeCapacity
+from app.domain.scheduling.resources import NodeCapacity
 
 _POOLS = {"xlarge": 1, "2xlarge": 2, "4xlarge": 4, "8xlarge": 8, "16xlarge": 16}
 _OF_POOLS = re.compile(r"modelarts\.pool\.visual\.(\w+)")

@@ -9,9 +9,9 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import CUSTOM, DIALECT, METHODS, PRIORITIES
-from app.domain.resources import NodeCapacity
+from app.domain.scheduling.resources import NodeCapacity
 from app.models import Attempt
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 
 class Cluster(NamedTuple):

@@ -20,17 +20,19 @@ from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, Chang
 from app.compat.modelarts.to_native import DIALECT, NAMES, REST, Native, to_native, wants_tensorboard
 from app.compat.naming import named_as
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
+from app.domain.lifecycle.states import TERMINAL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering
 from app.http.operation import operation
 from app.http.request_body import validated
-from app.schemas.field_verdicts import warning, warnings_of
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import warning, warnings_of
 from app.security.permissions import Permission
-from app.services import jobs, nodes
-from app.services.jobs import Origin, Submitted
+from app.services.jobs import commands, dialect_notes, submission
+from app.services.jobs import lookup as native_lookup
+from app.services.jobs.submission import Origin, Submitted
+from app.services.nodes import registry
 
 blueprint = Blueprint("jobs", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -52,7 +54,7 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)])
         try:
-            jobs.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
+            submission.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
         except Conflict as error:
             if type(error) is not Conflict:
                 raise
@@ -76,7 +78,7 @@ def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
     wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
     annotations = wanted.get("annotations") or {}
     check_annotations(annotations)
-    jobs.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
+    dialect_notes.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
     return Reply({}, warnings=warnings_of_annotations(annotations))
 
 
@@ -94,7 +96,7 @@ def act_on_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
         found = lookup.find(session, training_job_id).job
     if found.state in TERMINAL:
         raise IllegalTransition(f"the job has ended as {found.status}; only one that has not ended can be terminated")
-    jobs.cancel(plane(), caller(), found.id, reason="terminated")
+    commands.cancel(plane(), caller(), found.id, reason="terminated")
     with plane().db.read() as session:
         return Reply(lookup.shown(session, lookup.find(session, training_job_id)), 202)
 
@@ -131,7 +133,7 @@ def check_name(project_id: str, query: dict[str, Any]) -> Reply:
     is_taken = True
     with plane().db.read() as session:
         try:
-            jobs.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
+            native_lookup.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
         except NotFound:
             is_taken = False
     return Reply({"is_duplicate": is_taken}, warnings=warnings_of(query, WORKSPACE_FIELDS))
@@ -148,7 +150,7 @@ def _translated(body: Mapping[str, Any]) -> Native:
             return to_native(body, plane().inventory.capacities(session))
         except InvalidRequest:
             # Once more as they are now: nobody is refused for what was remembered.
-            return to_native(body, nodes.capacities(session, only_ready=False))
+            return to_native(body, registry.capacities(session, only_ready=False))
 
 
 def _not_served(body: Mapping[str, Any]) -> list[str]:

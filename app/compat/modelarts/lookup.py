@@ -15,15 +15,19 @@ from app.domain.errors import BadSpec, NotFound
 from app.http.context import backend, caller, plane
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.services import job_history, job_lists, jobs, keys, leases, stuck_devices, tensorboards
-from app.services.job_details import JobDetails, details, of_new
+from app.services.access import keys
+from app.services.attempts import leases
+from app.services.jobs import dialect_notes, history, listing, lookup
+from app.services.jobs.details import JobDetails, details, of_new
+from app.services.nodes import stuck_devices
+from app.services.telemetry import tensorboards
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
     """Raises NotFound for what is not there, not of the project, or deleted."""
     missing = f"Training job (ID: {training_job_id[:64]}) not found."
     try:
-        found = details(session, jobs.find(session, caller(), job_id_of(training_job_id)))
+        found = details(session, lookup.find(session, caller(), job_id_of(training_job_id)))
     except NotFound as error:
         raise NotFound(missing) from error
     if is_deleted(found):
@@ -43,7 +47,7 @@ def shown_new(session: Session, job: Job) -> dict[str, Any]:
 
 def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
     cluster = _cluster(session, found, _trouble(session))
-    return [_told(each, job_history.attempts(session, each.job.id), cluster) for each in found]
+    return [_told(each, history.attempts(session, each.job.id), cluster) for each in found]
 
 
 def rows(
@@ -59,7 +63,7 @@ def native_id(training_job_id: str) -> str:
 
 
 def delete(training_job_id: str) -> None:
-    jobs.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
+    dialect_notes.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
 
 
 def _told(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def _trouble(session: Session) -> Trouble:
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
-    total = job_lists.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
+    total = listing.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
     asked = conditions(wanted["filters"])
     found = rows(session, narrowed(asked), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # it counts pages

@@ -6,8 +6,8 @@ from typing import Any
 
 from app.compat.ids import uuid_of
 from app.compat.modelarts.status import STATES
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.models import JobEvent
 from app.storage.logs import START, LogLine
 

@@ -22,15 +22,16 @@ from app.compat.modelarts.observations import (
 from app.compat.modelarts.queries import EventsQuerySchema, LogQuerySchema, TasksQuerySchema
 from app.compat.modelarts.status import tasks_of
 from app.domain.errors import InvalidRequest, NotFound
-from app.domain.job_state import TERMINAL
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.frameworks.custom import processes_per_node
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.models.base import utc_now
 from app.security.permissions import Permission
-from app.services import job_history, telemetry
-from app.services.job_details import JobDetails
+from app.services.jobs import history
+from app.services.jobs.details import JobDetails
+from app.services.telemetry import progress
 from app.storage.logs import LogLine, LogReader
 
 blueprint = Blueprint("observations", __name__)
@@ -45,7 +46,7 @@ _JOB = "/<project_id>/training-jobs/<training_job_id>"
 def list_events(project_id: str, training_job_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         job_id = lookup.find(session, training_job_id).job.id
-        events = job_history.events_after(session, job_id, 0, limit=_MOST_EVENTS)
+        events = history.events_after(session, job_id, 0, limit=_MOST_EVENTS)
         found = [
             event_of(event)
             for event in events
@@ -67,7 +68,7 @@ def list_events(project_id: str, training_job_id: str, query: dict[str, Any]) ->
 def list_stages(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         job_id = lookup.find(session, training_job_id).job.id
-        records = stages_of(job_id, job_history.events_after(session, job_id, 0, limit=_MOST_EVENTS))
+        records = stages_of(job_id, history.events_after(session, job_id, 0, limit=_MOST_EVENTS))
     return Reply({"total_count": len(records), "running_records": records})
 
 
@@ -75,7 +76,7 @@ def list_stages(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
 @operation("List the tasks of a training job, by attempt", permission=Permission.VIEW, query=TasksQuerySchema)
 def list_tasks(project_id: str, training_job_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        attempts = job_history.attempts(session, lookup.find(session, training_job_id).job.id)
+        attempts = history.attempts(session, lookup.find(session, training_job_id).job.id)
         found = [
             {"task": f"worker-{number}", "ip": "", "host_ip": node, "schedule_count": attempt.number}
             for attempt in attempts
@@ -91,10 +92,10 @@ def get_metrics(project_id: str, training_job_id: str, task_id: str) -> Reply:  
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id)
         _refuse_other_tasks(found, task_id)
-        attempts = job_history.attempts(session, found.job.id)
+        attempts = history.attempts(session, found.job.id)
         begun = next((each.started_at for each in attempts if each.started_at is not None), None)
         names = [name for name in SERIES.values() if name]
-        series = telemetry.series(session, found.job.id, names=names, max_points=10_000)
+        series = progress.series(session, found.job.id, names=names, max_points=10_000)
     if begun is None:
         return Reply({"metrics": [{"metric": name, "value": []} for name in SERIES]})
     end = found.job.finished_at or utc_now()

@@ -13,16 +13,19 @@ from app.compat.modelarts.flavors import flavors_of, told
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
 from app.compat.naming import named_as
-from app.domain.shares import quota_of
+from app.domain.scheduling.fair_share import quota_of
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.http.request_body import validated
-from app.schemas.field_verdicts import warnings_of
 from app.schemas.jobs import ChangeJobSchema
+from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
-from app.services import job_changes, nodes, project_quotas, projects
+from app.services.access import projects
+from app.services.jobs import updates
+from app.services.nodes import registry
+from app.services.queues import project_quotas
 
 blueprint = Blueprint("modelarts", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
@@ -42,7 +45,7 @@ _CHANGES = ChangeJobSchema()
 @operation("List the flavors", permission=Permission.VIEW, query=FlavorsQuerySchema)
 def list_flavors(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001 – the caller is within it
     with plane().db.read() as session:
-        found = [told(each) for each in flavors_of(nodes.capacities(session, only_ready=False))]
+        found = [told(each) for each in flavors_of(registry.capacities(session, only_ready=False))]
     flavors = [each for each in found if query.get("flavor_type", each["flavor_type"]) == each["flavor_type"]]
     return Reply({"total_count": len(flavors), "flavors": flavors})
 
@@ -173,7 +176,7 @@ def _retag(training_job_id: str, change: Any) -> Reply:
         found = lookup.find(session, training_job_id).job
     with named_as({"labels": "tags"}, rest="tags"):
         wanted = validated(_CHANGES, {"labels": change(dict(found.labels))})
-        job = job_changes.change(plane(), caller(), found.id, wanted)
+        job = updates.change(plane(), caller(), found.id, wanted)
     return Reply({"tags": _tags(dict(job.labels))})
 
 

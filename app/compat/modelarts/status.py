@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from app.domain.job_state import RUNNING, TERMINAL, JobState
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
+from app.domain.spec.frameworks.custom import processes_per_node
 from app.models import Attempt
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 _S = JobState
 _RUNNING = ("Running", "Running")

@@ -17,12 +17,12 @@ from app.compat.modelarts.fields import (
 from app.compat.modelarts.flavors import flavor
 from app.compat.mounts import Mount, mount_of_data, placed
 from app.domain.errors import BadSpec
-from app.domain.locations import NO_MODEL
-from app.domain.resources import NodeCapacity
-from app.domain.script_options import below
-from app.domain.training_rules import is_reserved
-from app.schemas.field_verdicts import refuse, warning, warnings_of
-from app.schemas.training_config import TRAINING_TYPES
+from app.domain.scheduling.resources import NodeCapacity
+from app.domain.spec.frameworks.custom import below
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.rules.training import is_reserved
+from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
+from app.schemas.spec.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
 CUSTOM = "CUSTOM"  # the framework of jobs that bring their code

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from app.compat.ome.places import key_warnings
-from app.domain.training_rules import is_reserved
-from app.schemas.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
+from app.compat.ome.places import OF_DATA
+from app.domain.spec.rules.training import is_reserved
+from app.schemas.spec.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
 
 _SERVERS = acted_on("written by the server; a value that a client sends back is ignored, as in Kubernetes")
 _HOST = warned("jobs run on the node itself, without containers")
@@ -28,13 +28,22 @@ _METADATA: Table = {
 }
 
 
+_STORES = "s3://, oci:// and obs://"
+_ELSE = "unknown names are refused, and a place on this installation's disks has a warning"
+_KEY = acted_on(
+    f"a secret of the project, as files: of {_STORES} access_key_id, secret_access_key and perhaps session_token, "
+    "endpoint_url, region; of https:// token, or username and password, or headers; of hf:// token. A missing one is "
+    "refused, and a place on this installation's disks has a warning"
+)
+
+
 def _storage(prefix: str, **rules: FieldRule) -> Table:
     usual = {
         "path": warned("data and models are used where they are, or fetched into the cache of a node"),
         "schemaPath": warned("no schema of the data is read"),
-        "parameters": warned("the settings of the operator say how a storage is reached"),
-        "storageKey": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
-        "key": warned("credentials of a storage are settings of the operator (TRAINYARD_FETCH_…), not of a job"),
+        "parameters": acted_on(f"region, endpoint_url and namespace of {_STORES}; {_ELSE}"),
+        "storageKey": _KEY,
+        "key": _KEY,
         "nodeSelector": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
         "nodeAffinity": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
     }
@@ -42,7 +51,6 @@ def _storage(prefix: str, **rules: FieldRule) -> Table:
 
 
 NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
-_HUB_KEY = acted_on("of a place hf://…: the secret file NAME/token of the project; with other places a warning")
 _NO_TUNING = refused(NO_TUNING)
 FIELDS: Table = {
     **_METADATA,
@@ -73,9 +81,10 @@ FIELDS: Table = {
     **_storage(
         "spec.datasets",
         storageUri=acted_on("the data of the job"),
-        parameters=acted_on("format and compression, for the built-in trainer; all else has a warning"),
-        storageKey=_HUB_KEY,
-        key=_HUB_KEY,
+        parameters=acted_on(
+            "format and compression, for the built-in trainer; region, endpoint_url and namespace of "
+            f"{_STORES}; {_ELSE}"
+        ),
     ),
     **{
         f"spec.hyperParameterTuningConfig.{name}": _NO_TUNING
@@ -114,8 +123,6 @@ MODEL_FIELDS: Table = {
     **_storage(
         "spec.storage",
         storageUri=acted_on("what a job begins with that names the base model"),
-        storageKey=_HUB_KEY,
-        key=_HUB_KEY,
     ),
     "spec.disabled": acted_on("true: a job that names it is refused"),
     **{
@@ -135,7 +142,7 @@ _HEEDED = frozenset({"name", "command", "args", "env", "resources"})
 def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
     """Of a job with what it has from its runtime; ``secrets`` are the variables that are read from secret files."""
     trainer, datasets = wanted["spec"]["trainer"], wanted["spec"].get("datasets") or {}
-    found = warnings_of(wanted, FIELDS) + key_warnings(datasets, "spec.datasets")
+    found = warnings_of(wanted, FIELDS)
     for variable in trainer.get("env") or []:
         field = f"spec.trainer.env.{variable['name']}"
         if is_reserved(variable["name"]):
@@ -150,11 +157,8 @@ def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Coll
             said = "is set aside; that no more is used is not enforced"
             found.append(warning(f"spec.trainer.resourcesPerNode.limits.{name}", said))
     for name in datasets.get("parameters") or {}:
-        field = f"spec.datasets.parameters.{name}"
-        if name not in ("format", "compression"):
-            found.append(warning(field, "only format and compression are known"))
-        elif runs_command:
-            found.append(warning(field, "a command finds the files as they are"))
+        if runs_command and name in OF_DATA:
+            found.append(warning(f"spec.datasets.parameters.{name}", "a command finds the files as they are"))
     return found
 
 

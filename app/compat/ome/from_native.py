@@ -9,10 +9,10 @@ from typing import Any
 from app.compat.ids import uuid_of
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.to_native import DIALECT
-from app.domain.job_state import TERMINAL, JobState
-from app.domain.script_options import processes_per_node
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.frameworks.custom import processes_per_node
 from app.models import Attempt, JobEvent
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 _S = JobState
 # The condition that a state makes true.

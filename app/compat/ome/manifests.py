@@ -7,15 +7,16 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.compat import quantities
-from app.domain.hyperparameters import CUSTOM
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
-from app.schemas.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _BEGINNING = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
 _KEY = re.compile(r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,127}")
+_SECRET = says("Secret of the project with the credentials of the place")
 _KEPT = says("Kept and told, not acted on")
 PROCESSES = ("auto", "cpu", "gpu")
 
@@ -84,9 +85,11 @@ _Storage = _document(
         "storageUri": Text(longest=1024, **says("oci://, pvc://, http(s):// or any other place of a job")),
         "path": Text(longest=1024, **_KEPT),
         "schemaPath": Text(longest=1024, **_KEPT),
-        "parameters": FreeObject(**says("Of datasets: format and compression of the data; others are not acted on")),
-        "storageKey": Text(longest=253, **_KEPT),
-        "key": Text(longest=253, **_KEPT),
+        "parameters": FreeObject(
+            **says("region, endpoint_url and namespace of the service; of datasets also format and compression")
+        ),
+        "storageKey": Text(longest=253, **_SECRET),
+        "key": Text(longest=253, **_SECRET),
         "nodeSelector": FreeObject(**_KEPT),
         "nodeAffinity": FreeObject(**_KEPT),
     },

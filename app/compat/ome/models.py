@@ -1,28 +1,30 @@
 """Base models: the place that one names for jobs, and what of its description has no effect."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
+from app.compat.ome import storages
 from app.compat.ome.fields import MODEL_FIELDS
-from app.compat.ome.places import hub_key, key_warnings, place
+from app.compat.ome.places import place
 from app.domain.errors import BadSpec
-from app.domain.locations import check_model
+from app.domain.spec.locations.paths import check_model
+from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
-from app.schemas.field_verdicts import refuse, warnings_of
-from app.services.manifests import BASE_MODELS
-from app.services.secret_files import Reference
+from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.services.stored_manifests import BASE_MODELS
 
 _LOCAL = "local://"  # how OME names a directory of the nodes
 _FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"
 
 
 class Located(NamedTuple):
-    """Where a model is, if a job names one, and the secret that it is read with."""
+    """Where a model is, if a job names one, and what the base model says of its storage."""
 
     location: str | None
-    key: Reference | None = None
+    storage: Mapping[str, Any] = MappingProxyType({})
 
 
 def check(wanted: Mapping[str, Any]) -> list[str]:
@@ -32,7 +34,10 @@ def check(wanted: Mapping[str, Any]) -> list[str]:
     if not location:
         raise BadSpec("is needed: it says where the model is", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
-    return warnings_of(wanted, MODEL_FIELDS) + key_warnings(wanted["spec"]["storage"], "spec.storage")
+    if location.partition("://")[0].lower() in HEADERS.values():
+        said = "is read with the token of who submits a job, which no TrainingJob has; give the model another place"
+        raise BadSpec(said, field=_FIELD)
+    return warnings_of(wanted, MODEL_FIELDS) + storages.check(wanted["spec"]["storage"], "spec.storage")
 
 
 def located(session: Session, namespace: str, name: str | None) -> Located:
@@ -45,7 +50,7 @@ def located(session: Session, namespace: str, name: str | None) -> Located:
         return Located(place(name) if name else None)
     if row.spec.get("disabled"):
         raise BadSpec(f"the base model {name} is disabled", field=_NAMED_BY)
-    return Located(_location_of(row.spec), hub_key(row.spec["storage"], _NAMED_BY))
+    return Located(_location_of(row.spec), row.spec["storage"])
 
 
 def _location_of(spec: Mapping[str, Any]) -> str:

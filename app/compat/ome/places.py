@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.formats import COMPRESSIONS, FORMATS
-from app.schemas.field_verdicts import warning
-from app.services.secret_files import Reference
+from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
 
-_BUCKET_FORM = re.compile(r"oci://n/[^/]+/b/([^/]+)/o/(.+)")
+_BUCKET_FORM = re.compile(r"oci://n/([^/]+)/b/([^/]+)/o/(.+)")
+OF_DATA = ("format", "compression")  # parameters that say what the data is, not where
 KEYS = ("storageKey", "key")  # which name a secret with the credentials of a storage
 _SUFFIXES = {"none": "", "gzip": ".gz", "gz": ".gz", "zstd": ".zst", "zst": ".zst"}
 _PARAMETERS = "spec.datasets.parameters"
@@ -18,7 +17,13 @@ _PARAMETERS = "spec.datasets.parameters"
 def place(uri: str) -> str:
     """`oci://n/NAMESPACE/b/BUCKET/o/OBJECT` is `oci://BUCKET/OBJECT`; all others are what they are."""
     found = _BUCKET_FORM.fullmatch(uri)
-    return f"oci://{found[1]}/{found[2]}" if found else uri
+    return f"oci://{found[2]}/{found[3]}" if found else uri
+
+
+def namespace_of(uri: str) -> str:
+    """The NAMESPACE of that form; empty for all others."""
+    found = _BUCKET_FORM.fullmatch(uri)
+    return found[1] if found else ""
 
 
 def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[str, Any]]:
@@ -29,21 +34,6 @@ def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[s
     if not uri:
         return []
     return [{"path": place(uri), **({"format": data_format} if data_format and not runs_command else {})}]
-
-
-def hub_key(storage: Mapping[str, Any], field: str) -> Reference | None:
-    """The secret with the token of a place on Hugging Face's hub: the only credentials that a job may bring."""
-    name = next((storage[key] for key in KEYS if storage.get(key)), None)
-    return Reference(name, "token", field) if name and is_on_hub(storage) else None
-
-
-def is_on_hub(storage: Mapping[str, Any]) -> bool:
-    return str(storage.get("storageUri") or "").startswith("hf://")
-
-
-def key_warnings(storage: Mapping[str, Any], field: str) -> list[str]:
-    said = "only a place hf://… takes credentials of a job; others are reached with the operator's (TRAINYARD_FETCH_…)"
-    return [] if is_on_hub(storage) else [warning(f"{field}.{key}", said) for key in KEYS if storage.get(key)]
 
 
 def _word(parameters: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.compat.quantities import amount_of
 from app.domain.errors import BadSpec
-from app.domain.resources import MIG_PROFILE
+from app.domain.scheduling.resources import MIG_PROFILE
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 FIELD = "spec.trainer.resourcesPerNode"

@@ -13,20 +13,24 @@ from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import place, source_of
 from app.compat.ome.resources import resources_of
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.locations import NO_MODEL
-from app.domain.masking import MASK, is_secret
-from app.domain.training_rules import is_reserved
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.rules.training import is_reserved
+from app.domain.spec.secrets import MASK, is_secret
 from app.http.request_body import validated
-from app.schemas.field_verdicts import refuse
 from app.schemas.jobs import LABEL_KEY
-from app.services.secret_files import Reference
+from app.schemas.spec.field_verdicts import refuse
+from app.services.access.secret_files import Reference
 
 DIALECT = "ome"
 REST = "spec"
 NAMES = {
     "name": "metadata.name", "training_config.framework.custom_command": "spec.trainer.command",
     "training_config.environment": "spec.trainer.env", "training_config.base_model": "spec.modelConfig.inputModel",
-    "data_config": "spec.datasets.storageUri", "output_config": "spec.modelConfig.outputModel.storageUri",
+    "data_config": "spec.datasets.storageUri", "data_config.sources.0.credentials": "spec.datasets.storageKey",
+    "data_config.sources.0.storage_options": "spec.datasets.parameters",
+    "output_config": "spec.modelConfig.outputModel.storageUri",
+    "output_config.credentials": "spec.modelConfig.outputModel.storageKey",
+    "output_config.storage_options": "spec.modelConfig.outputModel.parameters",
     "resource_config.node_count": "spec.trainer.numNodes", "resource_config": "spec.trainer.resourcesPerNode",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",

@@ -6,12 +6,12 @@ from flask import Response
 
 from app.compat.plain import Plain
 from app.compat.runai import tokens
-from app.extensions import Database
+from app.database.engine import Database
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
-from app.services import keys
+from app.services.access import keys
 
 _ABOUT = """
 NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` gives a token for the pair of

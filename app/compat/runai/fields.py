@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.schemas.field_verdicts import FieldRule, Table, Verdict, acted_on, field_paths, warned, warning, warnings_of
+from app.schemas.spec.field_verdicts import (
+    FieldRule,
+    Table,
+    Verdict,
+    acted_on,
+    field_paths,
+    warned,
+    warning,
+    warnings_of,
+)
 
 MASTERS = ("command", "args", "environmentVariables", "compute")  # what masterSpec may say beside spec
 _EXCLUDE = acted_on("true: as if it were not there")

@@ -9,11 +9,11 @@ from typing import Any
 from app.compat.ids import uuid_of
 from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
-from app.domain.job_state import TERMINAL, JobState
-from app.domain.shares import quota_of
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.scheduling.fair_share import quota_of
 from app.models import Attempt, JobEvent, Project
 from app.schemas.strict_fields import on_the_wire
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 _S = JobState
 STATES: dict[JobState, str] = {

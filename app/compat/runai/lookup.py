@@ -12,16 +12,17 @@ from app.compat.runai.owners import Owners
 from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.models.base import utc_now
-from app.services import jobs, keys, projects
-from app.services.job_details import JobDetails, details
+from app.services.access import keys, projects
+from app.services.jobs import commands, dialect_notes, lookup
+from app.services.jobs.details import JobDetails, details
 
 
 def find(session: Session, workload: str, *, distributed: bool | None = None) -> JobDetails:
     """Raises NotFound for what is not there, not the caller's, deleted, or of the other kind where one is wanted."""
-    found = details(session, jobs.find(session, caller(), job_id_of(workload)))
+    found = details(session, lookup.find(session, caller(), job_id_of(workload)))
     if is_deleted(found, utc_now()) or distributed not in (None, is_distributed(found)):
         raise NotFound("Resource id not found.")
     return found
@@ -57,19 +58,19 @@ def _by_name(session: Session, asked: Condition) -> Condition:
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:
-    jobs.withdraw(plane(), caller(), _found(workload, distributed).job.id, dialect=DIALECT)
+    dialect_notes.withdraw(plane(), caller(), _found(workload, distributed).job.id, dialect=DIALECT)
 
 
 def suspend(workload: str, *, distributed: bool | None = None) -> None:
     # Save if it can, else stop: a client of Run:ai has no way to say which.
-    jobs.pause(plane(), caller(), _found(workload, distributed).job.id, force=True)
+    commands.pause(plane(), caller(), _found(workload, distributed).job.id, force=True)
 
 
 def resume(workload: str, *, distributed: bool | None = None) -> None:
     """Nothing to do for what runs, or will: Run:ai takes that for granted."""
     found = _found(workload, distributed)
     if found.job.state in TERMINAL or found.job.state is JobState.PAUSED or found.requested is not None:
-        jobs.resume(plane(), caller(), found.job.id)
+        commands.resume(plane(), caller(), found.job.id)
 
 
 def _found(workload: str, distributed: bool | None) -> JobDetails:  # noqa: FBT001 – as the caller was told

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.models import Job, Project
-from app.services import keys
+from app.services.access import keys
 
 
 class Owner(NamedTuple):

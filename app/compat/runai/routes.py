@@ -15,8 +15,8 @@ from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services import keys, projects
-from app.services.pages import PageRequest
+from app.services.access import keys, projects
+from app.services.requests.pagination import PageRequest
 
 blueprint = Blueprint("runai", __name__)
 blueprint.register_blueprint(trainings.blueprint)

@@ -10,12 +10,12 @@ from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
-from app.domain.locations import NO_MODEL
-from app.domain.masking import MASK, is_secret
 from app.domain.names import EITHER
-from app.domain.training_rules import is_reserved
-from app.schemas.field_verdicts import warning
-from app.services.secret_files import Reference
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.rules.training import is_reserved
+from app.domain.spec.secrets import MASK, is_secret
+from app.schemas.spec.field_verdicts import warning
+from app.services.access.secret_files import Reference
 
 DIALECT = "runai"
 REST = "spec"

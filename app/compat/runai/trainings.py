@@ -13,7 +13,7 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import REST, names_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
-from app.domain.locations import check_path
+from app.domain.spec.locations.paths import check_path
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import Answering
@@ -21,9 +21,10 @@ from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services import jobs, projects
-from app.services.job_details import of_new
-from app.services.jobs import Origin, Submitted
+from app.services.access import projects
+from app.services.jobs import submission
+from app.services.jobs.details import of_new
+from app.services.jobs.submission import Origin, Submitted
 
 blueprint = Blueprint("trainings", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -116,7 +117,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     with named_as(names_of(body), rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys())
-        jobs.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
     return answering.reply
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from app.compat.mounts import Mount, mount_of_data
-from app.schemas.field_verdicts import warning
+from app.schemas.spec.field_verdicts import warning
 
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
 # What says where a volume lies.

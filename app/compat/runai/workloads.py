@@ -25,7 +25,8 @@ from app.http.operation import operation
 from app.models import Job, JobEvent
 from app.schemas.queries import QueryWhole
 from app.security.permissions import Permission
-from app.services import job_history, telemetry
+from app.services.jobs import history
+from app.services.telemetry import progress
 
 blueprint = Blueprint("workloads", __name__)
 _VERBS = {"delete": lookup.delete, "suspend": lookup.suspend, "resume": lookup.resume}
@@ -87,7 +88,7 @@ def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
         series = _series(session, found.job.id, query["metricType"])
-        attempts = job_history.attempts(session, found.job.id)
+        attempts = history.attempts(session, found.job.id)
         measurements = []
         for kind in query["metricType"]:
             if kind in SERIES:
@@ -122,7 +123,7 @@ def list_history(workload_id: str, query: dict[str, Any]) -> Reply:
 def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
-        attempts = job_history.attempts(session, found.job.id)
+        attempts = history.attempts(session, found.job.id)
         pods = pods_of(found, attempts[-1] if attempts else None, Owners(session).of(found.job))
     begin, end = query["offset"], query["offset"] + query["limit"]
     return Reply({"pods": pods[begin:end], **({"next": end} if end < len(pods) else {})})
@@ -133,14 +134,14 @@ def _newest(session: Session, workload: str, query: dict[str, Any]) -> tuple[lis
     job_id = lookup.find(session, workload).job.id
     # Their numbers are dense: the newest has the last one.
     last = session.get_one(Job, job_id).event_seq - query["offset"]
-    events = job_history.events_after(session, job_id, max(0, last - query["limit"]), limit=query["limit"])
+    events = history.events_after(session, job_id, max(0, last - query["limit"]), limit=query["limit"])
     following = {"next": query["offset"] + query["limit"]} if last > query["limit"] else {}
     return [event for event in events if event.seq <= last][::-1], following
 
 
 def _series(session: Session, job_id: str, kinds: list[str]) -> dict[str, list[Point]]:
     wanted = {SERIES[kind][0]: kind for kind in kinds if kind in SERIES}
-    found = telemetry.series(session, job_id, names=list(wanted), max_points=2000) if wanted else {}
+    found = progress.series(session, job_id, names=list(wanted), max_points=2000) if wanted else {}
     return {
         wanted[name]: sorted(Point(each.at, each.value) for each in points if math.isfinite(each.value))
         for name, points in found.items()

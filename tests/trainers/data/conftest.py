@@ -8,7 +8,7 @@ import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import DataFile
 
 _CORPUS = ["The quick brown fox jumps over the lazy dog 0123456789", "user assistant system What is 2 + 2? It is 4."]

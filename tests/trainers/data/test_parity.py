@@ -16,7 +16,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from workers.trainers.data import templates
 from workers.trainers.data.datasets import load
-from workers.trainers.hf_trainer.collating import preference_collator
+from workers.trainers.hf_trainer.loop.collator import preference_collator
 
 LONGEST = 90
 CHATML = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.hyperparameters import parse
+from app.domain.spec.hyperparameters.parsing import parse
 from tests.trainers.supervision import ROOT, free_port
 
 pytestmark = pytest.mark.long

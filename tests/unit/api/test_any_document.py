@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import TrainyardError
-from app.domain.job_spec import JobSpec, from_document
-from app.domain.locations import ReadingRules
+from app.domain.spec.job_spec import JobSpec, from_document
+from app.domain.spec.locations.paths import ReadingRules
 from app.http.request_body import check_content, validated
 from app.schemas.jobs import SubmitJobSchema
 from tests.factories import make_document

@@ -15,12 +15,12 @@ from app.compat.cyxwiz.from_native import STATES, config_of, numbers
 from app.compat.cyxwiz.shapes import body_of
 from app.compat.cyxwiz.to_native import DIALECT, Native, to_native
 from app.domain.errors import BadSpec
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Job
-from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.schemas.spec.field_verdicts import field_paths
+from app.services.jobs.details import JobDetails
 from scripts.generated_messages import ROOT, write
 
 DOCUMENTED = {

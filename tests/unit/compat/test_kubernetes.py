@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.compat.ome import discovery, tables
-from app.compat.ome.patches import merged, patched
-from app.compat.ome.selectors import selected
+from app.compat.ome.api import discovery, tables
+from app.compat.ome.api.patches import merged, patched
+from app.compat.ome.api.selectors import selected
 from app.domain.errors import Conflict, InvalidRequest
 
 OBJECT = {

@@ -14,12 +14,12 @@ from app.compat.modelarts.status import NO_TROUBLE
 from app.compat.modelarts.to_native import DIALECT, METHODS, Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
-from app.domain.resources import Device, NodeCapacity
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.resources import Device, NodeCapacity
 from app.http.request_body import validated
 from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 NODES = [
     NodeCapacity(

@@ -8,7 +8,7 @@ from app.compat.modelarts.fields import QUOTAS_FIELDS, SEARCH_FIELDS, WORKSPACE_
 from app.compat.modelarts.requests import CreateSchema, InstancesSchema, QuotasSchema, SearchSchema
 from app.http.errors import BadShape
 from app.http.request_body import validated
-from app.schemas.field_verdicts import field_paths
+from app.schemas.spec.field_verdicts import field_paths
 from tests.unit.compat.test_modelarts import ALGORITHM, USUAL, named, translated
 
 

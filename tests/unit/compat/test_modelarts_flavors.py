@@ -4,7 +4,7 @@ import pytest
 
 from app.compat.modelarts.flavors import flavor, flavors_of, of_job, of_resources, told
 from app.domain.errors import BadSpec
-from app.domain.resources import Device, NodeCapacity
+from app.domain.scheduling.resources import Device, NodeCapacity
 from tests.unit.compat.test_modelarts import NODES
 
 

@@ -16,9 +16,9 @@ from app.compat.modelarts.status import (
     status_of,
     tasks_of,
 )
-from app.domain.job_state import RUNNING, JobState
+from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Attempt
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 from tests.unit.compat.test_modelarts import ALGORITHM, CLUSTER, details_of, translated
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

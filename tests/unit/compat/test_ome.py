@@ -24,13 +24,13 @@ from app.compat.ome.runtimes import BUILT_IN
 from app.compat.ome.to_native import DIALECT, Native, shown, to_native, trainer_of
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from app.models import Attempt, Job, JobEvent
-from app.schemas.field_verdicts import field_paths
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.schemas.spec.field_verdicts import field_paths
+from app.services.jobs.details import JobDetails
 
 # The first example of the documentation, word for word.
 LLAMA = yaml.safe_load("""

@@ -18,13 +18,13 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
-from app.domain.job_state import JobState
+from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.schemas.field_verdicts import Verdict
 from app.schemas.jobs import SubmitJobSchema
-from app.services.job_details import JobDetails
+from app.schemas.spec.field_verdicts import Verdict
+from app.services.jobs.details import JobDetails
 
 OWNER = Owner(7, "Ada")
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"

@@ -10,10 +10,10 @@ from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, phase_of
 from app.compat.runai.queries import chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import InvalidRequest
-from app.domain.job_state import TERMINAL, JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
 from app.models.base import utc_now
-from app.services.job_details import JobDetails
+from app.services.jobs.details import JobDetails
 
 ROWS = [
     {"name": "a-1", "phase": "Running", "totalRunningTimeSeconds": 9, "completedAt": None, "createdAt": "2026-01-02"},

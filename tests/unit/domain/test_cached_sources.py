@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from app.domain import cached_sources
-from app.domain.cached_sources import NOWHERE, Source, cached, source_key, source_keys
-from app.domain.line import QueuedJob
-from app.domain.planning import Policy, plan
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.scoring import CACHED, DEFAULT_WEIGHTS, points_of
+from app.domain.scheduling import data_locality
+from app.domain.scheduling.data_locality import NOWHERE, Source, cached, source_key, source_keys
+from app.domain.scheduling.planner import Policy, plan
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS, points_of
 
 DOCUMENT: dict[str, Any] = {
     "training_config": {"base_model": {"model_id": "acme/tiny", "revision": None}},
@@ -76,7 +76,7 @@ def test_node_that_holds_the_model_is_preferred_until_it_runs_five_jobs_more() -
 
 
 def test_among_many_holders_the_one_with_the_fewest_jobs_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_sources, "FEW_HOLDERS", 2)
+    monkeypatch.setattr(data_locality, "FEW_HOLDERS", 2)
     nodes = [node("a"), *(node(name, active_jobs=1) for name in "bcd")]
     model, data = source(800, b=1.0, c=1.0, d=1.0), source(200, d=1.0)
 

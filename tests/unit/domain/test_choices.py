@@ -7,14 +7,14 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain import cached_sources, node_classes
-from app.domain.cached_sources import NOWHERE, Source, cached
-from app.domain.choices import Choices
-from app.domain.line import QueuedJob
-from app.domain.placement import avoided, choose_devices, could_fit, explain, share_on
-from app.domain.placements import Placement
-from app.domain.resources import Device, GpuType, NodeCapacity, Quantities, Request
-from app.domain.scoring import CACHED, DEFAULT_WEIGHTS, score_node
+from app.domain.scheduling import data_locality, node_classes
+from app.domain.scheduling.data_locality import NOWHERE, Source, cached
+from app.domain.scheduling.filters import avoided, choose_devices, could_fit, explain, share_on
+from app.domain.scheduling.node_index import Choices
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
+from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS, score_node
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g", "h")
 LABELS = ("ssd", "rack-1", "a")  # one of them is also the name of a node
@@ -157,7 +157,7 @@ def test_every_job_gets_the_node_that_it_prefers(
 ) -> None:
     nodes = {node.name: node for node in cluster}
 
-    with patch.object(node_classes, "FEW", few), patch.object(cached_sources, "FEW_HOLDERS", few_holders):
+    with patch.object(node_classes, "FEW", few), patch.object(data_locality, "FEW_HOLDERS", few_holders):
         choices = Choices(cluster, WEIGHTS)
         for job in line:
             expected, found = place(job, nodes), choices.place(job)
@@ -177,7 +177,7 @@ def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     nodes = {node.name: node for node in sorted(cluster, key=lambda node: node.name)}
     told: dict[tuple[Request, frozenset[str]], str] = {}
 
-    with patch.object(node_classes, "FEW", few), patch.object(cached_sources, "FEW_HOLDERS", few_holders):
+    with patch.object(node_classes, "FEW", few), patch.object(data_locality, "FEW_HOLDERS", few_holders):
         choices = Choices(cluster, WEIGHTS)
         for job in line:
             expected, found = place(job, nodes), choices.place(job)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.line import QueuedJob
-from app.domain.planning import Plan, Planning, Policy
-from app.domain.preempting import Running
-from app.domain.resources import Device, NodeCapacity, Quantities, Request
-from app.domain.shares import DeviceQuota, ProjectQuota
-from app.domain.turns import Accounts
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
+from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
+from app.domain.scheduling.serving_order import Accounts
 from app.simulation.planners import planned
 from app.simulation.site import Held, Site
 from app.simulation.trace import Cluster

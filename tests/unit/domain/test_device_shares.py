@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import CannotFit
-from app.domain.fitting import refuse_unfitting
-from app.domain.line import QueuedJob
-from app.domain.placement import choose_devices, describe, examine, share_on
-from app.domain.planning import plan
-from app.domain.resources import WHOLE, Device, NodeCapacity, Quantities, Request, gpu_types_of, request_of
-from app.domain.waiting import Ending, starts
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.filters import choose_devices, describe, examine, share_on
+from app.domain.scheduling.planner import plan
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request, gpu_types_of, request_of
+from app.domain.scheduling.start_estimates import Ending, starts
+from app.domain.units import WHOLE
 
 
 def node(name: str = "n", *, gpus: int = 4, memory_mb: int = 80_000, **more: Any) -> NodeCapacity:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.distributed_rules import STRATEGIES, backend_fits, without_effect
 from app.domain.errors import NotSupportedYet
+from app.domain.spec.rules.distributed import STRATEGIES, backend_fits, without_effect
 from tests.submitted import changed, custom, refusal, spec_of
 
 FIELD = "training_config.framework.distributed"

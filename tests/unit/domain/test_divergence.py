@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.divergence import OnDivergence, on_divergence
+from app.domain.spec.divergence_policy import OnDivergence, on_divergence
 from tests.submitted import changed, custom, refusal, spec_of
 
 FIELD = "training_config.on_divergence"

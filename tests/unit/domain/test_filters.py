@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.filters import ALIASES, OPERATORS, BadFilter, check_filter, operator_of
+from app.domain.spec.data.filters import ALIASES, OPERATORS, BadFilter, check_filter, operator_of
 
 
 def test_every_alias_means_an_operator() -> None:

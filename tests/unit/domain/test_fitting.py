@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import CannotFit
-from app.domain.fitting import refuse_unfitting
-from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of, request_of
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.resources import Device, NodeCapacity, Request, gpu_types_of, request_of
 
 
 def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.following import Followed, Following
-from app.domain.line import QueuedJob
-from app.domain.planning import Plan, Planning, Policy, plan
-from app.domain.preempting import Running
-from app.domain.resources import WHOLE, Device, GpuType, NodeCapacity, Request
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import COMMON, Accounts, Use
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.incremental_planner import Followed, Following
+from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
+from app.domain.scheduling.serving_order import COMMON, Accounts, Use
+from app.domain.units import WHOLE
 
 PROJECTS, QUEUES, LABELS = ("a", "b", "c"), ("day", "night"), ("ssd", "rack-1")
 SHAPES = (

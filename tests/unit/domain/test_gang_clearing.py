@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.gangs import candidates, choose
-from app.domain.line import QueuedJob
-from app.domain.planning import Plan, Planning, Policy, plan
-from app.domain.preempting import Running
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.scoring import DEFAULT_WEIGHTS
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import Accounts
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.gang_placement import candidates, choose
+from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
+from app.domain.scheduling.serving_order import Accounts
 
 PAIR = Request(node_count=2, device_count=2)
 SLOTS = 3

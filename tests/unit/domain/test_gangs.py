@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import CannotFit
-from app.domain.fitting import refuse_unfitting
-from app.domain.line import QueuedJob
-from app.domain.placement import could_fit
-from app.domain.planning import Plan, Planning, Policy, plan
-from app.domain.preempting import Running
-from app.domain.resources import Device, GpuType, NodeCapacity, Request
-from app.domain.scoring import DEFAULT_WEIGHTS, closeness
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import Accounts
-from app.domain.waiting import Ending, starts
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.filters import could_fit
+from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS, closeness
+from app.domain.scheduling.serving_order import Accounts
+from app.domain.scheduling.start_estimates import Ending, starts
 
 PAIR = Request(node_count=2, device_count=2, device_kind="cuda")
 WAITED = Policy(now=100.0, reserve_after_seconds=50.0)

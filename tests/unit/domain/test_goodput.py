@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.goodput import Run, Spell, goodput
-from app.domain.job_state import JobState
+from app.domain.lifecycle.goodput import Run, Spell, goodput
+from app.domain.lifecycle.states import JobState
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.domain import job_rules
 from app.domain.errors import InvalidRequest
+from app.domain.spec.rules import job
 from tests.submitted import changed, refusal, spec_of
 
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
@@ -276,7 +276,7 @@ def test_what_goes_together_is_taken(changes: tuple[tuple[str, Any], ...]) -> No
 def test_every_rule_is_broken_by_some_case() -> None:
     broken = set()
     for case in REFUSED:
-        for rule in job_rules.RULES:
+        for rule in job.RULES:
             try:
                 rule(parts(case)[0])
             except InvalidRequest:
@@ -284,4 +284,4 @@ def test_every_rule_is_broken_by_some_case() -> None:
                 break
 
     # What scripts hand on in the open is only looked at for them.
-    assert {rule.__name__ for rule in job_rules.RULES if rule not in broken} == {"credentials_are_in_the_environment"}
+    assert {rule.__name__ for rule in job.RULES if rule not in broken} == {"credentials_are_in_the_environment"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.job_spec import comparable_data
-from app.domain.masking import is_secret, put_secrets_back
+from app.domain.spec.job_spec import comparable_data
+from app.domain.spec.secrets import is_secret, put_secrets_back
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
 

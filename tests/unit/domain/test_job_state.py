@@ -1,6 +1,6 @@
 """The transition table says what the design page says."""
 
-from app.domain.job_state import HELD, RUNNING, TERMINAL, TRANSITIONS, UNHELD, JobState, allowed
+from app.domain.lifecycle.states import HELD, RUNNING, TERMINAL, TRANSITIONS, UNHELD, JobState, allowed
 
 # Written out by hand from the design page, so that a slip in the table is seen.
 DESIGN = """

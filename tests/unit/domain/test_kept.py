@@ -1,10 +1,10 @@
 """What is kept for a job is used by others as long as they give it back in time."""
 
-from app.domain.kept import KeptDevices
-from app.domain.line import QueuedJob
-from app.domain.node_classes import NodeClasses
-from app.domain.preempting import Room
-from app.domain.resources import NOTHING, Device, NodeCapacity, Request
+from app.domain.scheduling.node_classes import NodeClasses
+from app.domain.scheduling.preemption import Room
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.reservations import KeptDevices
+from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Request
 
 SLOT = Device(index=0, type="cpu")
 

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from app.domain.gang_choices import GangChoices
-from app.domain.line import QueuedJob
-from app.domain.neighbours import Neighbours
-from app.domain.placements import Placement
-from app.domain.planning import Plan, Planning, Policy
-from app.domain.preempting import Room, Running
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.scoring import DEFAULT_WEIGHTS
-from app.domain.shares import Standing
-from app.domain.turns import Accounts
+from app.domain.scheduling.fair_share import Standing
+from app.domain.scheduling.gang_index import GangChoices
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.preemption import Room, Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.running_index import Neighbours
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
+from app.domain.scheduling.serving_order import Accounts
 
 RESERVE_AFTER = 60.0
 GANG = Request(node_count=2, device_count=4, device_kind="cuda")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.choices import Choices
-from app.domain.line import QueuedJob
-from app.domain.placement import choose_devices
-from app.domain.planning import plan
-from app.domain.preempting import Running
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.scoring import DEFAULT_WEIGHTS, score_node
+from app.domain.scheduling.filters import choose_devices
+from app.domain.scheduling.node_index import Choices
+from app.domain.scheduling.planner import plan
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS, score_node
 
 EIGHT = (0,) * 8
 PAIRS = (0, 0, 1, 1, 2, 2, 3, 3)

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest
-from app.domain.locations import (
+from app.domain.spec.locations.paths import (
     KINDS,
     ReadingRules,
     candidates,
@@ -19,7 +19,7 @@ from app.domain.locations import (
     readable,
     refuse_private_host,
 )
-from app.domain.uris import SCHEMES, Use, check_uri
+from app.domain.spec.locations.uris import SCHEMES, Use, check_uri
 
 RULES = ReadingRules(roots=("/data/files", "/srv/a", "/home/me"), data_dir="/home/me/.trainyard")
 OWN = ReadingRules(roots=("/d/files",), data_dir="/d")
@@ -118,9 +118,13 @@ GOOD: dict[str, list[str]] = {
         "s3://bucket.with-dots/a/b/", "s3://bucket/a?/[ab]*.jsonl", "oci://bucket/a b", "obs://bucket/ü.jsonl",
         "pvc://claim-1/a/*", "hf://datasets/org/set", "hf://datasets/org/set/", "hf://datasets/org/set@main/a/*.parquet",
         "hf://datasets/org/set@refs/pr/1/x", "hf://datasets/org/set@refs%2Fpr%2F1/x", "scaidrive://team/a/b.jsonl",
+        "scaidrive://team/a/",
         "scaiatlas://atlas.1/x", f"ipfs://{CID}", f"ipfs://{CID}/a.jsonl", "ipfs://Qm" + "1" * 44, "s3://bucket/a..b",
     ],
-    "a model": ["s3://bucket/x", "oci://bucket/x/", "obs://bucket/x", "pvc://claim/x", "hf://org/model@v1", "hf://o/m"],
+    "a model": [
+        "s3://bucket/x", "oci://bucket/x/", "obs://bucket/x", "pvc://claim/x", "hf://org/model@v1", "hf://o/m",
+        "scaidrive://team/x", "scaiatlas://team/models/a b/",
+    ],
     "output": ["s3://bucket/x", "obs://bucket/x/", "pvc://claim/x/y", "scaidrive://team/out/", "scaiatlas://team/out"],
 }  # fmt: skip
 BAD: dict[str, list[str]] = {
@@ -134,11 +138,12 @@ BAD: dict[str, list[str]] = {
         "pvc://claim", "pvc://claim/", "pvc://Claim/x", "pvc://../x", "pvc://claim/../x", "pvc://-claim/x",
         "hf://org/model", "hf://datasets/set", "hf://datasets/../set", "hf://datasets/org/set@",
         "hf://datasets/org/set@a b",
-        "hf://datasets/org/set@v1/../x", "scaidrive://team", "scaidrive://team/a/", "scaidrive://team/*", "scaidrive:///x",
+        "hf://datasets/org/set@v1/../x", "scaidrive://team", "scaidrive://team/a//", "scaidrive://team/*", "scaidrive:///x",
         "ipfs://cid/x", "ipfs://Qm/x", f"ipfs://{CID}/*", f"ipfs://{CID}/", "ipfs://127.0.0.1/x",
     ],
     "a model": [
-        "https://example.org/x", f"ipfs://{CID}", "scaidrive://team/x", "hf://model", "hf://org/model/file", "s3://bucket/*",
+        "https://example.org/x", f"ipfs://{CID}", "hf://model", "hf://org/model/file", "s3://bucket/*", "scaidrive://team",
+        "scaidrive://team/", "scaidrive://team/x/*", "scaidrive://team/../x", "scaiatlas://team/a//b",
         "hf://datasets/org/set", "hf://spaces/org/x", "s3://bucket",
     ],
     "output": ["https://example.org/x", "hf://org/model", f"ipfs://{CID}", "s3://bucket/*", "s3://bucket", "pvc://claim"],

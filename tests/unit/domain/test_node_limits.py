@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.node_limits import KEYS, NodeLimits, limits_of, problems_of
+from app.domain.nodes.limits import KEYS, NodeLimits, limits_of, problems_of
 
 CYXWIZ = {
     "max_concurrent": 3, "auto_accept": True, "auto_accept_min_payment": 10.0, "accept_training": True,

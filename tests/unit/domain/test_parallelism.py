@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest, NotSupportedYet
-from app.domain.parallelism import InvalidParallelism, Parallelism, parallelism
+from app.domain.spec.frameworks.megatron import InvalidParallelism, Parallelism, parallelism
 from tests.submitted import changed, spec_of
 
 MEGATRON = ("training_config.framework.type", "MEGATRON")

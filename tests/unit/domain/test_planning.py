@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.line import QueuedJob
-from app.domain.planning import held_back, plan
-from app.domain.resources import Device, NodeCapacity, Request, gpu_types_of
-from app.domain.turns import Accounts
+from app.domain.scheduling.planner import held_back, plan
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request, gpu_types_of
+from app.domain.scheduling.serving_order import Accounts
 
 
 def node(

@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.line import QueuedJob
-from app.domain.neighbours import Neighbours
-from app.domain.node_classes import Given
-from app.domain.planning import Plan, Planning, Policy, plan
-from app.domain.preempting import Running
-from app.domain.resources import Device, NodeCapacity, Quantities, Request
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import Accounts, Ledger
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.node_classes import Given
+from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
+from app.domain.scheduling.running_index import Neighbours
+from app.domain.scheduling.serving_order import Accounts, Ledger
 
 
 def node(name: str = "n", slots: int = 4, free: int = 0) -> NodeCapacity:

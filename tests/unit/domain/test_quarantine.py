@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.quarantine import Fault, QuarantineRule, Reached, counted, did_better, reason_for
+from app.domain.nodes.quarantine import Fault, QuarantineRule, Reached, counted, did_better, reason_for
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 RULE = QuarantineRule(faults=3, window_seconds=3600)

@@ -3,9 +3,9 @@
 import pytest
 
 from app.domain.errors import ERROR_TYPES
-from app.domain.outcomes import OutcomeKind
-from app.domain.reputation import DISCONNECTS, FAULTS, verdict_on_node
-from app.domain.retry import may_retry
+from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.retry_policy import may_retry
+from app.domain.nodes.reliability import DISCONNECTS, FAULTS, verdict_on_node
 
 
 @pytest.mark.parametrize(

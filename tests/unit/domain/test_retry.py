@@ -4,11 +4,21 @@ from typing import Any, get_args
 
 import pytest
 
-from app.domain.divergence import OnDivergence
 from app.domain.errors import ERROR_TYPES, Cause
-from app.domain.job_state import HELD, JobState
-from app.domain.outcomes import decide
-from app.domain.retry import Backoff, History, Policy, Recovery, describe, may_retry, recover, rule_of, takes_host_down
+from app.domain.lifecycle.outcomes import decide
+from app.domain.lifecycle.retry_policy import (
+    Backoff,
+    History,
+    Policy,
+    Recovery,
+    describe,
+    may_retry,
+    recover,
+    rule_of,
+    takes_host_down,
+)
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.spec.divergence_policy import OnDivergence
 
 BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
 RESTART, ANEW, ELSEWHERE = Policy.RESTART, Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE

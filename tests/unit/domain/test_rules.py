@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.checkpoints import Kept, best, scores, to_prune
+from app.domain.downsampling import FEWEST, downsample
 from app.domain.ids import first_id, new_id
 from app.domain.json_numbers import json_number, number_of
-from app.domain.leases import StandstillWatch
-from app.domain.resources import GpuType, normalise_gpu_type, request_of
+from app.domain.lifecycle.checkpoints import Kept, best, scores, to_prune
+from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
-from app.domain.series import FEWEST, downsample
+from app.domain.scheduling.resources import GpuType, normalise_gpu_type, request_of
 
 # ---- routing
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.line import QueuedJob
-from app.domain.planning import Policy, plan
-from app.domain.resources import Device, GpuType, NodeCapacity, Quantities, Request
-from app.domain.scoring import DEFAULT_WEIGHTS, SCORES, points_of, score_node
+from app.domain.scheduling.planner import Policy, plan
+from app.domain.scheduling.queue_order import QueuedJob
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS, SCORES, points_of, score_node
 from config.scheduling import ScoreSettings
 
 CPU_JOB = Request()

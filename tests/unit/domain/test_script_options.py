@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.script_options import processes_per_node
+from app.domain.spec.frameworks.custom import processes_per_node
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.series import FAN_OUT, Span, kept_steps, merged, span_of, spans_of
+from app.domain.downsampling import FAN_OUT, Span, kept_steps, merged, span_of, spans_of
 
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=600)
 

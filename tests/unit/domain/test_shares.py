@@ -3,7 +3,16 @@
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing, document_of, merged, never_fits, quota_of, refusal
+from app.domain.scheduling.fair_share import (
+    DeviceQuota,
+    ProjectQuota,
+    Standing,
+    document_of,
+    merged,
+    never_fits,
+    quota_of,
+    refusal,
+)
 
 
 def standing(

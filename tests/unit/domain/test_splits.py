@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.splits import BadSplit, Bound, Split, parse_split
+from app.domain.spec.data.splits import BadSplit, Bound, Split, parse_split
 
 PERCENTS = st.integers(1, 99)
 

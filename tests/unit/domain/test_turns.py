@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.line import AGEING_SECONDS, QueuedJob
-from app.domain.planning import Plan, plan
-from app.domain.resources import Device, NodeCapacity, Request
-from app.domain.shares import DeviceQuota, ProjectQuota, Standing
-from app.domain.turns import COMMON, Accounts, Ledger, in_turn
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.planner import Plan, plan
+from app.domain.scheduling.queue_order import AGEING_SECONDS, QueuedJob
+from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.serving_order import COMMON, Accounts, Ledger, in_turn
 
 
 def node(slots: int, name: str = "n") -> NodeCapacity:

@@ -1,7 +1,7 @@
 """When waiting jobs can start, by what the running ones say."""
 
-from app.domain.resources import Device, NodeCapacity, Quantities, Request
-from app.domain.waiting import Ending, starts
+from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
+from app.domain.scheduling.start_estimates import Ending, starts
 
 
 def node(name: str = "a", *, devices: int = 2, free: set[int] = frozenset(), **more: object) -> NodeCapacity:  # type: ignore[assignment]

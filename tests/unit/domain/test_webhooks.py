@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from app.domain.errors import BadSpec
-from app.domain.events import EventType
-from app.domain.job_state import JobState
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import JobState
 from app.domain.webhooks import (
     EVENT_NAMES,
     GIVEN_UP_AFTER,

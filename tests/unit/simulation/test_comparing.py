@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from app.domain.planning import Policy
+from app.domain.scheduling.planner import Policy
 from app.simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wait_rows
 from app.simulation.jobs import Behaviour
 from app.simulation.picture import draw, duration

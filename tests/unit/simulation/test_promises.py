@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.line import AGEING_SECONDS
-from app.domain.resources import WHOLE
+from app.domain.scheduling.queue_order import AGEING_SECONDS
+from app.domain.units import WHOLE
 from app.simulation.fairness import shares
 from app.simulation.generating import Workload, make_cluster, make_trace
 from app.simulation.jobs import Behaviour, Outcome

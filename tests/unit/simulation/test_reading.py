@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.resources import GpuType
+from app.domain.scheduling.resources import GpuType
 from app.simulation.csv_rows import BadTrace
 from app.simulation.generating import Workload, make_trace
 from app.simulation.reading import FORMATS, JOB_COLUMNS, NODE_COLUMNS, read_nodes, read_trace, trace_lines

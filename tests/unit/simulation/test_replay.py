@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.placements import Placement
-from app.domain.planning import Plan
-from app.domain.resources import GpuType, Request
+from app.domain.scheduling.placement import Placement
+from app.domain.scheduling.planner import Plan
+from app.domain.scheduling.resources import GpuType, Request
 from app.simulation.jobs import Behaviour
 from app.simulation.planners import POLICIES, first_come
 from app.simulation.replay import Planner, replay

@@ -1,6 +1,6 @@
 """Why jobs of a replay never started, as it is told."""
 
-from app.domain.planning import Policy
+from app.domain.scheduling.planner import Policy
 from app.simulation.comparing import compare
 from app.simulation.jobs import Behaviour
 from app.simulation.planners import POLICIES

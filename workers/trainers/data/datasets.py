@@ -11,9 +11,9 @@ from typing import Any
 from datasets import Dataset, IterableDataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.data_defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
-from app.domain.preprocessing import PROMPTS, records_of
-from workers.run_context import RunSpec
+from app.domain.spec.data.preprocessing import PROMPTS, records_of
+from app.domain.spec.defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
+from workers.rank.run_context import RunSpec
 from workers.trainers.data import mixing, templates
 from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed

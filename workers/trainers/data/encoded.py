@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.preprocessing import PREFERENCES, PROMPTS, records_of
+from app.domain.spec.data.preprocessing import PREFERENCES, PROMPTS, records_of
 
 NOT_LEARNED = -100
 _SEQUENCE = ("input_ids", "labels")

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.preprocessing import PREFERENCES, PROMPTS, ROLE_PREFIX, TEXTS, mapped_columns, records_of
-from app.domain.rlhf import ANSWER
+from app.domain.spec.data.preprocessing import PREFERENCES, PROMPTS, ROLE_PREFIX, TEXTS, mapped_columns, records_of
+from app.domain.spec.hyperparameters.rlhf import ANSWER
 from workers.trainers.failures import DataInvalid
 
 Record = dict[str, Any]

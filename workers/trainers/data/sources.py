@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.domain.data_defaults import SEED
-from app.domain.filters import BadFilter, operator_of
-from app.domain.formats import format_of
-from app.domain.splits import TEST, TRAIN, VALIDATION, BadSplit, Split, parse_split
-from workers.run_context import RunSpec
+from app.domain.spec.data.filters import BadFilter, operator_of
+from app.domain.spec.data.formats import format_of
+from app.domain.spec.data.splits import TEST, TRAIN, VALIDATION, BadSplit, Split, parse_split
+from app.domain.spec.defaults import SEED
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 
 __all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Source", "seed_of", "sources_of"]

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 
 _SWITCH, _COUNT = "TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS"
 

@@ -12,11 +12,11 @@ from typing import Any, cast
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.data_defaults import MAX_SEQ_LENGTH
-from app.domain.hyperparameter import InvalidHyperparameter
-from app.domain.preprocessing import PROMPTS, records_of
-from app.domain.rlhf import REWARD_METHOD, check_lengths, longest_prompt
-from workers.run_context import RunSpec
+from app.domain.spec.data.preprocessing import PROMPTS, records_of
+from app.domain.spec.defaults import MAX_SEQ_LENGTH
+from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, longest_prompt
+from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import Located

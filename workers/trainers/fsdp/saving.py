@@ -22,12 +22,18 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from trainyard.protocol import manifest
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
-from workers.trainers.hf_trainer.host_copy import HostCopy
-from workers.trainers.hf_trainer.saving import HostSaving, divided_as_at_a_start, random_state, small, state_text
+from workers.trainers.hf_trainer.checkpoints.async_save import (
+    HostSaving,
+    divided_as_at_a_start,
+    random_state,
+    small,
+    state_text,
+)
+from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.parts import bring_together
 
 SHARDS = "shards"
@@ -74,7 +80,7 @@ class FsdpSaving(HostSaving):
             wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
-            _manifest.discard(directory)
+            manifest.discard(directory)
             directory.mkdir(parents=True)
             self._small, self._text = small(trainer, randoms), state_text(trainer)
         wait_for_all()

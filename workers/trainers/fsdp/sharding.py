@@ -10,8 +10,8 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 
-from app.domain.sharding import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
-from workers.run_context import RunSpec
+from app.domain.spec.frameworks.fsdp import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
+from workers.rank.run_context import RunSpec
 
 
 def sharded_arguments(spec: RunSpec) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from transformers import PretrainedConfig
 
-from app.domain.parallelism import Parallelism
+from app.domain.spec.frameworks.megatron import Parallelism
 from workers.trainers.megatron.layout import place
 
 # The ways of training that save time on a GPU by kernels of their own, which a CPU has not.

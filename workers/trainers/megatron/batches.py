@@ -10,13 +10,13 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
-from workers.run_context import RunSpec
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.datasets import Splits
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.data.sources import seed_of
-from workers.trainers.hf_trainer.batch_plan import BatchPlan
-from workers.trainers.hf_trainer.batching import LengthGrouped, Shuffled
-from workers.trainers.hf_trainer.collating import max_seq_length
+from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.loop.collator import max_seq_length
 
 Batch = dict[str, torch.Tensor]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from app.domain.parallelism import PIPELINE, TENSOR, InvalidParallelism, Parallelism, parallelism
-from workers.run_context import RunSpec
+from app.domain.spec.frameworks.megatron import PIPELINE, TENSOR, InvalidParallelism, Parallelism, parallelism
+from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")

@@ -11,8 +11,8 @@ from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_par
 from torch._C._distributed_c10d import HashStore
 from transformers import set_seed
 
-from app.domain.parallelism import Parallelism
-from workers.run_context import RunSpec
+from app.domain.spec.frameworks.megatron import Parallelism
+from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 

@@ -18,14 +18,14 @@ from transformers import (
 )
 from transformers.trainer_callback import CallbackHandler
 
-from app.domain import measures
-from workers.run_context import RunContext
+from app.domain.spec import metrics
+from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.megatron.batches import Data, Share
-from workers.trainers.megatron.going_on import GoingOn
 from workers.trainers.megatron.layout import place
 from workers.trainers.megatron.loss import forward
 from workers.trainers.megatron.model import Part, whole
+from workers.trainers.megatron.resume import GoingOn
 from workers.trainers.megatron.saving import ShardSaving
 
 
@@ -79,7 +79,7 @@ class MegatronLoop:
     def evaluate(self) -> None:
         if self._data.validation is None:
             return
-        found = self._measured(self._data.validation, measures.EVAL_PREFIX)
+        found = self._measured(self._data.validation, metrics.EVAL_PREFIX)
         self._tell("on_log", found)
         self._tell("on_evaluate", found)
 
@@ -130,7 +130,7 @@ class MegatronLoop:
             micro_batch_size=len(share.batches[0]["input_ids"]),
             forward_only=not learns,
         )
-        names = ("learned", *measures.COMMON)
+        names = ("learned", *metrics.COMMON)
         sums = [0.0] * (1 + len(names))
         if place().speaks:
             sums = [float(share.tokens), *(sum(float(found[name]) for found in of_batches) for name in names)]
@@ -138,7 +138,7 @@ class MegatronLoop:
 
     def _do_what_is_due(self) -> None:
         if self._control.should_log and self._unlogged:
-            logs = {name: sum(step[name] for step in self._unlogged) / len(self._unlogged) for name in measures.COMMON}
+            logs = {name: sum(step[name] for step in self._unlogged) / len(self._unlogged) for name in metrics.COMMON}
             last = {name: self._unlogged[-1][name] for name in ("learning_rate", "grad_norm")}
             self._unlogged = []
             self._tell("on_log", {**logs, **last, "num_tokens": self._tokens})
@@ -156,8 +156,8 @@ class MegatronLoop:
             for name, value in self._passed(share, learns=False).items():
                 sums[name] = sums.get(name, 0.0) + value
         means = _means(sums)
-        means["perplexity"] = measures.perplexity(means["loss"])
-        return {prefix + name: means[name] for name in measures.evaluated(self._context.spec.method)}
+        means["perplexity"] = metrics.perplexity(means["loss"])
+        return {prefix + name: means[name] for name in metrics.evaluated(self._context.spec.method)}
 
     def _tell(self, event: str, values: dict[str, float] | None = None) -> None:
         """The callbacks say by the control what is due."""
@@ -166,4 +166,4 @@ class MegatronLoop:
 
 
 def _means(sums: dict[str, float]) -> dict[str, float]:
-    return {name: sums[name] / sums["learned"] if sums["learned"] else math.nan for name in measures.COMMON}
+    return {name: sums[name] / sums["learned"] if sums["learned"] else math.nan for name in metrics.COMMON}

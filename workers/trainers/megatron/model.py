@@ -9,10 +9,10 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from transformers import PreTrainedModel, TrainingArguments
 
-from app.domain.parallelism import Parallelism
+from app.domain.spec.frameworks.megatron import Parallelism
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.pretrained import Precision
+from workers.trainers.hf_trainer.model.pretrained import Precision
 from workers.trainers.megatron.architecture import gpt, transformer_config
 from workers.trainers.megatron.fitting import check
 from workers.trainers.megatron.layout import place

@@ -24,10 +24,10 @@ from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSys
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
 from transformers import PreTrainedTokenizerBase, TrainerState
 
-from trainyard import _manifest
-from workers.run_context import RunContext, Saved
+from trainyard.protocol import manifest
+from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
-from workers.trainers.hf_trainer.host_copy import HostCopy
+from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state
 from workers.trainers.megatron.model import Part
 from workers.trainers.parts import bring_together
@@ -76,7 +76,7 @@ class ShardSaving:
         self._finish_last()
         if self._context.rank == 0:
             self._context.rest()
-            _manifest.discard(directory)
+            manifest.discard(directory)
             directory.mkdir(parents=True)
         wait_for_all()
         directory.mkdir(parents=True, exist_ok=True)  # on other nodes

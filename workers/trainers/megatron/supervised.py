@@ -4,12 +4,12 @@ from functools import partial
 
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
-from workers.run_context import Result, RunContext
+from workers.rank.run_context import Result, RunContext
 from workers.trainers.data.datasets import Splits
-from workers.trainers.hf_trainer.arguments import arguments
-from workers.trainers.hf_trainer.collating import max_seq_length
-from workers.trainers.hf_trainer.pretrained import precision
-from workers.trainers.hf_trainer.training import Training
+from workers.trainers.hf_trainer.loop.arguments import arguments
+from workers.trainers.hf_trainer.loop.collator import max_seq_length
+from workers.trainers.hf_trainer.loop.training import Training
+from workers.trainers.hf_trainer.model.pretrained import precision
 from workers.trainers.megatron.batches import Data
 from workers.trainers.megatron.cpu import cuda_or_cpu
 from workers.trainers.megatron.fitting import layout_of

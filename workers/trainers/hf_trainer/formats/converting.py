@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.output_rules import GGUF, ONNX, PYTORCH
+from app.domain.spec.rules.output import GGUF, ONNX, PYTORCH
 from workers.trainers.failures import ExportFailed
 
 Convert = Callable[[Path, PreTrainedTokenizerBase], None]

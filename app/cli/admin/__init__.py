@@ -1,0 +1,1 @@
+"""Commands for administrators; they open the database themselves."""

@@ -1,0 +1,118 @@
+"""`trainyard audit`: who did, or tried to do, what, from the database."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+from marshmallow import ValidationError
+
+from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
+from app.cli.admin.database import admin_database
+from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
+from app.schemas.audit import AuditEntrySchema
+from app.schemas.strict_fields import Moment
+from app.services.access import audit_log
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+COLUMNS = ("at", "actor", "action", "target", "project", "outcome", "message")
+FIELDS = ("id", "at", "project", "actor", "action", "target", "outcome", "message", "request_id", "address", "data")
+# What a spreadsheet would take for a formula; targets and messages may come from outside.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_ENTRY = AuditEntrySchema()
+
+
+@click.group()
+def audit() -> None:
+    """Who did, or tried to do, what."""
+
+
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return Moment().deserialize(value) if value is not None else None
+    except ValidationError as error:
+        raise click.BadParameter("; ".join(error.messages)) from error
+
+
+def _filters(command: Command) -> Command:
+    """The options that choose lines."""
+    options = [
+        click.option("--project", help="Only of this project."),
+        click.option("--actor", help="Only by this key, node or process; cli is the administrator at the machine."),
+        click.option("--action", help="Only this action, such as key.create, or a noun for all of its actions."),
+        click.option("--target", help="Only on this job, key, project, queue or node."),
+        click.option("--outcome", type=click.Choice(["done", "denied"]), help="Only what was done, or refused."),
+        click.option("--after", callback=_moment, metavar="TIME", help="Only later ones: 2026-05-17T09:30:00Z."),
+        click.option("--before", callback=_moment, metavar="TIME", help="Only earlier ones."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@audit.command("list")
+@_filters
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@json_option
+def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FBT001
+    """The newest lines first."""
+    with admin_database() as db, db.read() as session:
+        page = audit_log.page(session, ADMINISTRATOR, _given(filters), newest(limit))
+        items = _ENTRY.dump(page.items, many=True)
+    if as_json:
+        print_json({"entries": items, "total_count": page.total_count})
+        return
+    heads = ("at", "by", "action", "on", "project", "outcome", "message")
+    print_table(heads, picked(items, COLUMNS), empty="no entries")
+
+
+@audit.command()
+@click.argument("entry_id")
+@json_option
+def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """One line with everything that is known of it."""
+    with admin_database() as db, db.read() as session:
+        item = _ENTRY.dump(audit_log.find(session, ADMINISTRATOR, entry_id))
+    print_json(item) if as_json else print_fields(item)
+
+
+@audit.command()
+@_filters
+@click.option("--json", "form", flag_value="json", help="One JSON object in each line (the default).", default=True)
+@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a head line.")
+def export(form: str, **filters: Any) -> None:
+    """Print every line, oldest first."""
+    with admin_database() as db, db.read() as session:
+        items = (_ENTRY.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
+        if form == "json":
+            for item in items:
+                print_json_line(item)
+            return
+        for line in _csv(items):
+            sys.stdout.write(line)
+
+
+def _csv(items: Iterator[dict[str, Any]]) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for item in items:
+        writer.writerow([_cell(item[name]) for name in FIELDS])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def _cell(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def _given(filters: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in filters.items() if value is not None}

@@ -1,0 +1,1 @@
+"""`trainyard db`: migrations, backups, pruning."""

@@ -1,0 +1,57 @@
+"""`trainyard db prune`: throwing away what is old or too much, now and by hand."""
+
+from typing import Any
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.admin.database import admin_database, cli_settings
+from app.cli.output import json_option, print_json, print_table
+from app.database.engine import Database
+from app.services.operations.diagnosis.findings import size
+from app.services.operations.retention import rules
+from config.settings import Settings
+
+NOTHING_ASKED = (
+    "No TRAINYARD_RETENTION_… setting asks for anything: all is kept for ever. "
+    "docs/operations.md (Retention) lists them."
+)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only count what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def prune(dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Throw away what the TRAINYARD_RETENTION_… settings no longer want: jobs, checkpoints, logs, rows.
+
+    What a living job needs stays. With TRAINYARD_RETENTION_ENABLED=1 the coordinators do the same once an hour.
+    """
+    settings = cli_settings()
+    with admin_database() as db:
+        if not any(rule.setting for rule in rules.asked_for(settings)):
+            click.echo(NOTHING_ASKED, err=True)
+        if not (dry_run or yes):
+            _show(_pruned(db, settings, dry_run=True), as_json=False)
+            click.confirm("This can't be undone. Throw it away?", abort=True, err=as_json)
+        _show(_pruned(db, settings, dry_run=dry_run), as_json=as_json)
+
+
+def _pruned(db: Database, settings: Settings, *, dry_run: bool) -> list[dict[str, Any]]:
+    done = rules.prune(db, settings, actor=ADMINISTRATOR.actor, dry_run=dry_run)
+    return [
+        {"what": rule.what, "setting": rule.variable, "count": p.count, "size_bytes": p.bytes, "still_needed": p.kept}
+        for rule, p in done
+    ]
+
+
+def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"pruned": rows})
+        return
+    cells = [
+        (row["what"], row["count"], size(row["size_bytes"]) if row["size_bytes"] else "", row["still_needed"] or "",
+         row["setting"])
+        for row in rows
+    ]  # fmt: skip
+    print_table(("what", "count", "size", "still needed", "because of"), cells, empty="nothing")

@@ -1,0 +1,72 @@
+"""`trainyard jobs cancel`, `checkpoint`, `pause`, `resume` and `retry`, on the database."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from marshmallow import ValidationError
+
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.admin.control_plane import admin_plane
+from app.cli.admin.job_admin import first_message, shown
+from app.cli.job_commands import POLL_SECONDS, job_commands
+from app.domain.errors import InvalidRequest
+from app.schemas.jobs import RetrySchema, SubmitJobSchema
+from app.services.jobs import commands, retries
+from app.services.jobs.retries import Retry
+from app.services.requests.control_plane import ControlPlane
+
+
+class DatabaseJobs:
+    """Jobs of every project."""
+
+    follow_hint = ""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+
+    def cancel(self, job_id: str, *, reason: str) -> Mapping[str, Any]:
+        commands.cancel(self._plane, ADMINISTRATOR, job_id, reason=reason)
+        return shown(self._plane, job_id)
+
+    def checkpoint(self, job_id: str) -> Mapping[str, Any]:
+        commands.save_now(self._plane, ADMINISTRATOR, job_id)
+        return shown(self._plane, job_id)
+
+    def pause(self, job_id: str, *, saves: bool, force: bool) -> Mapping[str, Any]:
+        commands.pause(self._plane, ADMINISTRATOR, job_id, saves=saves, force=force)
+        return shown(self._plane, job_id)
+
+    def wait_paused(self, job_id: str) -> Mapping[str, Any]:
+        while (job := shown(self._plane, job_id))["requested"] is not None:
+            time.sleep(POLL_SECONDS)
+        return job
+
+    def resume(self, job_id: str, *, checkpoint_id: str, from_best: bool) -> Mapping[str, Any]:
+        commands.resume(self._plane, ADMINISTRATOR, job_id, checkpoint_id=checkpoint_id, from_best=from_best)
+        return shown(self._plane, job_id)
+
+    def retry(
+        self, job_id: str, *, checkpoint_id: str, from_start: bool, resources: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        try:
+            given = RetrySchema().load({"new_resource_config": dict(resources)})
+        except ValidationError as error:
+            raise click.UsageError(f"--resource: {first_message(error.messages)}") from error
+        wanted = Retry(checkpoint_id=checkpoint_id, from_start=from_start, resources=given["new_resource_config"])
+        child = retries.retry(self._plane, ADMINISTRATOR, job_id, wanted, complete=SubmitJobSchema().load)
+        return shown(self._plane, child.id)
+
+
+@contextmanager
+def _database_jobs() -> Iterator[DatabaseJobs]:
+    with admin_plane() as plane:
+        try:
+            yield DatabaseJobs(plane)
+        except InvalidRequest as error:
+            raise click.UsageError(error.message) from error
+
+
+cancel, checkpoint, pause, resume, retry = job_commands(_database_jobs)

@@ -1,0 +1,27 @@
+"""`trainyard jobs preempt`."""
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.admin.control_plane import admin_plane
+from app.cli.job_commands import LONGEST_REASON
+from app.cli.output import json_option, print_json
+from app.cli.text_options import checked_text
+from app.schemas.jobs import JobSchema
+from app.services.jobs import commands
+from app.services.jobs.details import details
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Kept in the job's history.")
+@json_option
+def preempt(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
+    """Have a running job save and give its devices up; it ends, or waits again, as its on_preemption says."""
+    with admin_plane() as plane:
+        job = commands.preempt(plane, ADMINISTRATOR, job_id, reason=reason)
+        if as_json:
+            with plane.db.read() as session:
+                print_json(JobSchema().dump(details(session, job)))
+        else:
+            click.echo(f"{job.id} {job.status} (preemption requested)")

@@ -1,0 +1,121 @@
+"""`trainyard keys`: who may call the API, in the database."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
+from app.cli.admin.database import admin_database, cli_settings
+from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_name, checked_text
+from app.database.engine import Database
+from app.models import Project
+from app.models.base import utc_now
+from app.models.project import DEFAULT_PROJECT
+from app.schemas.keys import DEFAULT_GRACE_SECONDS, LONGEST_GRACE_SECONDS, KeySchema, NewKeySchema
+from app.security.keys import NewKey
+from app.security.permissions import Role
+from app.security.secrets import SecretBox
+from app.services.access import keys as services
+from app.services.access import projects
+
+MOST_KEYS = 10_000
+LONGEST_NAME = 128
+# The contract of this command; the API's answer has more.
+PRINTED = ("key_id", "key", "access_key", "secret_key")
+
+
+@click.group()
+def keys() -> None:
+    """API keys, in the database."""
+
+
+@keys.command("list")
+@json_option
+def list_keys(as_json: bool) -> None:  # noqa: FBT001
+    """Every key, without what it is worth."""
+    with admin_database() as db, db.read() as session:
+        items = KeySchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MOST_KEYS)).items)
+    if as_json:
+        print_json({"keys": items, "total_count": len(items)})
+        return
+    rows = [
+        {**item, "state": _state(item), "used": item["last_used_at"] and age(item["last_used_at"])} for item in items
+    ]
+    names = ("key_id", "name", "project", "role", "prefix", "state", "used")
+    heads = ("id", "name", "project", "role", "begins with", "state", "last used")
+    print_table(heads, picked(rows, names), empty="no keys")
+
+
+@keys.command()
+@click.option("--project", callback=checked_name, help=f"Project of the key.  [{DEFAULT_PROJECT}]")
+@click.option("--role", type=click.Choice([str(role) for role in Role]), default=str(Role.USER), show_default=True)
+@click.option(
+    "--expires", type=click.IntRange(1, 36500), metavar="DAYS", help="Good for this many days; else for ever."
+)
+@click.option("--name", default="", callback=checked_text(LONGEST_NAME), help="What it is for.")
+@json_option
+def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Make a key and print it, this once."""
+    wanted = Role(role)
+    if wanted is not Role.SUPER_ADMIN:
+        project = project or DEFAULT_PROJECT
+    with admin_database() as db:
+        if project is not None:
+            _ensure_project(db, project)
+        box = SecretBox(cli_settings().security.secret_key)
+        made = services.create(db, box, role=wanted, project=project, name=name, expires_days=expires)
+    _print_once(made, as_json=as_json)
+
+
+@keys.command()
+@click.argument("key_id")
+@click.option(
+    "--grace", type=click.IntRange(0, LONGEST_GRACE_SECONDS), default=DEFAULT_GRACE_SECONDS, show_default=True,
+    metavar="SECONDS", help="So long the old key is good yet; 0 ends it at once.",
+)  # fmt: skip
+@json_option
+def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
+    """Put a new key in place of another one and print it, this once."""
+    with admin_database() as db:
+        box = SecretBox(cli_settings().security.secret_key)
+        made = services.rotate(db, box, ADMINISTRATOR, key_id, grace_seconds=grace)
+    _print_once(made, as_json=as_json)
+
+
+@keys.command()
+@click.argument("key_id")
+@json_option
+def revoke(key_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Make a key useless from now on."""
+    with admin_database() as db:
+        services.revoke(db, ADMINISTRATOR, key_id)
+    print_json({"key_id": key_id, "revoked": True}) if as_json else click.echo(f"{key_id} revoked")
+
+
+def _ensure_project(db: Database, name: str) -> None:
+    """Nobody makes a project but to give it a key."""
+    with db.write() as session:
+        if session.get(Project, name) is None:
+            projects.ensure(session, name, actor=ADMINISTRATOR.actor)
+            click.echo(f"There was no project {name}: made it.", err=True)
+
+
+def _print_once(made: NewKey, *, as_json: bool) -> None:
+    item = NewKeySchema().dump(made)
+    printed = {name: item[name] for name in PRINTED}
+    if as_json:
+        print_json(printed)
+        return
+    print_fields(printed)
+    click.echo("Keep it now: it is not shown again.", err=True)
+
+
+def _state(item: dict[str, Any]) -> str:
+    if item["revoked_at"]:
+        return "revoked"
+    if not item["expires_at"]:
+        return "valid"
+    over = datetime.fromisoformat(item["expires_at"]) <= utc_now()
+    return "expired" if over else f"until {item['expires_at'][:16]}"

@@ -1,0 +1,180 @@
+"""`trainyard nodes`: the machines, from the database."""
+
+from typing import Any
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR, picked
+from app.cli.admin.database import admin_database, cli_settings
+from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.domain.names import WORD, WORD_RULE
+from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
+from app.schemas.nodes import NodeFitSchema, NodeSchema
+from app.services.jobs import explain_placement
+from app.services.nodes import labels as node_labels
+from app.services.nodes import listing, stuck_devices
+from app.services.nodes import maintenance as services
+from app.services.requests.pagination import PageRequest
+from app.services.scheduling import planner
+
+_BY_NAME = PageRequest(size=10_000, order="name")
+
+
+def _words(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    del context, parameter
+    for value in values:
+        if not WORD.fullmatch(value):
+            raise click.BadParameter(f"{value!r:.150} {WORD_RULE}")
+    return values
+
+
+@click.group()
+def nodes() -> None:
+    """Nodes, from the database."""
+
+
+@nodes.command("list")
+@json_option
+def list_nodes(as_json: bool) -> None:  # noqa: FBT001
+    """Every node that has ever registered."""
+    with admin_database() as db, db.read() as session:
+        items = [NodeSchema().dump(item) for item in listing.page(session, _BY_NAME).items]
+    if as_json:
+        print_json({"nodes": items, "total_count": len(items)})
+        return
+    rows = [{**item, "devices": _devices(item), "last_seen_at": age(item["last_seen_at"])} for item in items]
+    names = ("name", "status", "devices", "active_jobs", "reputation", "cpu_cores", "ram_mb", "sandbox", "last_seen_at")
+    heads = ("name", "status", "devices", "jobs", "reputation", "cores", "RAM in MB", "sandbox", "seen")
+    print_table(heads, picked(rows, names), empty="no node has registered: start one with `trainyard node`")
+    for item in items:
+        if item["quarantine_reason"]:
+            click.echo(f"{item['name']} was quarantined: {item['quarantine_reason']}")
+        _tell_of_no_sandbox(item)
+
+
+@nodes.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """One node and its devices."""
+    with admin_database() as db, db.read() as session:
+        item = NodeSchema().dump(listing.find(session, name))
+    if as_json:
+        print_json(item)
+        return
+    print_fields({key: value for key, value in item.items() if key != "devices"})
+    click.echo()
+    names = ("index", "type", "memory_mb", "simulated", "link_group", "share_in_use", "out_of_service_reason")
+    heads = ("device", "type", "memory in MB", "simulated", "link group", "in use", "out of service")
+    print_table(heads, picked(item["devices"], names), empty="no devices")
+    _tell_of_no_sandbox(item)
+
+
+@nodes.command()
+@click.argument("name")
+@click.argument("job_id", metavar="JOB")
+@json_option
+def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Why JOB starts on NAME, or does not: the word of every filter, and the node's score."""
+    weights = planner.weights_of(cli_settings())
+    with admin_database() as db, db.read() as session:
+        item = NodeFitSchema().dump(explain_placement.why(session, ADMINISTRATOR, name, job_id, weights))
+    if as_json:
+        print_json(item)
+        return
+    words = {True: "may start there now", False: "does not start there now"}
+    click.echo(f"{job_id} {words[item['starts_now']]}")
+    rows = [{**each, "passed": "passes" if each["passed"] else "no"} for each in item["filters"]]
+    print_table(("filter", "", "why not"), picked(rows, ("filter", "passed", "reason")), empty="no filters")
+    click.echo(f"\nits score there: {item['score']:g}")
+    scores = picked(item["scores"], ("name", "value", "weight", "points", "meaning"))
+    print_table(("score", "value", "weight", "points", "meaning"), scores, empty="no scores")
+
+
+@nodes.command()
+@click.argument("name")
+@click.option("--requeue", is_flag=True, help="Ask the running jobs to save and go back to the queue, too.")
+@json_option
+def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Give NAME no new jobs; what runs there goes on."""
+    with admin_database() as db:
+        drained = services.drain(db, ADMINISTRATOR, name, requeue=requeue)
+    _tell(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
+
+
+@nodes.command()
+@click.argument("name")
+@json_option
+def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Give NAME jobs again."""
+    with admin_database() as db:
+        enabled = services.enable(db, ADMINISTRATOR, name)
+    _tell(name, enabled.node.state, as_json=as_json)
+
+
+@nodes.command()
+@click.argument("name")
+@click.argument("labels", metavar="[LABEL]...", nargs=-1, callback=_words)
+@click.option("--remove", metavar="LABEL", multiple=True, help="Take this one away; may be given several times.")
+@json_option
+def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
+    """Give NAME labels, or take some away, beside those of its node.toml; jobs choose nodes by them."""
+    if not labels and not remove:
+        raise click.UsageError("name labels to add, or some to --remove")
+    with admin_database() as db:
+        labelled = node_labels.add_and_remove(db, ADMINISTRATOR, name, add=labels, remove=remove)
+    if as_json:
+        print_json(NodeSchema().dump(labelled))
+        return
+    click.echo(f"{name}: {', '.join(labelled.node.all_labels) or 'no labels'}")
+
+
+@nodes.command("put-back")
+@click.argument("name")
+@json_option
+def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Give out devices of NAME again that a process held which could not be ended, and is known to be gone."""
+    with admin_database() as db:
+        count = stuck_devices.put_back_by_hand(db, ADMINISTRATOR, name)
+    if as_json:
+        print_json({"name": name, "status": "devices put back" if count else "nothing to put back", "devices": count})
+    elif count:
+        click.echo(f"{name}: {count} device{'s' if count > 1 else ''} put back")
+    else:
+        click.echo(f"{name}: no device is out of service, nothing was put back")
+
+
+@nodes.command()
+@click.argument("name")
+@json_option
+def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Forget NAME, which must be lost; it comes back if its worker does."""
+    with admin_database() as db:
+        services.remove(db, ADMINISTRATOR, name)
+    _tell(name, "removed", as_json=as_json)
+
+
+def _tell(name: str, status: str, *, as_json: bool, **more: Any) -> None:
+    if as_json:
+        print_json({"name": name, "status": status, **more})
+        return
+    said = "".join(f", {key.replace('_', ' ')}: {value}" for key, value in more.items() if value)
+    click.echo(f"{name} {status}{said}")
+
+
+def _tell_of_no_sandbox(item: dict[str, Any]) -> None:
+    if why := why_none(item["sandbox"]):
+        click.echo(f"{item['name']} takes no jobs: it {why}; {WAYS_OUT[item['sandbox']]}, or, {AT_OWN_RISK}")
+
+
+def _devices(item: dict[str, Any]) -> str:
+    """``2 × cpu, 8 × h200 (1 in use, 1 out of service)``."""
+    counts: dict[str, int] = {}
+    for device in item["devices"]:
+        counts[device["type"]] = counts.get(device["type"], 0) + 1
+    marks = {
+        "in use": sum(device["in_use"] for device in item["devices"]),
+        "out of service": sum(bool(device["out_of_service_reason"]) for device in item["devices"]),
+    }
+    said = ", ".join(f"{number} {mark}" for mark, number in marks.items() if number)
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) + (f" ({said})" if said else "")

@@ -1,0 +1,102 @@
+"""`trainyard projects quota`: what a project may use, and what it uses."""
+
+from typing import Any
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR
+from app.cli.admin.database import admin_database
+from app.cli.output import json_option, print_json, print_table
+from app.schemas.projects import MOST, ProjectSchema, UsageSchema
+from app.services.access import projects as services
+from app.services.queues import project_quotas
+
+# (option, where it stands in the quota, least, most, whether it is whole, what it is)
+_LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
+    ("gpus-deserved", ("gpus", "deserved"), 0, MOST, True, "GPUs that are the project's whenever it asks."),
+    ("gpus-limit", ("gpus", "limit"), 0, MOST, True, "Never more GPUs at a time."),
+    ("gpus-weight", ("gpus", "over_quota_weight"), 0, 1000, False, "Its part of the GPUs that others leave."),
+    ("slots-deserved", ("cpu_slots", "deserved"), 0, MOST, True, "CPU slots that are its own."),
+    ("slots-limit", ("cpu_slots", "limit"), 0, MOST, True, "Never more CPU slots at a time."),
+    ("slots-weight", ("cpu_slots", "over_quota_weight"), 0, 1000, False, "Its part of the slots that others leave."),
+    ("running", ("max_running_jobs",), 0, MOST, True, "At most so many jobs run."),
+    ("waiting", ("max_waiting_jobs",), 0, MOST, True, "With so many waiting, more are refused."),
+    ("gpu-hours", ("gpu_hours_per_month",), 0, 1e9, False, "GPU-hours in a month (UTC)."),
+    ("storage-gb", ("storage_gb",), 0, 1e9, False, "GB of checkpoints and results."),
+)
+NONE = "none"
+
+
+class _Amount(click.ParamType[Any]):
+    """A number in a range, or ``none`` for no limit."""
+
+    name = "number|none"
+
+    def __init__(self, low: float, high: float, *, is_whole: bool) -> None:
+        self._range: click.ParamType[Any] = (
+            click.IntRange(int(low), int(high)) if is_whole else click.FloatRange(low, high)
+        )  # fmt: skip
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NONE if value == NONE else self._range.convert(value, param, ctx)
+
+
+def _limit_options(command: Any) -> Any:
+    for option, _, low, high, is_whole, meaning in reversed(_LIMITS):
+        command = click.option(f"--{option}", type=_Amount(low, high, is_whole=is_whole), help=meaning)(command)
+    return command
+
+
+@click.group()
+def quota() -> None:
+    """What a project may use; none takes a limit away."""
+
+
+@quota.command("set")
+@click.argument("name")
+@_limit_options
+@json_option
+def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
+    """Change limits of the project NAME; what is not named stays."""
+    changes: dict[str, Any] = {}
+    for option, place, *_ in _LIMITS:
+        value = wanted[option.replace("-", "_")]
+        if value is None:
+            continue
+        into = changes.setdefault(place[0], {}) if len(place) > 1 else changes
+        into[place[-1]] = None if value == NONE else value
+    if not changes:
+        raise click.UsageError(f"name at least one of {', '.join(f'--{option}' for option, *_ in _LIMITS)}")
+    with admin_database() as db:
+        services.change(db, ADMINISTRATOR, name, {"quota": changes})
+    _show(name, as_json=as_json)
+
+
+@quota.command("show")
+@click.argument("name")
+@json_option
+def show_quota(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """The limits of the project NAME, and what it uses."""
+    _show(name, as_json=as_json)
+
+
+def _show(name: str, *, as_json: bool) -> None:
+    with admin_database() as db, db.read() as session:
+        quota = ProjectSchema(only=("quota",)).dump(services.require(session, name))["quota"]
+        usage = UsageSchema().dump(project_quotas.usage(session, name))
+    if as_json:
+        print_json({"quota": quota, "usage": usage})
+        return
+    rows = [
+        ("GPUs", usage["gpus"], *_of_devices(quota["gpus"])),
+        ("CPU slots", usage["cpu_slots"], *_of_devices(quota["cpu_slots"])),
+        ("running jobs", usage["running_jobs"], None, quota["max_running_jobs"], None),
+        ("waiting jobs", usage["waiting_jobs"], None, quota["max_waiting_jobs"], None),
+        ("GPU-hours this month", usage["gpu_hours"], None, quota["gpu_hours_per_month"], None),
+        ("storage, GB", usage["storage_bytes"] / 1e9, None, quota["storage_gb"], None),
+    ]
+    print_table(("", "used", "deserved", "limit", "weight"), rows, empty="")
+
+
+def _of_devices(quota: dict[str, Any]) -> tuple[Any, Any, Any]:
+    return quota["deserved"], quota["limit"], quota["over_quota_weight"]

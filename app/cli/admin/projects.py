@@ -1,0 +1,79 @@
+"""`trainyard projects`: whom everything belongs to, in the database."""
+
+import click
+
+from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
+from app.cli.admin.database import admin_database
+from app.cli.admin.project_quotas import quota
+from app.cli.output import json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_name, checked_text
+from app.schemas.projects import ProjectSchema
+from app.services.access import projects as services
+
+MOST_PROJECTS = 10_000
+LONGEST = 255  # characters of a description
+
+
+@click.group()
+def projects() -> None:
+    """Projects, in the database."""
+
+
+projects.add_command(quota)
+
+
+@projects.command("list")
+@json_option
+def list_projects(as_json: bool) -> None:  # noqa: FBT001
+    """Every project."""
+    with admin_database() as db, db.read() as session:
+        items = ProjectSchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MOST_PROJECTS)).items)
+    if as_json:
+        print_json({"projects": items, "total_count": len(items)})
+        return
+    names = ("name", "description", "created_at")
+    print_table(("name", "description", "created"), picked(items, names), empty="no projects")
+
+
+@projects.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """One project."""
+    with admin_database() as db, db.read() as session:
+        item = ProjectSchema().dump(services.require(session, name))
+    print_json(item) if as_json else print_fields(item)
+
+
+@projects.command()
+@click.argument("name", callback=checked_name)
+@json_option
+def create(name: str, as_json: bool) -> None:  # noqa: FBT001
+    """Make a project; again is fine."""
+    with admin_database() as db, db.write() as session:
+        item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
+    print_json(item) if as_json else click.echo(name)
+
+
+@projects.command()
+@click.argument("name")
+@click.option("--description", required=True, callback=checked_text(LONGEST), help="What it is for.")
+@json_option
+def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
+    """Say what a project is for."""
+    with admin_database() as db:
+        item = ProjectSchema().dump(services.change(db, ADMINISTRATOR, name, {"description": description}))
+    print_json(item) if as_json else click.echo(name)
+
+
+@projects.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Remove a project without jobs; its keys are refused from then on."""
+    if not yes:
+        click.confirm(f"Remove the project {name} with all of its keys and webhooks?", abort=True, err=True)
+    with admin_database() as db:
+        services.delete(db, ADMINISTRATOR, name)
+    print_json({"name": name, "deleted": True}) if as_json else click.echo(f"{name} deleted")

@@ -1,0 +1,193 @@
+"""`trainyard schedule`: whose turn it is, why a job waits, and what other policies would do with a trace of jobs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from marshmallow import ValidationError
+
+from app.cli.admin.administrator import ADMINISTRATOR, picked
+from app.cli.admin.database import admin_database, cli_settings, failures_as_messages
+from app.cli.admin.schedule_shares import shares
+from app.cli.output import json_option, print_fields, print_json, print_table
+from app.domain.scheduling.fair_share import ProjectQuota, merged, quota_of
+from app.domain.scheduling.filters import FREE
+from app.domain.scheduling.resources import NodeCapacity
+from app.schemas.jobs import JobSchema
+from app.schemas.nodes import NodeFitSchema
+from app.schemas.projects import QuotaSchema
+from app.services.jobs import details, explain_placement, lookup
+from app.services.scheduling import planner
+from app.services.scheduling.simulation_input import empty_cluster
+from app.simulation import comparing
+from app.simulation.generating import Workload, make_cluster, make_trace
+from app.simulation.jobs import Behaviour
+from app.simulation.picture import draw
+from app.simulation.planners import POLICIES
+from app.simulation.reading import node_lines, read_nodes, read_trace, trace_lines
+from app.simulation.trace import Cluster, TraceJob
+from app.simulation.unstarted import Unstarted, unstarted
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
+_TOLD = ("job_id", "status", "project", "queue_position", "estimated_start_at", "pending_reason")
+
+
+@click.group()
+def schedule() -> None:
+    """Whose turn it is, why jobs wait, and what another policy would do."""
+
+
+schedule.add_command(shares)
+
+
+@schedule.command()
+@click.argument("job_id", metavar="JOB")
+@json_option
+def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Why JOB waits: its place, what it was told, and what every node says of it, the best first."""
+    weights = planner.weights_of(cli_settings())
+    with admin_database() as db, db.read() as session:
+        row = lookup.find(session, ADMINISTRATOR, job_id)
+        job = {**JobSchema(only=_TOLD).dump(details.details(session, row)), "queue": row.queue}
+        job["priority"] = row.priority
+        fits = NodeFitSchema(many=True).dump(explain_placement.why_everywhere(session, ADMINISTRATOR, job_id, weights))
+    if as_json:
+        print_json({"job": job, "nodes": fits})
+        return
+    print_fields(job)
+    click.echo()
+    rows = [{**fit, "starts": _starts(fit), "why": _why_not(fit), "points": _points(fit)} for fit in fits]
+    heads = ("node", "starts", "score", "points", "why not")
+    print_table(heads, picked(rows, ("node", "starts", "score", "points", "why")), empty="no node has registered")
+
+
+@schedule.command()
+@click.argument("trace", type=_FILE, metavar="FILE")
+@click.option("--nodes", "nodes_file", type=_FILE, help="The nodes, as CSV.")
+@click.option("--like-now", is_flag=True, help="The nodes, quotas and weights of the queues that there are now.")
+@click.option("--quotas", type=_FILE, help='Quotas of projects, as JSON: {"red": {"gpus": {"deserved": 8}}}.')
+@click.option("--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True,
+              help="Only this one; may be given several times.")  # fmt: skip
+@click.option("--reserve-after", type=click.FloatRange(0), help="Seconds until a node is kept, instead of the setting.")
+@click.option("--save-seconds", type=click.FloatRange(0), default=20, show_default=True, help="To go takes so long.")
+@click.option("--picture", type=_OUT, help="Draw it, as SVG.")
+@json_option
+def simulate(
+    trace: Path, nodes_file: Path | None, like_now: bool, quotas: Path | None, as_json: bool, **wanted: Any  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Replay the jobs of FILE, a CSV, under each policy, and compare: nothing real is touched."""
+    if (nodes_file is None) is not like_now:
+        raise click.UsageError("name the nodes: --nodes FILE, or --like-now")
+    policy = planner.policy_of(cli_settings())
+    if wanted["reserve_after"] is not None:
+        policy = replace(policy, reserve_after_seconds=wanted["reserve_after"])
+    with failures_as_messages():
+        replayed = _trace(trace)
+        cluster = _cluster(nodes_file, quotas)
+        behaviour = Behaviour(save_seconds=wanted["save_seconds"])
+        results = comparing.compare(replayed, cluster, wanted["policies"] or POLICIES, policy, behaviour)
+    if wanted["picture"] is not None:
+        wanted["picture"].write_text(draw(results, title=f"{len(replayed)} jobs of {trace.name}"))
+    reports = {name: report for name, (_, report) in results.items()}
+    never = unstarted({name: done for name, (done, _) in results.items()})
+    if as_json:
+        told = {"jobs": len(replayed), "devices": cluster.devices(), "policies": comparing.documents(reports)}
+        print_json({**told, "never_started": [asdict(each) for each in never]})
+        return
+    print_table(comparing.HEADS, comparing.rows(reports), empty="")
+    click.echo()
+    print_table(comparing.WAIT_HEADS, comparing.wait_rows(reports), empty="no job started")
+    for each in never:
+        click.echo(f"\n{_under(each, len(results))}{each.jobs} never started, first {each.first}: {each.why}")
+
+
+@schedule.command()
+@click.argument("trace", type=_OUT, metavar="FILE")
+@click.argument("nodes", type=_OUT)
+@click.option("--jobs", "count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
+@click.option("--node-count", type=click.IntRange(1, 10_000), default=10, show_default=True)
+@click.option("--gpus", type=click.IntRange(1, 16), default=8, show_default=True, help="Of each node.")
+@click.option("--load", type=click.FloatRange(0.01, 10), default=0.9, show_default=True,
+              help="The work that comes, for what the nodes can do.")  # fmt: skip
+@click.option("--wide", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+              help="Of the jobs with all GPUs of a node, the part that takes those of two or four nodes.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@json_option
+def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
+    """Make up jobs and nodes, and write them to FILE and NODES for `simulate`; the same seed makes the same ones."""
+    workload = Workload(
+        jobs=count,
+        nodes=wanted["node_count"],
+        gpus=wanted["gpus"],
+        load=wanted["load"],
+        seed=wanted["seed"],
+        wide=wanted["wide"],
+    )
+    made, cluster = make_trace(workload), make_cluster(workload)
+    _write(trace, trace_lines(made))
+    _write(nodes, node_lines(cluster.nodes))
+    days = made[-1].arrives_at / 86_400
+    if as_json:
+        print_json({"jobs": len(made), "days": round(days, 3), "nodes": len(cluster.nodes)})
+        return
+    click.echo(f"{len(made)} jobs of {days:.1f} days in {trace}, {len(cluster.nodes)} nodes in {nodes}")
+
+
+def _under(each: Unstarted, policies: int) -> str:
+    return "" if len(each.policies) == policies else f"{', '.join(each.policies)}: "
+
+
+def _starts(fit: dict[str, Any]) -> str:
+    if fit["starts_now"]:
+        return "now"
+    return "later" if fit["could_hold"] else "never"
+
+
+def _why_not(fit: dict[str, Any]) -> str:
+    """Of a node that could never hold the job, what is free there does not matter."""
+    said = [each for each in fit["filters"] if not each["passed"] and (fit["could_hold"] or each["filter"] not in FREE)]
+    return "; ".join(each["reason"] for each in said)
+
+
+def _points(fit: dict[str, Any]) -> str:
+    return ", ".join(f"{each['name']} {each['points']:g}" for each in fit["scores"] if each["points"])
+
+
+def _trace(path: Path) -> list[TraceJob]:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        return read_trace(path.name, lines)
+
+
+def _cluster(nodes_file: Path | None, quotas: Path | None) -> Cluster:
+    found = Cluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _as_it_is_now()
+    return found if quotas is None else replace(found, quotas={**found.quotas, **_quotas(quotas)})
+
+
+def _nodes(path: Path) -> Sequence[NodeCapacity]:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        return read_nodes(path.name, lines)
+
+
+def _as_it_is_now() -> Cluster:
+    with admin_database() as db, db.read() as session:
+        return empty_cluster(session)
+
+
+def _quotas(path: Path) -> dict[str, ProjectQuota]:
+    try:
+        wanted = json.loads(path.read_text())
+        if not isinstance(wanted, dict):
+            raise click.ClickException(f"{path.name}: has to be an object, project: quota")
+        return {name: quota_of(merged({}, QuotaSchema().load(quota))) for name, quota in wanted.items()}
+    except json.JSONDecodeError as error:
+        raise click.ClickException(f"{path.name}: is no JSON: {error}") from error
+    except ValidationError as error:
+        raise click.ClickException(f"{path.name}: {error.messages}") from error
+
+
+def _write(path: Path, lines: Any) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,38 @@
+"""`trainyard schedule shares`: the projects, the one whose turn is next first."""
+
+import click
+
+from app.cli.admin.administrator import picked
+from app.cli.admin.database import admin_database
+from app.cli.output import json_option, print_json, print_table
+from app.schemas.projects import ProjectShareSchema
+from app.services.queues.shares import project_shares
+
+_COLUMNS = {
+    "project": "project",
+    "kind": "of",
+    "used": "used",
+    "deserved": "deserved",
+    "borrowed": "borrowed",
+    "limit": "limit",
+    "over_quota_weight": "weight",
+    "running_jobs": "running",
+    "waiting_jobs": "waiting",
+}
+_KINDS = {"gpus": "GPUs", "cpu_slots": "CPU slots"}
+
+
+@click.command()
+@json_option
+def shares(as_json: bool) -> None:  # noqa: FBT001
+    """What every project uses of what it deserves, least first: of those with waiting jobs the first is next.
+
+    What is kept for a job that has waited long counts for its turn, and is not shown here.
+    """
+    with admin_database() as db, db.read() as session:
+        items = ProjectShareSchema(many=True).dump(project_shares(session))
+    if as_json:
+        print_json({"shares": items})
+        return
+    rows = [{**item, "kind": _KINDS[item["kind"]]} for item in items]
+    print_table(tuple(_COLUMNS.values()), picked(rows, tuple(_COLUMNS)), empty="no node has registered")

@@ -1,0 +1,1 @@
+"""Commands for users; they call the HTTP API."""

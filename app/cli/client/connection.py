@@ -1,0 +1,56 @@
+"""Which server the client commands talk to, and its refusals as one line instead of a traceback."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from app.services.operations.data_dir import url_file
+from config.settings import SettingsError, client_environment, load_settings
+from trainyard.client import ApiError, Client, ClientError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@contextmanager
+def server(project: str = "") -> Iterator[Client]:
+    """The server of TRAINYARD_URL and TRAINYARD_API_KEY, or the one that `trainyard up` runs on the data directory.
+
+    ``project``: the one that a key which sees several acts in.
+    """
+    try:
+        yield connect(project)
+    except ClientError as error:
+        _tell_programs(error)
+        raise click.ClickException(str(error)) from error
+
+
+def _tell_programs(error: ClientError) -> None:
+    """Of a command that was asked for JSON, the error is JSON too: one line on standard error."""
+    context = click.get_current_context(silent=True)
+    if context is None or not context.params.get("as_json"):
+        return
+    told: dict[str, object] = {"code": "UNREACHABLE", "message": str(error)}
+    if isinstance(error, ApiError):
+        told = {"status": error.status, "code": error.code, "message": error.message, "details": error.details}
+    click.echo(json.dumps({"error": told}), err=True)
+    context.exit(1)
+
+
+def connect(project: str = "") -> Client:
+    url, key = client_environment()
+    if not (url and key):
+        try:
+            settings = load_settings()
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from error
+        written_url, written_key = (
+            path.read_text().strip() if path.exists() else "" for path in (url_file(settings), settings.admin_key_file)
+        )
+        url = url or written_url or DEFAULT_URL
+        key = key or written_key
+    try:
+        return Client(url, key, project=project)
+    except ValueError as error:
+        raise click.ClickException(f"TRAINYARD_URL: {error}") from error

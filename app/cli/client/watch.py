@@ -1,0 +1,93 @@
+"""`trainyard watch`: a job's states, progress bar, time left, step and loss, until it ends."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import click
+
+from app.cli.client.connection import server
+from app.cli.client.job_views import BarView, JsonView, LineView
+from app.cli.output import duration, json_option
+from trainyard.client import IMPATIENT, ApiError, Client, Job, Unreachable
+
+POLL_SECONDS = 0.5
+PATIENCE_SECONDS = 300.0
+EXIT_NOT_COMPLETED = 3
+
+
+class View(Protocol):
+    """Shows a job each time it was read."""
+
+    def show(self, job: Job) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@click.command()
+@click.argument("job_id")
+@json_option
+def watch(job_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Follow JOB_ID to its end. Exit code 3 unless it ends COMPLETED; Ctrl-C leaves it running."""
+    with server() as client:
+        watch_to_end(client, job_id, as_json=as_json)
+
+
+def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
+    """Show the job until it ends, tell how it ended, and leave with the exit code that says so."""
+    view: View = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
+    try:
+        job = follow(client, job_id, view)
+    except KeyboardInterrupt:
+        view.close()
+        click.echo(
+            f"\n{job_id} goes on without you. Look again: trainyard watch {job_id} · end it: trainyard cancel {job_id}",
+            err=True,
+        )
+        sys.exit(1)
+    view.close()
+    if not as_json:
+        click.echo(ending(client, job))
+    sys.exit(0 if job.status == "COMPLETED" else EXIT_NOT_COMPLETED)
+
+
+def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], None] = time.sleep) -> Job:
+    """The job once it has ended; a server that is away for a while is waited for: the job runs on without it."""
+    job = client.get(job_id)
+    away_since: float | None = None
+    pause = POLL_SECONDS
+    while True:
+        view.show(job)
+        if job.is_terminal:
+            return job
+        sleep(pause)
+        pause = POLL_SECONDS
+        try:
+            job = client.get(job_id, patience=IMPATIENT)
+            away_since = None
+        except (Unreachable, ApiError) as error:
+            if isinstance(error, ApiError):
+                if error.status < 500 and error.status != 429:
+                    raise
+                pause = max(POLL_SECONDS, error.retry_after or 0.0)
+            if away_since is None:
+                view.say(f"{error} – the job goes on, waiting for the server")
+                away_since = time.monotonic()
+            if time.monotonic() - away_since > PATIENCE_SECONDS:
+                raise
+
+
+def ending(client: Client, job: Job) -> str:
+    """How it ended, and where to look next."""
+    lines = [f"{job.job_id} {job.status} after {duration(job.elapsed_seconds)}, {job.current_step} steps"]
+    if job.status == "COMPLETED":
+        report = client.report(job.job_id)
+        lines += [f"Model: {report['model_uri']}"] if report.get("model_uri") else []
+    elif job.error_message:
+        lines.append(f"{job.error_type}: {job.error_message}")
+    if job.status == "FAILED":
+        lines.append(f"Its log: trainyard logs {job.job_id}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""`trainyard up` and `trainyard demo`: a whole platform on one machine."""

@@ -1,0 +1,81 @@
+"""The command line and the environment of each of our processes, alone or under `trainyard up`."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from config import measuring
+from config.queues import COORDINATOR, NODE, flower_command, worker_command
+from config.settings import Settings
+
+__all__ = [
+    "COORDINATOR",
+    "NODE",
+    "api_command",
+    "child_environment",
+    "flower_command",
+    "foreign_environment",
+    "tensorboard_command",
+    "worker_command",
+]
+
+APP = "app.factory:from_environment()"
+WORKER = "app.server.gunicorn_worker.HeadFirstWorker"
+# Nothing of ours takes long to finish: a request is a matter of milliseconds, a stream goes on over a new connection.
+GRACEFUL_SECONDS = 3
+PLAIN = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"})
+HEARTBEAT_MEMORY = Path("/dev/shm")  # noqa: S108 – gunicorn's own advice: a heartbeat must not wait for a disk
+
+
+def api_command(settings: Settings, *, bind: str) -> list[str]:
+    """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for a socket that is open already."""
+    command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", WORKER]
+    command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
+    command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
+    command += ["--config", "python:app.server.gunicorn_hooks", "--log-level", "warning"]
+    command += ["--env", f"{measuring.VARIABLE}={measuring.counting_directory(settings)}"]
+    if os.access(HEARTBEAT_MEMORY, os.W_OK):
+        command += ["--worker-tmp-dir", str(HEARTBEAT_MEMORY)]
+    return command
+
+
+def tensorboard_command(fd: int | None = None) -> list[str]:
+    """On a socket that is open already, or as the settings say."""
+    return [sys.executable, "-m", "app.tensorboard", *([] if fd is None else [str(fd)])]
+
+
+def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """What each of our processes gets: the same settings, whatever directory it runs in.
+
+    Gunicorn puts the directory it runs in on the import path, where a `config.py` of the user's would stand in for
+    ours; therefore nothing of ours runs in the directory that the user is in.
+    """
+    ours = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TRAINYARD_DATA_DIR": str(settings.data.dir),
+        "TRAINYARD_STORAGE_ROOTS": ":".join(map(str, settings.storage.roots)),
+    }
+    if environ.get("TRAINYARD_DATABASE_URL"):
+        ours["TRAINYARD_DATABASE_URL"] = _absolute_sqlite(settings.database.url)
+    if settings.tensorboard.url:
+        ours["TRAINYARD_TENSORBOARD_URL"] = settings.tensorboard.url
+    if settings.node.config is not None:
+        ours["TRAINYARD_NODE_CONFIG"] = str(settings.node.config.absolute())
+    if settings.node.name:
+        ours["TRAINYARD_NODE_NAME"] = settings.node.name
+    return {**environ, **ours}
+
+
+def foreign_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a program that is not ours gets: no setting, no credential, because it does not hide its environment."""
+    return {name: value for name, value in environ.items() if name in PLAIN}
+
+
+def _absolute_sqlite(url: str) -> str:
+    prefix = "sqlite:///"
+    path = url.removeprefix(prefix)
+    if path == url or path.startswith(("/", ":memory:")) or not path:
+        return url
+    return f"{prefix}{Path(path).absolute()}"

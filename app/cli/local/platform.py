@@ -1,0 +1,216 @@
+"""All processes of one machine: started together, watched, drained and stopped."""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from app.cli.local import embedded_redis, signals
+from app.cli.local.command_lines import (
+    COORDINATOR,
+    NODE,
+    api_command,
+    child_environment,
+    flower_command,
+    foreign_environment,
+    tensorboard_command,
+    worker_command,
+)
+from app.cli.local.embedded_redis import EmbeddedRedis, NoRedisProgram
+from app.cli.local.process_group import ChildSpec, ProcessGroup
+from app.cli.local.readiness import Readiness, reachable, seconds_since_start
+from app.host.privacy import hide_from_same_user
+from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
+from config.settings import NodeSettings, Settings
+
+if TYPE_CHECKING:
+    from app.cli.local.node_drain import NodesDrain
+
+STOP_SECONDS = 8.0
+DRAIN_SECONDS = 30.0
+REDIS_POLL_SECONDS = 0.005
+READY_POLL_SECONDS = 0.02
+VIEWS_NICENESS = 10
+
+
+class NotPrepared(Exception):
+    """The database could not be reached or brought up to date."""
+
+
+class Everything:
+    """Owns the children; ``run`` returns when they are gone again. ``nodes`` are the node workers among them."""
+
+    def __init__(
+        self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool,
+        tensorboard: socket.socket | None,
+    ) -> None:  # fmt: skip
+        self._listener, self._tensorboard = listener, tensorboard
+        host, port = listener.getsockname()[:2]
+        self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
+        if tensorboard is not None and not settings.tensorboard.url:
+            own = replace(settings.tensorboard, url=_url_of(tensorboard))
+            self._settings = replace(self._settings, tensorboard=own)
+        self._nodes = nodes
+        self._with_flower = with_flower
+        self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
+        self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
+
+    def run(self) -> None:
+        """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
+        hide_from_same_user()
+        try:
+            self._write_down()
+            self._start_redis()
+            self._start_others()
+            drain = self._prepare_database()
+            self._introduce()
+            self._supervise()
+            self._drain(drain)
+            self._stop()
+            drain.undo(stopped=True)
+            _say("Stopped.")
+        finally:
+            self._stop()
+
+    @property
+    def _dir(self) -> Path:
+        return self._settings.data.dir
+
+    @property
+    def _node_names(self) -> list[str]:
+        return [node.name for node in self._nodes]
+
+    def _write_down(self) -> None:
+        """Processes that are started alone find here what only our environment says."""
+        write_roots(self._settings)
+        path = self._settings.database_url_file
+        if os.environ.get("TRAINYARD_DATABASE_URL"):
+            replace_secret(path, self._settings.database.url)
+        elif path.exists():
+            before = urlsplit(path.read_text().strip())
+            path.unlink()
+            _say(
+                f"Database: SQLite in {self._dir}, because TRAINYARD_DATABASE_URL is not set; the last start used "
+                f"{before.scheme.partition('+')[0]} at {before.hostname or ''}{before.path}"
+            )
+
+    def _start_redis(self) -> None:
+        url_path = self._settings.broker_url_file
+        if os.environ.get("TRAINYARD_BROKER_URL"):
+            replace_secret(url_path, self._settings.broker.url)
+            return
+        server = embedded_redis.choose(self._dir, url_path)
+        server.write_configuration()
+        replace_secret(url_path, server.url)
+        if self._redis_came_up(server):
+            return
+        self._group.stop(["redis"], seconds=1.0)
+        if (aside := server.set_data_aside()) is not None:
+            _say(f"redis could not read its data, which is now in {aside}; nothing that matters lies there")
+        if not self._redis_came_up(server):
+            raise NoRedisProgram(f"{server.program} does not start; it says why in {self._group.log_of('redis')}")
+
+    def _redis_came_up(self, server: EmbeddedRedis) -> bool:
+        bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
+        self._group.start(bare)
+        deadline = time.monotonic() + embedded_redis.START_SECONDS
+        while self._group.is_running("redis") and time.monotonic() < deadline:
+            if server.answers():
+                return True
+            time.sleep(REDIS_POLL_SECONDS)
+        return False
+
+    def _start_others(self) -> None:
+        # The nodes first and the coordinator last: that one makes `/health/ready` say 200.
+        for node in self._nodes:
+            settings = replace(self._settings, node=node)
+            environment = child_environment(os.environ, settings)
+            spec = self._spec(f"node-{node.name}", worker_command(NODE))
+            self._group.start(replace(spec, environment=environment))
+        fd = self._listener.fileno()
+        api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
+        self._group.start(replace(api, pass_fds=(fd,)))
+        self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
+        # Nobody waits for these, and they would take a quarter of a small machine while the others start.
+        if self._with_flower:
+            self._group.start(replace(self._spec("flower", flower_command()), niceness=VIEWS_NICENESS))
+        if self._tensorboard is not None:
+            fd = self._tensorboard.fileno()
+            boards = self._spec("tensorboard", tensorboard_command(fd))
+            self._group.start(replace(boards, pass_fds=(fd,), niceness=VIEWS_NICENESS))
+
+    def _spec(self, name: str, command: list[str]) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            command=command,
+            environment=child_environment(os.environ, self._settings),
+            directory=self._dir / "run",
+        )
+
+    def _prepare_database(self) -> "NodesDrain":
+        # Imported while the children start: they take as long, and wait for the schema when they are faster.
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+        from app.cli.local.node_drain import NodesDrain  # noqa: PLC0415
+        from app.database.from_settings import open_database  # noqa: PLC0415
+        from app.domain.errors import TrainyardError  # noqa: PLC0415
+        from app.services.operations import bootstrap  # noqa: PLC0415
+
+        try:
+            bootstrap.prepare(self._settings)
+            db = open_database(self._settings.database)
+            drain = NodesDrain(db, self._node_names, self._dir / "run")
+            drain.undo()
+        except (SQLAlchemyError, TrainyardError) as error:
+            raise NotPrepared(str(error)) from error
+        return drain
+
+    def _introduce(self) -> None:
+        replace_secret(url_file(self._settings), self._readiness.url)
+        _say(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
+        if self._with_flower:
+            flower = self._settings.flower
+            url = f"http://{reachable(flower.host)}:{flower.port}"
+            _say(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
+        _say(f"Logs    {self._dir / 'log'}")
+
+    def _supervise(self) -> None:
+        """Until somebody asks us to stop."""
+        ready = False
+        while not signals.wait(min(self._group.keep_running(), 1.0 if ready else READY_POLL_SECONDS)):
+            if not ready and (ready := self._readiness.look(_say)):
+                _say(
+                    f"Ready after {seconds_since_start():.1f} s. Ctrl-C stops everything; running jobs are saved first."
+                )
+
+    def _drain(self, drain: "NodesDrain") -> None:
+        """Running jobs save and go back to the queue; a second Ctrl-C does not wait for them."""
+        jobs = drain.begin()
+        if jobs:
+            _say(f"Stopping. {jobs} running job(s) may save for up to {DRAIN_SECONDS:g} s; Ctrl-C again does not wait.")
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while drain.is_busy() and time.monotonic() < deadline:
+            if signals.wait(min(self._group.keep_running(), 0.1)):
+                return
+
+    def _stop(self) -> None:
+        # Redis last: the others say good-bye to it.
+        self._group.stop([name for name in self._group.names() if name != "redis"], seconds=STOP_SECONDS)
+        self._group.stop(["redis"], seconds=STOP_SECONDS)
+        url_file(self._settings).unlink(missing_ok=True)
+        write_sandbox(self._settings, without=False)
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{reachable(host)}:{port}"
+
+
+def _say(text: str) -> None:
+    click.echo(text)

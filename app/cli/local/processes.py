@@ -1,0 +1,117 @@
+"""Each process alone: `trainyard api`, `coordinator`, `node` and `tensorboard` become that process."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from app.cli.admin.database import cli_settings, failures_as_messages
+from app.cli.local.command_lines import (
+    COORDINATOR,
+    NODE,
+    api_command,
+    child_environment,
+    tensorboard_command,
+    worker_command,
+)
+from app.database.from_settings import open_database
+from app.migrations.versioning import wait_until_current
+from app.services.operations.bootstrap import prepare
+from app.services.operations.data_dir import read_roots
+from config import value_rules
+from config.queues import broker_url
+from config.settings import Settings, SettingsError
+
+
+def node_name_option(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """Refuses what the setting would refuse, but in the words of the command line."""
+    try:
+        value_rules.node_name(name or "")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
+@click.command()
+@click.option("--host", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8000]")
+def api(host: str | None, port: int | None) -> None:
+    """Run the API alone. It makes the schema and the administrator's key if they are missing."""
+    settings = _settings()
+    changed = replace(settings.api, host=host or settings.api.host, port=port or settings.api.port)
+    with failures_as_messages():
+        settings = replace(prepare(settings), api=changed)
+    address = f"[{changed.host}]" if ":" in changed.host else changed.host
+    click.echo(f"API on http://{address}:{changed.port}")
+    _become(api_command(settings, bind=f"{address}:{changed.port}"), settings)
+
+
+@click.command()
+def coordinator() -> None:
+    """Run a coordinator alone; more than one may run."""
+    settings = _settings()
+    _wait_for_schema(settings)
+    _become(worker_command(COORDINATOR), settings)
+
+
+@click.command()
+@click.option("--name", callback=node_name_option, help="The node's name.  [host name]")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="node.toml with labels, capabilities, limits and declared devices.",
+)
+def node(name: str | None, config: Path | None) -> None:
+    """Run the node worker of this machine alone."""
+    settings = _settings()
+    changed = replace(settings.node, name=name or settings.node.name, config=config or settings.node.config)
+    settings = replace(settings, node=changed)
+    _wait_for_schema(settings)
+    _become(worker_command(NODE), settings)
+
+
+@click.command()
+@click.option("--host", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [5556]")
+def tensorboard(host: str | None, port: int | None) -> None:
+    """Run TensorBoard for all jobs alone; they tell of it when TRAINYARD_TENSORBOARD_URL says where it is reached."""
+    settings = cli_settings()
+    if find_spec("tensorboard") is None:
+        raise click.ClickException("TensorBoard is not installed here; it comes with trainyard[train]")
+    given = {"TRAINYARD_TENSORBOARD_HOST": host, "TRAINYARD_TENSORBOARD_PORT": port and str(port)}
+    os.environ.update({name: value for name, value in given.items() if value})
+    _become(tensorboard_command(), settings)
+
+
+def _settings() -> Settings:
+    """Of a process that speaks to the broker: one must be named, whether or not it answers now."""
+    settings = cli_settings()
+    try:
+        broker_url(settings)
+    except SettingsError as error:
+        raise click.ClickException(error.problems[0]) from error
+    return settings
+
+
+def _wait_for_schema(settings: Settings) -> None:
+    """Not made here: whoever runs on many machines must not decide when the one database changes."""
+    with failures_as_messages():
+        db = open_database(settings.database)
+        wait_until_current(db.engine)
+        db.close()
+
+
+def _become(command: Sequence[str], settings: Settings) -> NoReturn:
+    if not settings.storage.roots:
+        settings = replace(settings, storage=replace(settings.storage, roots=read_roots(settings)))
+    environment = child_environment(os.environ, settings)
+    run_dir = settings.data.dir / "run"
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.chdir(run_dir)
+    sys.stdout.flush()
+    os.execve(command[0], list(command), environment)  # noqa: S606 – becoming that process is the purpose

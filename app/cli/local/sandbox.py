@@ -1,0 +1,54 @@
+"""The sandbox of jobs on the machine of `trainyard up` and `trainyard demo`: found, installed, or done without."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import click
+
+from app.cli.local.command_lines import foreign_environment
+from app.domain.nodes.sandboxes import MISSING, WAYS_OUT
+from app.host.bubblewrap import Lack, lack_of_sandbox
+
+INSTALL_SECONDS = 120
+# No mirror that does not answer may hold a start up for long.
+APT = ("apt-get", "-qq", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::Retries=0")
+OPTION = "--no-sandbox"
+
+no_sandbox_option = click.option(
+    OPTION, is_flag=True,
+    help="Run jobs as plain processes that can do all that you can; only where you trust everybody who may submit.",
+)  # fmt: skip
+
+
+def bring_sandbox(say: Callable[[str], None]) -> Lack | None:
+    """Bubblewrap, installed where it is missing and we are root on a Debian; else what it lacks."""
+    lack = lack_of_sandbox()
+    if lack is None or lack.kind != MISSING or os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return lack
+    say("Installing bubblewrap, the sandbox of jobs, by apt-get …")
+    _install()
+    return lack_of_sandbox()
+
+
+def without_sandbox(lack: Lack) -> str:
+    """What it means that there is none, and the ways out."""
+    return f"No job starts here: {lack}. Either {WAYS_OUT[lack.kind]}, or accept the risk by {OPTION}."
+
+
+def _install() -> None:
+    environment = {**foreign_environment(os.environ), **_proxies(), "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", "bubblewrap"]):
+        try:
+            subprocess.run(
+                [*APT, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                timeout=INSTALL_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            click.echo(f"apt-get failed: {type(error).__name__}", err=True)
+            return
+
+
+def _proxies() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.lower() in ("http_proxy", "https_proxy")}

@@ -1,0 +1,27 @@
+"""Options that take names and texts: refused here as the API would refuse them."""
+
+from collections.abc import Callable
+
+import click
+
+from app.domain.names import NAME, NAME_RULE
+
+
+def checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """A click callback."""
+    if value is not None and not NAME.fullmatch(value):
+        raise click.BadParameter(NAME_RULE)
+    return value
+
+
+def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
+    """A click callback for texts that the API would take; one from a shell may hold bytes that are no UTF-8."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+        if len(value) > longest:
+            raise click.BadParameter(f"use at most {longest} characters")
+        if not value.isascii() and value.encode(errors="ignore").decode() != value:
+            raise click.BadParameter("holds something that is no UTF-8")
+        return value
+
+    return check

@@ -1,0 +1,1 @@
+"""Kubernetes' API conventions for OME's objects: routes, lists, patches, watches, tables."""

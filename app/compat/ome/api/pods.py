@@ -1,0 +1,167 @@
+"""Pods, which are the ranks of training jobs, with their logs; and what happened to the jobs, as events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from flask import Blueprint, Response
+from sqlalchemy.orm import Session
+
+from app.compat.ome.api import lookup
+from app.compat.ome.api.answers import answered, told
+from app.compat.ome.api.events import source_of
+from app.compat.ome.api.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
+from app.compat.ome.api.selectors import selected
+from app.compat.ome.api.sources import Source, of_jobs, of_one
+from app.compat.ome.from_native import pods_of, rank_of
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.lifecycle.states import TERMINAL
+from app.http.context import plane
+from app.http.envelope import Reply
+from app.http.operation import operation
+from app.http.sse import Feed, Form, Frame, stream
+from app.models import Job
+from app.models.base import utc_now
+from app.security.permissions import Permission
+from app.services.jobs import history
+from app.services.jobs.details import JobDetails
+from app.storage.logs import START, LogLine, LogReader
+
+blueprint = Blueprint("pods", __name__)
+_NAMESPACE = "/api/v1/namespaces/<namespace>"
+_MOST_LINES, _BATCH = 50_000, 1000
+_LOG = Form(
+    mimetype="text/plain", opening="", idle="", closing="", failure=lambda problem: f"{problem['message']}\n",
+    frame=lambda frame: f"{frame.data}\n",
+)  # fmt: skip
+Query = Mapping[str, Any]
+
+
+@blueprint.get("/api/v1/pods")
+@operation(
+    "List or watch the pods of all namespaces", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
+def list_all_pods(query: Query) -> Any:
+    return _listed(None, query)
+
+
+@blueprint.get(f"{_NAMESPACE}/pods")
+@operation(
+    "List or watch the pods: ranks of training jobs", permission=Permission.VIEW, query=WatchQuerySchema,
+    refuses=(400,),
+)  # fmt: skip
+def list_pods(namespace: str, query: Query) -> Any:
+    return _listed(namespace, query)
+
+
+@blueprint.get(f"{_NAMESPACE}/pods/<pod_name>")
+@operation("Read a pod", permission=Permission.VIEW, query=ObjectQuerySchema)
+def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
+    with plane().db.read() as session:
+        found, rank = _of_pod(session, namespace, pod_name)
+        return told(pods_of(found, history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
+
+
+@blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
+@operation(
+    "Read the log of a pod", permission=Permission.VIEW, query=LogQuerySchema, media="text", refuses=(400,)
+)  # fmt: skip
+def get_log(namespace: str, pod_name: str, query: Query) -> Response:
+    if query.get("container", "trainer") != "trainer":
+        raise InvalidRequest("the only container is trainer", field="container")
+    with plane().db.read() as session:
+        found, rank = _of_pod(session, namespace, pod_name)
+    reader = LogReader(plane().storage, found.job.id)
+    lines = _lines(reader, found.job, rank, query)
+    after = lines[-1].cursor if lines else START
+    shown = [_line(each, query) for each in lines if _is_recent(each, query)]
+    if query.get("tailLines") == 0:
+        shown = []
+    if query["follow"] and not query["previous"]:
+        return stream(_cut(_followed(shown, reader, found.job.id, after, rank, query), query), _LOG)
+    text = "".join(f"{line}\n" for line in shown).encode()
+    return Response(text[: query.get("limitBytes", len(text))], mimetype="text/plain")
+
+
+@blueprint.get(f"{_NAMESPACE}/events")
+@operation(
+    "List or watch the events of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
+def list_events(namespace: str, query: Query) -> Any:
+    meant = selected(query["labelSelector"], query["fieldSelector"])
+    return answered(source_of(namespace, meant.fields.get("involvedObject.name")), query)
+
+
+def _listed(namespace: str | None, query: Query) -> Any:
+    job = selected(query["labelSelector"], query["fieldSelector"]).labels.get("job-name")
+    look = of_jobs(_pods)
+    if namespace is not None and job is not None and not query["watch"]:
+        look = of_one(_pods, partial(lookup.named, namespace=namespace, name=job))
+    return answered(Source(kind="Pod", look=look, api_version="v1"), query)
+
+
+def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
+    attempts = history.newest_attempts(session, [each.job.id for each in found])
+    return [pods_of(each, attempts.get(each.job.id)) for each in found]
+
+
+def _of_pod(session: Session, namespace: str, pod: str) -> tuple[JobDetails, int]:
+    missing = NotFound(f'pods "{pod[:64]}" not found')
+    try:
+        found = lookup.find(session, namespace, pod.rpartition("-")[0])
+    except NotFound as error:
+        raise missing from error
+    rank = rank_of(found, pod)
+    if rank is None:
+        raise missing
+    return found, rank
+
+
+def _lines(reader: LogReader, job: Job, rank: int, query: Query) -> list[LogLine]:
+    """The last ones; of all attempts, or of the one before the newest. Raises InvalidRequest where there is none."""
+    wanted, live = max(1, query.get("tailLines", _MOST_LINES)), job.state not in TERMINAL
+    if not query["previous"]:
+        return reader.tail(wanted, rank=rank, live=live)
+    if job.attempt < 2:
+        raise InvalidRequest("the job was never started again", field="previous")
+    earlier = reader.read((job.attempt - 1, 0), rank=rank, limit=_MOST_LINES, live=live)
+    return [each for each in earlier if each.attempt == job.attempt - 1][-wanted:]
+
+
+def _is_recent(line: LogLine, query: Query) -> bool:
+    seconds = query.get("sinceSeconds")
+    return seconds is None or datetime.fromisoformat(line.at) >= utc_now() - timedelta(seconds=seconds)
+
+
+def _line(line: LogLine, query: Query) -> str:
+    return f"{line.at} {line.line}" if query["timestamps"] else line.line
+
+
+def _cut(feed: Feed, query: Query) -> Iterator[Frame | None]:
+    """Up to so many bytes, in whole lines."""
+    left = query.get("limitBytes")
+    for frame in feed:
+        if left is not None and frame is not None:
+            left -= len(str(frame.data).encode()) + 1
+            if left < 0:
+                return
+        yield frame
+
+
+def _followed(
+    shown: list[str], reader: LogReader, job_id: str, after: tuple[int, int], rank: int, query: Query
+) -> Feed:  # fmt: skip
+    yield from (Frame("", line) for line in shown)
+    while True:
+        with plane().db.read() as session:
+            job = session.get(Job, job_id)
+            ended = job is None or job.state in TERMINAL
+        lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
+        yield from (Frame("", _line(line, query)) for line in lines)
+        if lines:
+            after = lines[-1].cursor
+        elif ended:
+            return
+        else:
+            yield None

@@ -1,0 +1,149 @@
+"""Runtimes as resources of Kubernetes over HTTP: of one namespace, or of all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint
+
+from app.compat.naming import named_as
+from app.compat.ome.api import patches
+from app.compat.ome.api.answers import told
+from app.compat.ome.api.bodies import ObjectBody, PatchBody
+from app.compat.ome.api.objects import secret_variables
+from app.compat.ome.api.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
+from app.compat.ome.api.sources import Losses
+from app.compat.ome.api.stored_objects import Kept
+from app.compat.ome.dialect import BASE
+from app.compat.ome.fields import RUNTIME_FIELDS, runtime_warnings
+from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
+from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND
+from app.compat.ome.to_native import trainer_of
+from app.domain.errors import BadSpec
+from app.http.envelope import Reply
+from app.http.operation import operation
+from app.schemas.spec.field_verdicts import refuse
+from app.security.permissions import Permission
+from app.services import stored_manifests
+from app.services.stored_manifests import OF_THE_CLUSTER
+
+blueprint = Blueprint("runtimes", __name__)
+_OBJECT = RuntimeSchema()
+_READER = ObjectBody(_OBJECT)
+_ALL, _OF_A_NAMESPACE = f"{BASE}/clustertrainingruntimes", f"{BASE}/namespaces/<namespace>/trainingruntimes"
+Query = dict[str, Any]
+
+
+@blueprint.get(_ALL)
+@operation(
+    "List or watch the ClusterTrainingRuntimes", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
+def list_of_cluster(query: Query) -> Any:
+    return RUNTIMES.listed(OF_THE_CLUSTER, query)
+
+
+@blueprint.get(_OF_A_NAMESPACE)
+@operation(
+    "List or watch the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=WatchQuerySchema,
+    refuses=(400,),
+)  # fmt: skip
+def list_of_namespace(namespace: str, query: Query) -> Any:
+    return RUNTIMES.listed(namespace, query)
+
+
+@blueprint.post(_ALL)
+@operation(
+    "Create a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER, status=201,
+)  # fmt: skip
+def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.create(OF_THE_CLUSTER, body, query)
+
+
+@blueprint.post(_OF_A_NAMESPACE)
+@operation(
+    "Create a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER, status=201,
+)  # fmt: skip
+def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.create(namespace, body, query)
+
+
+@blueprint.get(f"{_ALL}/<cluster_runtime_name>")
+@operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
+def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return told(RUNTIMES.read(OF_THE_CLUSTER, cluster_runtime_name))
+
+
+@blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
+def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
+    return told(RUNTIMES.read(namespace, runtime_name))
+
+
+@blueprint.put(f"{_ALL}/<cluster_runtime_name>")
+@operation(
+    "Replace a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema,
+    body=RuntimeSchema, reader=_READER,
+)  # fmt: skip
+def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.replace(OF_THE_CLUSTER, cluster_runtime_name, body, query)
+
+
+@blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation(
+    "Replace a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
+    reader=_READER,
+)  # fmt: skip
+def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.replace(namespace, runtime_name, body, query)
+
+
+@blueprint.patch(f"{_ALL}/<cluster_runtime_name>")
+@operation(
+    "Change a ClusterTrainingRuntime by a patch, or apply it", permission=Permission.CLUSTER_ADMIN,
+    query=WriteQuerySchema, body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
+)  # fmt: skip
+def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.patch(OF_THE_CLUSTER, cluster_runtime_name, body, query)
+
+
+@blueprint.patch(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation(
+    "Change a TrainingRuntime by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
+    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
+)  # fmt: skip
+def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
+    return RUNTIMES.patch(namespace, runtime_name, body, query)
+
+
+@blueprint.delete(f"{_ALL}/<cluster_runtime_name>")
+@operation("Delete a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema)
+def delete_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:
+    return RUNTIMES.delete(OF_THE_CLUSTER, cluster_runtime_name, query)
+
+
+@blueprint.delete(f"{_OF_A_NAMESPACE}/<runtime_name>")
+@operation("Delete a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema)
+def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:
+    return RUNTIMES.delete(namespace, runtime_name, query)
+
+
+def _check(wanted: Mapping[str, Any]) -> list[str]:
+    """Raises InvalidRequest when no job could be made of it."""
+    spec = wanted["spec"]
+    with named_as({}, rest="spec.template"):
+        trainer_of(spec)
+    if secret := next(secret_variables(spec), None):
+        said = "looks like a secret, which all who may read the runtime would see; say it in each job"
+        raise BadSpec(said, field=f"spec.{secret}")
+    if ((spec.get("mlPolicy") or {}).get("mpi") or {}).get("mpiImplementation") not in (None, "OpenMPI"):
+        raise BadSpec("must be OpenMPI, whose variables ranks are told by", field="spec.mlPolicy.mpi.mpiImplementation")
+    refuse(wanted, RUNTIME_FIELDS)
+    return runtime_warnings(wanted)
+
+
+RUNTIMES = Kept(
+    kind=KIND, cluster_kind=CLUSTER_KIND, store=stored_manifests.RUNTIMES, schema=_OBJECT,
+    built_in=BUILT_IN, check=_check,
+    losses=Losses(("runtime.delete",), ("runtime.change",)),
+)  # fmt: skip

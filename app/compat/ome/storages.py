@@ -1,0 +1,159 @@
+"""How a storage of OME's is opened: its secret and its parameters, as credentials and options of a native place."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from app.compat.ome.places import KEYS, OF_DATA, namespace_of, place
+from app.domain.errors import BadSpec
+from app.domain.spec import credentials as native
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS, REGION
+from app.http.context import backend
+from app.schemas.spec.field_verdicts import warning
+from app.services.access.secret_files import values_of
+
+OF_DATASETS = "spec.datasets"
+_AUTH = ("auth_type", "auth")  # how OME's agents log in to Oracle's cloud
+# Of each key of a place the files of a secret that may have it: the AWS tools' and KServe's names beside ours.
+_S3_FILES = {
+    native.KEY_ID: (native.KEY_ID, "AWS_ACCESS_KEY_ID", "awsAccessKeyID"),
+    native.KEY: (native.KEY, "AWS_SECRET_ACCESS_KEY", "awsSecretAccessKey"),
+    native.SESSION: (native.SESSION, "AWS_SESSION_TOKEN"),
+    native.ENDPOINT: (native.ENDPOINT, "AWS_ENDPOINT_URL"),
+    REGION: (REGION, "AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+_HOST, _API_KEY = "https-host", "private_key"
+_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "s3": _S3_FILES, "obs": _S3_FILES, "oci": {**_S3_FILES, _API_KEY: (_API_KEY,)},
+    "http": {**{key: (key,) for key in native.KEYS["http"]}, _HOST: (_HOST,)},
+    "hf": {native.TOKEN: (native.TOKEN, "HF_TOKEN")},
+}  # fmt: skip
+
+
+class Opened(NamedTuple):
+    """What a native part of a document says beside its place, and a line for each field that has no effect."""
+
+    part: Mapping[str, Any]
+    warnings: list[str]
+
+
+def check(storage: Mapping[str, Any], field: str) -> list[str]:
+    """The warnings of a storage that no job has named yet. Raises BadSpec for parameters that no job could use."""
+    kind, options = _kind(storage, field), _options(storage, field)
+    key = _key(storage, field)
+    if kind not in native.KEYS:
+        return _without_effect(storage, field)
+    _check({OPTIONS: options}, storage, kind, field, key or KEYS[0])
+    return []  # what its secret says of the service is known to the job alone
+
+
+def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
+    """Read the secret of a storage. Raises BadSpec, naming the field of the manifest."""
+    if not storage.get("storageUri"):
+        return Opened({}, _without_effect(storage, field))
+    kind, options = _kind(storage, field), _options(storage, field)
+    found: dict[str, Any] = {}
+    key = _key(storage, field)
+    if key is not None and kind in native.KEYS:
+        found[CREDENTIALS] = _secret(namespace, storage, kind, field=f"{field}.{key}")
+    if kind in native.OPTION_KEYS and (space := namespace_of(storage["storageUri"])):
+        has_region = REGION in {**options, **found.get(CREDENTIALS, {})}
+        options = {native.NAMESPACE: space, **options} if has_region else options
+    if options:
+        found[OPTIONS] = options
+    if kind in native.KEYS:
+        _check(found, storage, kind, field, key or KEYS[0])
+    if kind not in native.KEYS or _is_directory(kind, found):
+        return Opened({}, _without_effect(storage, field))
+    return Opened(found, [])
+
+
+def _check(found: Mapping[str, Any], storage: Mapping[str, Any], kind: str, field: str, key: str) -> None:
+    """By the rules of the native document, named as the manifest has it."""
+    try:
+        native.check_access(found, place(storage["storageUri"]), kind, _allow(), at=field)
+    except BadSpec as error:
+        error.field = (error.field or field).replace(f"{field}.{OPTIONS}", f"{field}.parameters")
+        if error.field.startswith(f"{field}.{CREDENTIALS}"):
+            error.field, error.message = f"{field}.{key}", f"the secret {storage[key]}: {error.message}"
+        raise
+
+
+def _key(storage: Mapping[str, Any], field: str) -> str | None:
+    """Which of the two fields names the secret. Raises BadSpec where they name two."""
+    given = [key for key in KEYS if storage.get(key)]
+    if len({storage[key] for key in given}) > 1:
+        raise BadSpec(f"is {storage[given[1]]}, but {given[0]} is {storage[given[0]]}; keep one of them",
+                      field=f"{field}.{given[1]}")  # fmt: skip
+    return given[0] if given else None
+
+
+def _secret(namespace: str, storage: Mapping[str, Any], kind: str, *, field: str) -> dict[str, str]:
+    name, directory = storage[field.rpartition(".")[2]], backend().settings.security.secrets_dir
+    if directory is None:
+        raise BadSpec(
+            "there are no secrets here; have the administrator set TRAINYARD_SECURITY_SECRETS_DIR", field=field
+        )
+    found = values_of(directory, namespace, name, _FILES[kind], field=field)
+    if found.pop(_API_KEY, None) and native.KEY not in found:
+        raise BadSpec(
+            f"the secret {name} is an API signing key; oci:// is reached by its S3-compatible interface, which takes "
+            f"a customer secret key: {native.KEY_ID} and {native.KEY}", field=field,
+        )  # fmt: skip
+    host = urlsplit(storage["storageUri"]).hostname or ""
+    if found.pop(_HOST, host) != host:
+        raise BadSpec(f"the secret {name} is for another host than {host} ({_HOST}); name its own", field=field)
+    if not found:
+        raise BadSpec(
+            f"the secret {name} has none of the keys that this place takes: {native.needed(kind)}", field=field
+        )
+    return found
+
+
+def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
+    """The parameters that say where the service is. Raises BadSpec for those of other authentications and no texts."""
+    found = {}
+    for name, value in (storage.get("parameters") or {}).items():
+        where = f"{field}.parameters.{name[:64]}"
+        if name in OF_DATA and field == OF_DATASETS:
+            continue
+        if name in _AUTH:
+            raise BadSpec(
+                f"{name} is not supported: a service is reached with the secret of storageKey, or with the operator's "
+                "keys; leave it out", field=where,
+            )  # fmt: skip
+        if not isinstance(value, str) or not value:
+            raise BadSpec("must be a text that is not empty", field=where)
+        key = native.ENDPOINT if name == "endpoint" else name
+        if key in found:
+            raise BadSpec(f"endpoint and {native.ENDPOINT} are the same; keep one of them", field=where)
+        found[key] = value
+    known = {name for names in native.OPTION_KEYS.values() for name in names}
+    if unknown := sorted(found.keys() - known):
+        more = f"; of datasets also {' and '.join(OF_DATA)}" if field == OF_DATASETS else ""
+        raise BadSpec(
+            f"unknown parameter {unknown[0][:64]!r}; known: {', '.join(sorted(known))}{more}",
+            field=f"{field}.parameters.{unknown[0][:64]}",
+        )
+    return found
+
+
+def _without_effect(storage: Mapping[str, Any], field: str) -> list[str]:
+    """Warnings of a place that nothing has to be opened for."""
+    said = "has no effect: the place is a directory of this installation, or is read by settings of the operator"
+    names = [name for name in storage.get("parameters") or {} if not (name in OF_DATA and field == OF_DATASETS)]
+    keys = [key for key in KEYS if storage.get(key)]
+    return [warning(f"{field}.{name}", said) for name in (*keys, *(f"parameters.{name}" for name in names))]
+
+
+def _is_directory(kind: str, found: Mapping[str, Any]) -> bool:
+    access = native.Access(credentials=found.get(CREDENTIALS) or {}, options=found.get(OPTIONS) or {})
+    return backend().settings.fetch.directory_of(kind) is not None and not access.endpoint
+
+
+def _kind(storage: Mapping[str, Any], field: str) -> str:
+    return native.kind_of_place(place(storage["storageUri"].removeprefix("local://")), field=f"{field}.storageUri")
+
+
+def _allow() -> tuple[str, ...]:
+    return backend().settings.fetch.allow

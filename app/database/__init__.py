@@ -1,0 +1,1 @@
+"""The database engine, its sessions and transactions."""

@@ -1,0 +1,1 @@
+"""Rules about nodes: limits, sandboxes, reliability, quarantine."""

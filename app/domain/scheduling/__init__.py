@@ -1,0 +1,1 @@
+"""The scheduler's rules: placement, fair share, backfill, preemption, gangs. Pure functions over snapshots."""

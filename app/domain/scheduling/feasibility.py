@@ -1,0 +1,185 @@
+"""Whether any node could ever hold a job, and when not, which of its wishes is too large and what would fit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from app.domain.errors import CannotFit
+from app.domain.names import EITHER
+from app.domain.scheduling import gang_placement
+from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
+from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
+from app.domain.units import WHOLE
+
+# (field, what the node has of it, the request asking for exactly that)
+_QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[Request, int], Request]], ...] = (
+    ("gpu_count", lambda r, n: len(usable_devices(r, n)), lambda r, v: replace(r, device_count=v)),
+    (
+        "gpu_memory_min_mb",
+        lambda r, n: _nth_memory(replace(r, gpu_memory_min_mb=0), n),
+        lambda r, v: replace(r, gpu_memory_min_mb=v),
+    ),
+    (
+        "gpu_memory_request_mb",
+        lambda r, n: _nth_memory(replace(r, gpu_memory_request_mb=0), n) if r.gpu_memory_request_mb else 0,
+        lambda r, v: replace(r, gpu_memory_request_mb=v),
+    ),
+    ("cpu_cores", lambda _, n: n.cpu_cores, lambda r, v: replace(r, cpu_cores=v)),
+    ("ram_min_mb", lambda _, n: n.ram_mb, lambda r, v: replace(r, ram_min_mb=v)),
+    ("storage_min_mb", lambda _, n: n.storage_mb, lambda r, v: replace(r, storage_min_mb=v)),
+)
+
+
+# What makes a job whose device_type is auto one for GPUs, beside a type or a slice of them.
+_OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
+    "gpu_memory_min_mb": lambda request: request.gpu_memory_min_mb > 0,
+    "gpu_memory_request_mb": lambda request: request.gpu_memory_request_mb > 0,
+    "gpu_fraction": lambda request: request.gpu_share < WHOLE,
+}
+
+
+def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """Raise CannotFit, naming the largest that would fit, when no registered node could hold the job even empty.
+
+    Without any node nothing is known, and nothing is refused.
+    """
+    if not nodes:
+        return
+    if any(not could_fit(request, node) for node in nodes):
+        _refuse_too_many_nodes(request, nodes)
+        return
+    _refuse_unknown_type(request, nodes)
+    _refuse_missing_capabilities(request, nodes)
+    _refuse_labels(request, nodes)
+    for field, has, asking in _QUANTITIES:
+        fitting = [(has(request, n), n.name) for n in nodes if _fits_with(asking(request, has(request, n)), n)]
+        if fitting:
+            value, name = max(fitting)
+            raise CannotFit(
+                f"no node could ever hold this job; the largest {field} that would fit is {value}, on node {name}",
+                field=f"resource_config.{field}",
+            )
+    why = "; ".join(f"{node.name} {could_fit(request, node)}" for node in nodes[:3])
+    raise CannotFit(f"needs {describe(request)} on one node; no node could ever give that: {why}{_largest(nodes)}",
+                    field="resource_config")  # fmt: skip
+
+
+def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When some could hold a part of a gang, but fewer than it asks for."""
+    alike = gang_placement.most_alike(request, nodes)
+    if alike < request.node_count:
+        raise CannotFit(
+            f"needs {gang_placement.asked_for(request)}; the largest node_count that would fit is {alike}",
+            field="resource_config.node_count",
+        )
+
+
+def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    known = sorted({d.chip for n in nodes for d in n.devices if not d.is_cpu})
+    wanted = request.gpu_type_names
+    if wanted and not set(wanted) & set(known):
+        way_out = f"known: {', '.join(known)}" if known else "no GPU is registered: ask for device_type cpu"
+        raise CannotFit(
+            f"no node ever had a GPU of type {' or '.join(map(repr, wanted))}; {way_out}{_largest(nodes)}",
+            field="resource_config.gpu_type",
+        )
+    _refuse_unknown_slice(request, nodes)
+    _refuse_missing_size(request, nodes)
+    if request.device_kind == "cuda" and not known:
+        _refuse_without_gpus(request, nodes)
+
+
+def _refuse_without_gpus(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    asked = [name for name, value in _OF_A_GPU.items() if value(request)]
+    way_out = f"leave {' and '.join(asked)} out" if asked else "ask for device_type cpu or auto"
+    raise CannotFit(
+        f"no GPU is registered; {way_out} to train on CPU slots{_largest(nodes)}",
+        field=f"resource_config.{asked[0]}" if asked else "resource_config.device_type",
+    )
+
+
+def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    profiles = sorted({d.mig_profile for n in nodes for d in n.devices if d.mig_profile})
+    if request.mig_profile and request.mig_profile not in profiles:
+        raise CannotFit(
+            f"no node ever had a MIG slice {request.mig_profile}; known: {', '.join(profiles) or 'none'}",
+            field="resource_config.mig_profile",
+        )
+
+
+def _refuse_missing_size(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When there is such a chip, but none with as much memory as was named with it."""
+    names = {each.name for each in request.gpu_types}
+    named = [d for n in nodes for d in n.devices if not d.is_cpu and ("" in names or d.chip in names)]
+    if named and not any(is_of_type(request, device) for device in named):
+        largest = max(named, key=lambda device: device.memory_mb)
+        raise CannotFit(
+            f"no node ever had a GPU with the memory that gpu_type names; the largest {largest.type} has "
+            f"{largest.memory_mb} MB",
+            field="resource_config.gpu_type",
+        )
+
+
+def _refuse_missing_capabilities(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    bare = replace(request, required_capabilities=frozenset())
+    offers = sorted({c for n in nodes if not could_fit(bare, n) for c in n.capabilities})
+    if any(not could_fit(bare, n) for n in nodes):
+        raise CannotFit(
+            f"no node that could hold this job has {', '.join(sorted(request.required_capabilities))}; "
+            f"offered: {', '.join(offers) or 'none'}{_how_to_offer(request, offers)}",
+            field="scheduling_config.required_capabilities",
+        )
+
+
+def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
+    missing = sorted(request.required_capabilities.difference(offers))
+    return "".join(f". {HOW_TO_OFFER[word]}" for word in missing if word in HOW_TO_OFFER)
+
+
+def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """When the labels alone keep the job from every node that has what it asks for."""
+    wished = frozenset[str]()
+    bare = replace(request, required_labels=wished, forbidden_labels=wished)
+    holding = [node for node in nodes if not could_fit(bare, node)]
+    if not holding:
+        return
+    if all(could_fit(replace(bare, required_labels=request.required_labels), node) for node in holding):
+        wishes = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
+        raise CannotFit(
+            f"no node with {describe(request)} is labelled {wishes}; "
+            f"those that could hold this job are {_labelled(holding)}; node_affinity says what is only preferred",
+            field="resource_config.required_node_labels",
+        )
+    called = [node for node in holding if not missing_of(request, node)]
+    raise CannotFit(
+        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}; "
+        "node_anti_affinity says what is only avoided",
+        field="resource_config.forbidden_node_labels",
+    )
+
+
+def _labelled(nodes: Sequence[NodeCapacity]) -> str:
+    said = [f"{node.name} ({', '.join(sorted(node.labels)) or 'no labels'})" for node in nodes[:3]]
+    return ", ".join(said) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+
+
+def _fits_with(request: Request, node: NodeCapacity) -> bool:
+    return request.device_count > 0 and not could_fit(request, node)
+
+
+def _nth_memory(request: Request, node: NodeCapacity) -> int:
+    """The memory that the job would have of each of its devices; 0 when there are too few."""
+    memories = sorted((part_mb(request, d) for d in usable_devices(request, node)), reverse=True)
+    return memories[request.device_count - 1] if len(memories) >= request.device_count else 0
+
+
+def _largest(nodes: Sequence[NodeCapacity]) -> str:
+    offers = [
+        (sum(d.type == kind for d in node.devices), "CPU slots" if kind == "cpu" else kind, node.name)
+        for node in nodes
+        for kind in {d.type for d in node.devices}
+    ]
+    if not offers:
+        return ""
+    count, kind, name = max(offers)
+    return f"; the largest that would fit is {count} {kind} on node {name}"

@@ -1,0 +1,305 @@
+"""What a job needs of a node and what a node has; quantities in MB and whole devices."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+from app.domain.spec.frameworks.requirements import needed
+from app.domain.units import WHOLE
+
+_SLICE = "-mig-"
+_SLICES = 1000  # more than a GPU can have, or a machine GPUs
+MIG_PROFILE = re.compile(r"[1-7]g\.\d{1,4}gb(\+me)?")
+_NOISE = re.compile(r"|nvidia|amd|intel|tesla|geforce|instinct|sxm\d*|pcie|nvl|hbm\w*")
+
+
+@cache  # there are few types, and many devices that are new in every pass
+def _chip_and_slice(kind: str) -> tuple[str, str]:
+    chip, _, profile = kind.partition(_SLICE)
+    return chip, profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One schedulable unit of a node: a GPU, a MIG slice (type ``h100-mig-1g.10gb``), a simulated device, or a CPU
+    slot (type ``cpu``).
+    """
+
+    index: int
+    type: str
+    memory_mb: int = 0
+    simulated: bool = False
+    uuid: str = ""  # of a MIG slice, which has no other name that CUDA knows
+    link_group: int | None = None  # the same for devices of its node that NVLink connects; None: with none, or unknown
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.type == "cpu"
+
+    @property
+    def chip(self) -> str:
+        return _chip_and_slice(self.type)[0]
+
+    @property
+    def mig_profile(self) -> str:
+        """What slice of its GPU it is; empty: it is none."""
+        return _chip_and_slice(self.type)[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantities:
+    """What is shared in amounts, not in whole devices."""
+
+    cpu_cores: int = 0
+    ram_mb: int = 0
+    storage_mb: int = 0
+
+    def __add__(self, other: "Quantities") -> "Quantities":
+        return Quantities(
+            cpu_cores=self.cpu_cores + other.cpu_cores,
+            ram_mb=self.ram_mb + other.ram_mb,
+            storage_mb=self.storage_mb + other.storage_mb,
+        )
+
+    def __sub__(self, other: "Quantities") -> "Quantities":
+        return Quantities(
+            cpu_cores=self.cpu_cores - other.cpu_cores,
+            ram_mb=self.ram_mb - other.ram_mb,
+            storage_mb=self.storage_mb - other.storage_mb,
+        )
+
+    def beyond(self, other: "Quantities") -> "Quantities":
+        """What of these the others are not enough for."""
+        left = self - other
+        return Quantities(
+            cpu_cores=max(0, left.cpu_cores), ram_mb=max(0, left.ram_mb), storage_mb=max(0, left.storage_mb)
+        )
+
+
+NOTHING = Quantities()
+UNKNOWN = 1.0  # the reputation of a node without a history
+
+
+class GpuType(NamedTuple):
+    """A chip that a job may be given, as nodes name it (empty: any), and the memory that was named with it, or 0."""
+
+    name: str
+    memory_mb: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The resources of one job on one node, and on how many such nodes at once."""
+
+    node_count: int = 1
+    device_count: int = 1
+    device_kind: str = "cpu"  # cuda | cpu; `auto` is settled by request_of
+    gpu_types: tuple[GpuType, ...] = ()  # any of them will do; none: whatever there is
+    gpu_memory_min_mb: int = 0
+    gpu_share: int = WHOLE  # how much of its device; of several devices only whole ones are given
+    mig_profile: str = ""  # instead of a GPU, such a slice of one
+    gpu_memory_request_mb: int = 0  # instead of gpu_share: as much of the device as holds this memory
+    cpu_cores: int = 0
+    ram_min_mb: int = 0
+    storage_min_mb: int = 0
+    required_capabilities: frozenset[str] = frozenset()
+    # Labels, or names, of nodes: it needs all of the first and none of the second; the others weigh in a node's score.
+    required_labels: frozenset[str] = frozenset()
+    forbidden_labels: frozenset[str] = frozenset()
+    preferred_labels: frozenset[str] = frozenset()
+    avoided_labels: frozenset[str] = frozenset()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # A planner asks for it several times for each of many thousand jobs.
+        return hash(tuple(getattr(self, each.name) for each in fields(self)))
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it may have its device together with others."""
+        return self.gpu_share < WHOLE or self.gpu_memory_request_mb > 0
+
+    @cached_property
+    def amount(self) -> float:
+        """How many devices it takes; a whole one where what it asks for is memory, and the device not chosen yet."""
+        return self.node_count * self.device_count * self.gpu_share / WHOLE
+
+    @property
+    def is_gang(self) -> bool:
+        return self.node_count > 1
+
+    @property
+    def gpu_type_names(self) -> list[str]:
+        """The chips that it may be given, each once; none when it may be given any."""
+        names = list(dict.fromkeys(each.name for each in self.gpu_types))
+        return [] if "" in names else names
+
+    @property
+    def gpu_type(self) -> str:
+        """The same in words: ``a100 or h100``."""
+        return " or ".join(self.gpu_type_names)
+
+    @cached_property
+    def for_devices(self) -> "Request":
+        """What it asks of devices and capabilities: whatever amounts the node has, and whatever it is called."""
+        none = frozenset[str]()
+        bare = self.without_preferences
+        return replace(
+            bare, cpu_cores=0, ram_min_mb=0, storage_min_mb=0, required_labels=none, forbidden_labels=none
+        )  # fmt: skip
+
+    @property
+    def has_preferences(self) -> bool:
+        return bool(self.preferred_labels or self.avoided_labels)
+
+    @cached_property
+    def without_preferences(self) -> "Request":
+        """What it must have."""
+        if not self.has_preferences:
+            return self
+        return replace(self, preferred_labels=frozenset(), avoided_labels=frozenset())
+
+    @cached_property
+    def quantities(self) -> Quantities:
+        return Quantities(cpu_cores=self.cpu_cores, ram_mb=self.ram_min_mb, storage_mb=self.storage_min_mb)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCapacity:
+    """A node as the planner sees it: everything it has, and which of its devices are free.
+
+    A device is in ``free`` when nobody has any of it, and in ``parts`` when others may still have some.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    free: frozenset[int]  # device indices
+    cpu_cores: int = 0
+    ram_mb: int = 0
+    storage_mb: int = 0
+    held: Quantities = NOTHING  # by jobs that asked for amounts; the rest is free
+    capabilities: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    out_of_service: frozenset[int] = frozenset()  # devices that are not free although nobody was given them
+    kept: frozenset[int] = frozenset()  # devices that are free, but kept for jobs that come first
+    active_jobs: int = 0
+    max_jobs: int | None = None  # at a time; None: any number
+    accepts_training: bool = True
+    no_sandbox: str = ""  # why it can start no job; none of its devices is free then
+    reputation: float = UNKNOWN
+    arch: str = ""  # of its processor, as `uname -m` says it; empty: it has not said so
+    parts: Mapping[int, int] = field(default_factory=dict)  # device → how much of it is given out, less than all
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anything of any device can be given out."""
+        return bool(self.free or self.parts)
+
+    def left(self, index: int) -> int:
+        """How much of the device can be given out."""
+        return WHOLE if index in self.free else WHOLE - self.parts.get(index, WHOLE)
+
+    def given(self, indices: Iterable[int], share: int = WHOLE) -> "NodeCapacity":
+        """The same after so much of each of these devices is given out; or back, when ``share`` is negative."""
+        free, parts = self._left_after(indices, share)
+        return replace(self, free=free, parts=parts)
+
+    def with_job(self, indices: Iterable[int], share: int, amounts: Quantities) -> "NodeCapacity":
+        """The node when a job has started that holds so much of each of these."""
+        free, parts = self._left_after(indices, share)
+        return replace(self, free=free, parts=parts, held=self.held + amounts, active_jobs=self.active_jobs + 1)
+
+    def _left_after(self, indices: Iterable[int], share: int) -> tuple[frozenset[int], dict[int, int]]:
+        free, parts = set(self.free), dict(self.parts)
+        for index in indices:
+            left = self.left(index) - share
+            free.discard(index)
+            parts.pop(index, None)
+            if left >= WHOLE:
+                free.add(index)
+            elif left > 0:
+                parts[index] = WHOLE - left
+        return frozenset(free), parts
+
+    @property
+    def known_as(self) -> frozenset[str]:
+        """What jobs may call for or prefer, and keep away from or avoid."""
+        return self.labels | {self.name}
+
+    def without(self, devices: frozenset[int], share: int, amounts: Quantities) -> "NodeCapacity":
+        """The node when a job that holds so much of each of these has ended."""
+        return replace(
+            self.given(devices - self.out_of_service, -share), held=self.held - amounts,
+            active_jobs=max(0, self.active_jobs - 1),
+        )  # fmt: skip
+
+
+def normalise_gpu_type(raw: str) -> tuple[str, int]:
+    """(type, memory in MB or 0) of a GPU's name: ``NVIDIA A100-SXM4-80GB`` and ``A100-80GB`` → (``a100``, 81920).
+
+    Vendor and form factor are left out: users ask for a chip and a memory size, drivers report much more.
+    """
+    memory_mb, kept = 0, []
+    for word in re.split(r"[\s_-]+", raw.strip().lower()):
+        if match := re.fullmatch(r"(\d+)gb", word):
+            memory_mb = int(match[1]) * 1024
+        elif not _NOISE.fullmatch(word):
+            kept.append(word)
+    return "-".join(kept), memory_mb
+
+
+def slice_of(kind: str, mig_profile: str) -> str:
+    """The type of a MIG slice of such a GPU."""
+    return f"{kind}{_SLICE}{mig_profile}"
+
+
+def slice_index(gpu: int, number: int) -> int:
+    """The index of a slice: it stays the same when slices of other GPUs are made or removed."""
+    return _SLICES * (gpu + 1) + number
+
+
+def gpu_of(index: int) -> int:
+    """The GPU, as NVML counts, that a device is, or is a slice of."""
+    return index // _SLICES - 1 if index >= _SLICES else index
+
+
+def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
+    """One name or several, each once, in their order."""
+    names = [raw] if isinstance(raw, str) else raw
+    return tuple(dict.fromkeys(GpuType(*normalise_gpu_type(name)) for name in names))
+
+
+def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
+    """The resources that a job document asks for; ``auto`` becomes CUDA where any node has such a device, else CPU."""
+    resources, scheduling = spec["resource_config"], spec.get("scheduling_config") or {}
+    gpu_types = gpu_types_of(resources.get("gpu_type") or ())
+    fraction, memory_mb = resources.get("gpu_fraction"), resources.get("gpu_memory_request_mb") or 0
+    mig_profile = resources.get("mig_profile") or ""
+    least_mb = resources.get("gpu_memory_min_mb") or 0
+    is_of_gpu = fraction or memory_mb or mig_profile or least_mb
+    kind = resources.get("device_type") or "auto"
+    if kind == "auto":
+        kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_of_gpu else "cpu"
+    return Request(
+        node_count=resources.get("node_count") or 1,
+        device_count=resources["gpu_count"],
+        device_kind=kind,
+        gpu_types=gpu_types,
+        gpu_memory_min_mb=least_mb,
+        gpu_share=round(WHOLE * fraction) if fraction else WHOLE,
+        gpu_memory_request_mb=memory_mb,
+        mig_profile=mig_profile,
+        cpu_cores=resources.get("cpu_cores") or 0,
+        ram_min_mb=resources.get("ram_min_mb") or 0,
+        storage_min_mb=resources.get("storage_min_mb") or 0,
+        required_capabilities=frozenset(scheduling.get("required_capabilities") or ()) | needed(spec),
+        required_labels=frozenset(resources.get("required_node_labels") or ()),
+        forbidden_labels=frozenset(resources.get("forbidden_node_labels") or ()),
+        preferred_labels=frozenset(resources.get("node_affinity") or ()),
+        avoided_labels=frozenset(resources.get("node_anti_affinity") or ()),
+    )

@@ -1,0 +1,84 @@
+"""How long jobs that wait will wait, as far as it can be known. Pure; the numbers come from the running jobs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.domain.scheduling import gang_placement
+from app.domain.scheduling.filters import choose_devices, could_fit, share_on
+from app.domain.scheduling.resources import NodeCapacity, Quantities, Request
+from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
+from app.domain.units import WHOLE
+
+# Only the front of the line: the further back, the more an estimate would be a guess, and the more it would cost.
+LOOK_AHEAD = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """A running job gives back devices of a node in so many seconds, as it says itself."""
+
+    seconds: float
+    node: str
+    devices: frozenset[int]
+    quantities: Quantities
+    share: int = WHOLE  # how much of each of the devices
+
+
+def starts(line: Sequence[Request], nodes: Sequence[NodeCapacity], endings: Iterable[Ending]) -> list[float | None]:
+    """In how many seconds each of the line, which is in the order of service, can start; None when nobody knows.
+
+    Whoever starts is taken to keep its devices: how long it will run is not known before it does. So nothing is
+    promised that hangs on it, and a job that could only start after such a one gets None.
+    """
+    found: list[float | None] = [None] * len(line)
+    now = {node.name: node for node in sorted(nodes, key=lambda n: n.name)}
+    _serve(line, found, now, list(now), 0.0)
+    for ending in sorted(endings, key=lambda e: e.seconds):
+        if ending.node in now:
+            now[ending.node] = now[ending.node].without(ending.devices, ending.share, ending.quantities)
+            _serve(line, found, now, [ending.node], max(0.0, ending.seconds))
+    return found
+
+
+def _serve(
+    line: Sequence[Request],
+    found: list[float | None],
+    now: dict[str, NodeCapacity],
+    changed: Sequence[str],
+    seconds: float,
+) -> None:
+    """Let those start that fit on the nodes that have changed, first come first served; a gang stands in between."""
+    begin = 0
+    for gang in [place for place, request in enumerate(line) if request.is_gang and found[place] is None]:
+        for name in changed:
+            now[name] = _fill(line, found, now[name], seconds, range(begin, gang))
+        found_on = (
+            each for node in now.values() for each in gang_placement.candidates(line[gang], node, DEFAULT_WEIGHTS)
+        )
+        parts = gang_placement.choose(line[gang], found_on, DEFAULT_WEIGHTS)
+        if parts is not None:
+            found[gang] = seconds
+            for part in parts:
+                indices = (device.index for device in part.devices)
+                now[part.node] = now[part.node].with_job(indices, WHOLE, line[gang].quantities)
+        begin = gang + 1
+    for name in changed:
+        now[name] = _fill(line, found, now[name], seconds, range(begin, len(line)))
+
+
+def _fill(
+    line: Sequence[Request], found: list[float | None], node: NodeCapacity, seconds: float, places: Iterable[int]
+) -> NodeCapacity:
+    """Let those at these places start that fit on the node; returns the node as it is then."""
+    for place in places:
+        request = line[place]
+        if not node.has_room:
+            break
+        if found[place] is not None or request.is_gang or could_fit(request, node):
+            continue
+        devices = choose_devices(request, node)
+        if devices is not None:
+            found[place] = seconds
+            share = share_on(request, devices[0])
+            node = node.with_job((device.index for device in devices), share, request.quantities)
+    return node

@@ -1,0 +1,1 @@
+"""Formats, filters, preprocessing and splits of training data."""

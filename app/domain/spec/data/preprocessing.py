@@ -1,0 +1,111 @@
+"""What ``data_config.preprocess`` may say: changes to the tokenizer, and which column is what."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+
+PADDINGS = ("longest", "max_length")
+SIDES = ("left", "right")
+LONGEST_TOKEN = 255
+MOST_TOKENS = 1000
+LONGEST_SEQUENCE = 2**24
+
+# What records are for, and the columns that they may have.
+EXAMPLES, TEXTS, PREFERENCES, PROMPTS = "examples", "texts", "preferences", "prompts"
+COLUMNS = {
+    EXAMPLES: ("messages", "prompt", "completion", "text"),
+    TEXTS: ("text",),
+    PREFERENCES: ("prompt", "chosen", "rejected"),
+    PROMPTS: ("messages", "prompt"),
+}
+_ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
+_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES, "RLHF": PROMPTS, REWARD_METHOD: PREFERENCES}
+MESSAGE_KEYS = ("messages.role", "messages.content")
+ROLE_PREFIX = "roles."
+ROLES = ("system", "user", "assistant", "tool")
+
+
+class BadPreprocessing(ValueError):
+    """A part that can't mean anything; ``part`` is its dotted path below ``preprocess``, the message says why."""
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
+    """Raise BadPreprocessing for an unknown key or a value that it can't have."""
+    for name, value in changes.items():
+        part = f"tokenizer_config.{name}"
+        if name not in _TOKENIZER:
+            raise BadPreprocessing(part, f"unknown key {name!r}; known: {', '.join(_TOKENIZER)}")
+        fits, expected = _TOKENIZER[name]
+        if not fits(value):
+            raise BadPreprocessing(part, f"{name} must be {expected}")
+
+
+def records_of(method: str) -> str:
+    """What kind of records a built-in trainer learns from, by rlhf.method_of."""
+    return _RECORDS.get(method, EXAMPLES)
+
+
+def check_field_mapping(mapping: Mapping[str, str], *, records: str) -> None:
+    """Raise BadPreprocessing for a target that no record of this kind has."""
+    text_only = records == TEXTS  # which have no messages
+    known = COLUMNS[records] if text_only else (*COLUMNS[records], *MESSAGE_KEYS)
+    for target, value in mapping.items():
+        part = f"field_mapping.{target}"
+        if not text_only and target.startswith(ROLE_PREFIX) and len(target) > len(ROLE_PREFIX):
+            if value not in ROLES:
+                raise BadPreprocessing(part, f"a role becomes one of {', '.join(ROLES)}")
+        elif target not in known:
+            listed = ", ".join(known) + ("" if text_only else f", {ROLE_PREFIX}<name of a role in the data>")
+            raise BadPreprocessing(part, f"nothing is called {target[:64]!r}; what a column can be mapped to: {listed}")
+        elif not value:
+            raise BadPreprocessing(part, "name the column, or leave it out")
+
+
+def mapped_columns(mapping: Mapping[str, str]) -> dict[str, str]:
+    """Only the entries that name a column of the data, not a key within a message or a role."""
+    return {target: column for target, column in mapping.items() if target in _ALL_COLUMNS}
+
+
+def known_targets() -> str:
+    names = ", ".join((*_ALL_COLUMNS, *MESSAGE_KEYS))
+    return f"{names}, {ROLE_PREFIX}<name of a role in the data> (which becomes {', '.join(ROLES)})"
+
+
+def known_keys() -> str:
+    return ", ".join(f"{name} ({expected})" for name, (_, expected) in _TOKENIZER.items())
+
+
+def _is_side(value: Any) -> bool:
+    return value in SIDES if isinstance(value, str) else False
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= LONGEST_SEQUENCE
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST_TOKEN
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_TOKENS and all(_is_token(each) for each in value)
+
+
+_A_SIDE = (_is_side, " or ".join(SIDES))
+_A_TOKEN = (_is_token, f"a token of 1 to {LONGEST_TOKEN} characters")
+# Key → (test of its value, the values in words).
+_TOKENIZER: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "padding_side": _A_SIDE,
+    "truncation_side": _A_SIDE,
+    "model_max_length": (_is_length, f"a whole number of tokens from 1 to {LONGEST_SEQUENCE}"),
+    "pad_token": _A_TOKEN,
+    "eos_token": _A_TOKEN,
+    "bos_token": _A_TOKEN,
+    "unk_token": _A_TOKEN,
+    "additional_special_tokens": (_are_tokens, f"a list of at most {MOST_TOKENS} tokens"),
+}

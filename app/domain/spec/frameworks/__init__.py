@@ -1,0 +1,1 @@
+"""Options of each framework, and what it requires of a node."""

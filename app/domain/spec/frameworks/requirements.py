@@ -1,0 +1,46 @@
+"""What trainings need of a node's software: words among the node's capabilities, which jobs need untold."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from app.domain.spec.frameworks.custom import MPI, launcher
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.frameworks.megatron import MEGATRON
+
+
+class Extra(NamedTuple):
+    """Libraries that are installed apart: the extra of our package, also the capability, and a module that it has."""
+
+    name: str
+    module: str
+
+    @property
+    def command(self) -> str:
+        return f"pip install 'trainyard[{self.name}]'"
+
+
+EXTRAS = {DEEPSPEED: Extra("deepspeed", "deepspeed"), MEGATRON: Extra("megatron", "megatron.core")}  # by framework
+
+# What writes these forms of a model.
+EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
+
+# How an operator has a node offer what no user and no operator writes down.
+HOW_TO_OFFER = {
+    MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
+    **{
+        extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "
+        f"{extra.command} there, and start the worker again"
+        for framework, extra in EXTRAS.items()
+    },
+    EXPORT.name: f"export_format {' and '.join(EXPORTED)} need it, and a node offers {EXPORT.name} when its worker "
+    f"finds the library: {EXPORT.command} there, and start the worker again",
+}
+
+
+def needed(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The capabilities that a job document implies."""
+    framework = ((spec.get("training_config") or {}).get("framework") or {}).get("type")
+    words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
+    if (spec.get("output_config") or {}).get("export_format") in EXPORTED:
+        words.add(EXPORT.name)
+    return frozenset(words | ({MPI} if launcher(spec) == MPI else set()))

@@ -1,0 +1,1 @@
+"""Hyperparameters of each training method: types, ranges, parsing."""

@@ -1,0 +1,154 @@
+"""What a job's hyperparameters mean: typed values, defaults, and the combinations that make no sense.
+
+The keys of ``TABLES`` are also the one truth about which (framework, training type) pairs exist.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.spec.hyperparameters import rlhf
+from app.domain.spec.hyperparameters.parameter import (
+    LARGEST_WHOLE,
+    Hyperparameter,
+    InvalidHyperparameter,
+    Value,
+    names,
+    said,
+)
+from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
+
+__all__ = [
+    "CUSTOM",
+    "LARGEST_WHOLE",
+    "TABLES",
+    "USE_LORA",
+    "Hyperparameter",
+    "InvalidHyperparameter",
+    "Value",
+    "check_data",
+    "describe",
+    "names",
+    "parse",
+    "said",
+    "supported",
+]
+
+# A script of the user's own reads its hyperparameters itself, whatever the training type is called.
+CUSTOM = "CUSTOM"
+
+
+def supported(framework: str, training_type: str) -> bool:
+    """Whether there is a trainer for this pair; a custom script takes every training type."""
+    return framework == CUSTOM or (framework, training_type) in TABLES
+
+
+def describe(framework: str, training_type: str) -> list[dict[str, Any]]:
+    """Every hyperparameter of a built-in trainer as data. Raises KeyError for other pairs."""
+    return [item.describe() for item in TABLES[framework, training_type]]
+
+
+def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value]:
+    """Every hyperparameter of the trainer with its typed value, defaults filled in.
+
+    A CUSTOM script gets what was submitted, unchanged. Raises InvalidHyperparameter, and KeyError
+    for a pair that ``supported`` denies.
+    """
+    if framework == CUSTOM:
+        return dict(raw)
+    table = {item.name: item for item in TABLES[framework, training_type]}
+    for name in raw:
+        if name not in table:
+            known = ", ".join(sorted(table))
+            raise InvalidHyperparameter(name, f"{name} is unknown to {framework} {training_type}; known: {known}")
+    values = {name: item.parse(raw[name]) if name in raw else item.default for name, item in table.items()}
+    _check_company([table[name] for name in raw], values)
+    _check_together(values)
+    return values
+
+
+def fixed_on_resume(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value | frozenset[str]]:
+    """The values that decide what a checkpoint holds: only a job with the same ones can go on from it."""
+    table = TABLES.get((framework, training_type), ())
+    values = {
+        item: item.parse(raw[item.name]) if item.name in raw else item.default
+        for item in table
+        if item.name in FIXED_ON_RESUME
+    }
+    return {item.name: frozenset(names(value)) if item.kind == "names" else value for item, value in values.items()}
+
+
+def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool) -> None:
+    """What parsed values ask of the rest of the document. Raises InvalidHyperparameter.
+
+    `evaluates`: there is validation data and it is measured during the training. `streaming`: the
+    data is read while training, so that nobody knows how much there is.
+    """
+    if not evaluates:
+        way_out = "set data_config.validation_split or give a source with split validation, and leave evaluation on"
+        if values.get("early_stopping_patience"):
+            raise InvalidHyperparameter(
+                "early_stopping_patience", f"early_stopping_patience needs evaluations: {way_out}, or set it to 0"
+            )
+        if values.get("load_best_model_at_end"):
+            raise InvalidHyperparameter(
+                "load_best_model_at_end", f"load_best_model_at_end needs evaluations: {way_out}, or leave it out"
+            )
+        if values.get("lr_scheduler_type") == PLATEAU:
+            raise InvalidHyperparameter(
+                "lr_scheduler_type", f"lr_scheduler_type {PLATEAU} needs evaluations: {way_out}, or choose another"
+            )
+    if not streaming:
+        return
+    if rlhf.completes(values):
+        raise InvalidHyperparameter(
+            rlhf.ALGORITHM, "RLHF needs all its prompts at once: set data_config.streaming to false"
+        )
+    if int(values.get("max_steps", -1)) <= 0:
+        raise InvalidHyperparameter(
+            "max_steps", "streamed data has no known length: set max_steps above 0, or data_config.streaming to false"
+        )
+    for name in ("packing", "group_by_length"):
+        if values.get(name):
+            raise InvalidHyperparameter(
+                name, f"{name} needs all records at once: leave it out, or set data_config.streaming to false"
+            )
+
+
+def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> None:
+    """A value that would say nothing must not be given, unless it is the default."""
+    for item in given:
+        if item.only_with is None or values[item.name] == item.default:
+            continue
+        other, allowed = item.only_with
+        if values[other] not in allowed:
+            raise InvalidHyperparameter(
+                item.name,
+                f"{item.name} says nothing with {other} {said(values[other])}; leave it out, or set {other} to "
+                f"{' or '.join(map(said, allowed))}",
+            )
+
+
+def _check_together(values: Mapping[str, Value]) -> None:
+    if values["max_steps"] == 0:
+        raise InvalidHyperparameter("max_steps", "max_steps: 0 steps train nothing; use -1 for num_train_epochs")
+    if values["warmup_steps"] and values["warmup_ratio"]:
+        raise InvalidHyperparameter("warmup_ratio", "warmup_ratio and warmup_steps say the same; leave one of them out")
+    if values["early_stopping_threshold"] and not values["early_stopping_patience"]:
+        raise InvalidHyperparameter(
+            "early_stopping_threshold",
+            "early_stopping_threshold says nothing without early_stopping_patience above 0",
+        )
+    if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
+        raise InvalidHyperparameter(
+            "lr_end", f"lr_end {values['lr_end']} must be below learning_rate {values['learning_rate']}"
+        )
+    if values.get("loss_type") == "exo_pair" and not values["label_smoothing"]:
+        raise InvalidHyperparameter(
+            "label_smoothing", "label_smoothing must be above 0 with loss_type exo_pair; 0.001 is what its authors use"
+        )
+    rlhf.check(values)
+    if values.get("packing") and values.get("group_by_length"):
+        raise InvalidHyperparameter(
+            "group_by_length",
+            "group_by_length says nothing with packing, which leaves no padding; leave one of them out",
+        )

@@ -1,0 +1,67 @@
+"""Arguments of transformers' Trainer that ``framework.config`` of HF_TRAINER passes on, beside the hyperparameters.
+
+They change neither checkpoints nor reports, and resuming works the same with and without them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.domain.errors import BadSpec
+from app.domain.spec.hyperparameters.parameter import Hyperparameter, InvalidHyperparameter, Value
+from app.domain.spec.hyperparameters.tables import TABLES
+
+HF_TRAINER = "HF_TRAINER"
+_CONFIG = "training_config.framework.config"
+
+ARGUMENTS = {
+    item.name: item
+    for item in (
+        Hyperparameter(
+            "average_tokens_across_devices", "bool", True, "The loss is the mean over the tokens of all ranks"
+        ),
+        Hyperparameter("dataloader_persistent_workers", "bool", False, "Loaders stay between epochs"),
+        Hyperparameter("dataloader_prefetch_factor", "int", 2, "Batches that each loader has ready", 1, 1024),
+        Hyperparameter("ddp_broadcast_buffers", "bool", False, "Ranks take over rank 0's buffers before each step"),
+        Hyperparameter("ddp_bucket_cap_mb", "int", 25, "Size of the buckets in which gradients are sent", 1, 65_536),
+        Hyperparameter("eval_accumulation_steps", "int", 1, "Evaluation steps before results leave the GPU", 1),
+        Hyperparameter("torch_empty_cache_steps", "int", 1, "Steps after which unused GPU memory is freed", 1),
+    )
+}
+_OF_LOADERS = ("dataloader_persistent_workers", "dataloader_prefetch_factor")
+
+
+def trainer_arguments(options: Mapping[str, str]) -> dict[str, Value]:
+    """Those that are given, with their typed values. Raises InvalidHyperparameter."""
+    found = {}
+    for name, text in options.items():
+        if name not in ARGUMENTS:
+            known = ", ".join(ARGUMENTS)
+            raise InvalidHyperparameter(
+                name, f"{name} is not passed on to the Trainer; known: {known}, and every name of hyperparameters"
+            )
+        found[name] = ARGUMENTS[name].parse(text)
+    return found
+
+
+def check(options: Mapping[str, str], *, loaders: int) -> None:
+    """Raises InvalidHyperparameter for what can't be passed on; `loaders` is data_config.num_workers."""
+    given = trainer_arguments(options)
+    for name in _OF_LOADERS:
+        if given.get(name) and not loaders:
+            raise InvalidHyperparameter(
+                name, f"{name} is about loading processes, of which there are none; set data_config.num_workers"
+            )
+
+
+def with_hyperparameters(training: dict[str, Any]) -> None:
+    """Move what is a hyperparameter from ``framework.config`` to where it is read. Raises BadSpec if it is in both."""
+    framework = training["framework"]
+    table = {item.name for item in TABLES.get((framework["type"], training["training_type"]), ())}
+    if framework["type"] != HF_TRAINER:
+        return
+    options = dict(framework.get("config") or {})
+    for name in [name for name in options if name in table]:
+        if name in training["hyperparameters"]:
+            raise BadSpec(f"hyperparameters say {name}, too; leave one of them out", field=f"{_CONFIG}.{name}")
+        training["hyperparameters"][name] = options.pop(name)
+        framework["config"] = options

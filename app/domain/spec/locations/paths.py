@@ -1,0 +1,208 @@
+"""Where models, data and scripts may lie: local paths under the roots, and which URIs are refused at once."""
+
+import os.path
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.spec.locations.hosts import refuse_private_host
+from app.domain.spec.locations.uris import SCHEMES, Use, check_uri, leads_up, scheme_of
+
+__all__ = [
+    "FILE",
+    "KINDS",
+    "NO_MODEL",
+    "ReadingRules",
+    "candidates",
+    "check_code",
+    "check_model",
+    "check_output",
+    "check_path",
+    "check_script",
+    "check_source",
+    "is_hub_id",
+    "job_of_path",
+    "kind_of",
+    "local_path",
+    "output_directory",
+    "readable",
+    "refuse_private_host",
+    "within",
+]
+
+FILE = "file"
+NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
+KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
+_NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingRules:
+    """What jobs may read. ``real_path`` follows links where the caller can see the disk."""
+
+    roots: tuple[str, ...]
+    data_dir: str = ""  # the platform's own directory: only its ``files`` may be read
+    storage_dir: str = ""  # where the storage keeps every project's results; empty: in ``files``, or not on this disk
+    fetch_allow: tuple[str, ...] = ()
+    real_path: Callable[[str], str] = os.path.normpath
+
+
+def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
+    """Refuse a data source that is malformed, or that nobody may read."""
+    _check(location, Use.DATA, rules, field=field)
+
+
+def check_model(model_id: str, rules: ReadingRules, *, field: str) -> None:
+    """The same for a base model, which may also be named by its id on a model hub."""
+    if not is_hub_id(model_id):
+        _check(model_id, Use.MODEL, rules, field=field)
+
+
+def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
+    """The same for a script, which must be a local file."""
+    path = local_path(location, field=field)
+    if path is None:
+        scheme_of(location.partition(":")[0], field=field)
+        raise NotSupportedYet("a script is a local file; put it below one of the storage roots", field=field)
+    check_path(path, rules, field=field)
+
+
+def check_code(location: str, rules: ReadingRules, *, field: str) -> None:
+    """The same for a directory of code, or a script in it, which storage can have, too."""
+    _check(location, Use.CODE, rules, field=field)
+
+
+def check_output(location: str, rules: ReadingRules, *, field: str) -> None:
+    """Refuse a place for results that is malformed, or that no job may write to."""
+    path = local_path(location, field=field)
+    if path is None:
+        check_uri(location, Use.OUTPUT, rules.fetch_allow, field=field)
+    else:
+        _check_form(path, field=field)
+        output_directory(path, rules, field=field)
+
+
+def kind_of(location: str, *, field: str) -> str:
+    """The kind of place: ``file``, or the kind of its URI's scheme."""
+    if local_path(location, field=field) is not None:
+        return FILE
+    return scheme_of(location.partition(":")[0], field=field).kind
+
+
+def is_hub_id(model_id: str) -> bool:
+    """Whether it has the form ``name`` or ``owner/name``; a relative directory may have that form too."""
+    return _HUB_ID.match(model_id) is not None and ".." not in model_id
+
+
+def local_path(location: str, *, field: str) -> str | None:
+    """The path that a bare path or a ``file://`` URI names; None for any other URI."""
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return location
+    if scheme[1].lower() != "file":
+        return None
+    rest = location[len("file:") :]
+    for prefix in ("///", "//localhost/"):
+        if rest.startswith(prefix):
+            return "/" + unquote(rest[len(prefix) :])
+    raise BadSpec("a file URI names an absolute path on this cluster: file:///directory/file", field=field)
+
+
+def candidates(path: str, rules: ReadingRules) -> Iterator[str]:
+    """The absolute paths a local path may mean: itself, or below each root when it is relative."""
+    if path.startswith("/"):
+        yield rules.real_path(path)
+    else:
+        yield from (rules.real_path(os.path.join(root, path)) for root in rules.roots)  # noqa: PTH118 - text only
+
+
+def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
+    """Refuse a path outside every root. Whether something lies there is looked up where the job runs."""
+    _check_form(path, field=field)
+    if not any(readable(candidate, rules) for candidate in candidates(path, rules)):
+        raise BadSpec(
+            "the path lies outside every directory that jobs may read; move the files below one of them, "
+            "or have the administrator add the directory to TRAINYARD_STORAGE_ROOTS",
+            field=field,
+        )
+
+
+def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
+    """The absolute path that results go to: the first below a root and outside what the platform keeps for itself."""
+    for candidate in candidates(path, rules):
+        if _writable(candidate, rules):
+            return candidate
+    raise BadSpec(
+        "results are written below one of the storage roots, but not into the platform's own directory; name such a "
+        "place, or have the administrator add one to TRAINYARD_STORAGE_ROOTS",
+        field=field,
+    )
+
+
+def readable(real_path: str, rules: ReadingRules) -> bool:
+    """Whether jobs may read this absolute path, links already followed."""
+    roots = [rules.real_path(root) for root in rules.roots]
+    if not any(within(real_path, root) for root in roots):
+        return False
+    results = _results(rules)
+    if any(within(each, real_path) for each in results):
+        return False  # a directory that holds every project's results
+    if not rules.data_dir:
+        return True
+    own = rules.real_path(rules.data_dir)
+    if within(own, real_path):
+        return False  # a directory that holds keys
+    readable_within = [own + "/files", *(each for each in results if within(each, own))]
+    return not within(real_path, own) or any(within(real_path, each) for each in readable_within)
+
+
+def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
+    """The id of the job in whose stored files the path lies, so that the caller can check the project."""
+    for results in _results(rules):
+        if real_path.startswith(results + "/"):
+            return real_path[len(results) + 1 :].split("/", 1)[0]
+    return None
+
+
+def _results(rules: ReadingRules) -> list[str]:
+    """The directories in which each job has one with its results."""
+    stores = [rules.real_path(rules.data_dir) + "/files"] if rules.data_dir else []
+    if rules.storage_dir:
+        stores.append(rules.real_path(rules.storage_dir))
+    return [f"{store}/jobs" for store in stores]
+
+
+def _check(location: str, use: Use, rules: ReadingRules, *, field: str) -> None:
+    path = local_path(location, field=field)
+    if path is None:
+        check_uri(location, use, rules.fetch_allow, field=field)
+    else:
+        check_path(path, rules, field=field)
+
+
+def _check_form(path: str, *, field: str) -> None:
+    if not path or _NOT_IN_PATHS.search(path) or path.startswith("~"):
+        raise BadSpec(
+            "a path is absolute, or relative to one of the storage roots, without backslashes; ~ is not expanded",
+            field=field,
+        )
+    if leads_up(path):
+        raise BadSpec("the path leads up by ..; write it without", field=field)
+
+
+def _writable(real_path: str, rules: ReadingRules) -> bool:
+    """Whether results may go to this absolute path, links already followed."""
+    if not any(within(real_path, rules.real_path(root)) for root in rules.roots):
+        return False
+    own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
+    return not any(within(real_path, each) or within(each, real_path) for each in own)
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether an absolute path is the directory or lies below it; text only, links already followed."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -1,0 +1,201 @@
+"""What ``data_config`` may mean: the rules of sources, selection, streaming and preprocessing.
+
+With a custom script only places and kinds are looked at: what the rest means is its own matter.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.domain.errors import BadSpec
+from app.domain.spec.data.filters import BadFilter, check_filter
+from app.domain.spec.data.preprocessing import (
+    TEXTS,
+    BadPreprocessing,
+    check_field_mapping,
+    check_tokenizer_config,
+    mapped_columns,
+    records_of,
+)
+from app.domain.spec.data.splits import VALIDATION, BadSplit, parse_split
+from app.domain.spec.document import Document, is_custom, is_trained_on, method, sources
+from app.domain.spec.locations.paths import kind_of
+
+_SOURCES = "data_config.sources"
+_STREAMED = "can't be streamed: how many records there are is known only at the end"
+
+
+def data_is_named(document: Document) -> None:
+    if not document["data_config"]["sources"] and not is_custom(document):
+        raise BadSpec("sources must name at least one data source", field=_SOURCES)
+    for i, source in enumerate(document["data_config"]["sources"]):
+        field = f"{_SOURCES}.{i}"
+        if not source["path"].strip():
+            raise BadSpec("path must not be empty", field=f"{field}.path")
+        kind = kind_of(source["path"], field=f"{field}.path")
+        if source.get("type") and source["type"] != kind:
+            raise BadSpec(
+                f"type is {source['type']!r}, but the path is one of type {kind!r}; leave type out or say {kind}",
+                field=f"{field}.type",
+            )
+
+
+def splits_have_a_meaning(document: Document) -> None:
+    """Scripts may read what they like, but a hub's files are chosen by the split for them, too."""
+    data, names = document["data_config"], set()
+    for i, source in enumerate(data["sources"]):
+        try:
+            split = parse_split(source.get("split"))
+        except BadSplit as error:
+            raise BadSpec(str(error), field=f"{_SOURCES}.{i}.split") from error
+        names.add(split.name)
+    if is_custom(document):
+        return
+    if all(not is_trained_on(split) for _, _, split in sources(document)):
+        raise BadSpec(
+            "every source is for validation or test; give at least one with split train, or without a split",
+            field=_SOURCES,
+        )
+    if VALIDATION in names and data["validation_split"] > 0:
+        raise BadSpec(
+            "validation_split says nothing beside sources with split validation, which are the validation data; "
+            "leave one of them out",
+            field="data_config.validation_split",
+        )
+
+
+def validation_split_leaves_something(document: Document) -> None:
+    if document["data_config"]["validation_split"] >= 1.0:
+        raise BadSpec(
+            "a validation_split of 1.0 leaves nothing to train on; use a smaller share",
+            field="data_config.validation_split",
+        )
+
+
+def selection_has_a_meaning(document: Document) -> None:
+    """Columns, filters and sampling of each source."""
+    if is_custom(document):
+        return
+    for i, source, _ in sources(document):
+        field = f"{_SOURCES}.{i}"
+        columns = source.get("columns") or []
+        if len(set(columns)) < len(columns):
+            twice = next(name for name in columns if columns.count(name) > 1)
+            raise BadSpec(f"the column {twice!r} is named twice; name it once", field=f"{field}.columns")
+        _check_filters(source, field)
+        if source.get("sampling") is not None:
+            _check_sampling(source["sampling"], f"{field}.sampling")
+
+
+def _check_filters(source: Mapping[str, Any], field: str) -> None:
+    for n, condition in enumerate(source.get("filters") or []):
+        try:
+            check_filter(condition)
+        except BadFilter as error:
+            raise BadSpec(str(error), field=f"{field}.filters.{n}.{error.part}") from error
+
+
+def _check_sampling(sampling: Mapping[str, Any], field: str) -> None:
+    given = [name for name in ("fraction", "count") if sampling.get(name) is not None]
+    if len(given) != 1:
+        raise BadSpec(
+            f"sampling needs either fraction or count, not {'both' if given else 'neither'}; leave sampling out to "
+            "take all records",
+            field=field,
+        )
+    if sampling.get("fraction") == 0.0:
+        raise BadSpec("a fraction of 0 leaves no records; say a share above 0", field=f"{field}.fraction")
+
+
+def weights_are_complete(document: Document) -> None:
+    """Weights compare the sources that are trained on, so each of them has one or none has."""
+    if is_custom(document):
+        return
+    without, weighted = [], []
+    for i, source, split in sources(document):
+        field, weight = f"{_SOURCES}.{i}.weight", source.get("weight")
+        if weight is None:
+            without += [i] if is_trained_on(split) else []
+        elif not is_trained_on(split):
+            raise BadSpec(f"a source with split {split.name} is taken as it is; leave weight out", field=field)
+        elif weight <= 0:
+            raise BadSpec("a weight is above 0; leave a source out that shall not be trained on", field=field)
+        else:
+            weighted.append(i)
+    if weighted and without:
+        raise BadSpec(
+            f"source {weighted[0]} has a weight but source {without[0]} has none; give one to every source that is "
+            "trained on, or to none",
+            field=f"{_SOURCES}.{without[0]}.weight",
+        )
+
+
+def streaming_is_possible(document: Document) -> None:
+    """What needs to know all records first can't be streamed; hyperparameters are checked by their own rule."""
+    data = document["data_config"]
+    if is_custom(document):
+        return
+    if not data.get("streaming"):
+        if data.get("shuffle_buffer") is not None:
+            raise BadSpec(
+                "shuffle_buffer says nothing without streaming, which shuffles all records; leave it out",
+                field="data_config.shuffle_buffer",
+            )
+        return
+    for field, what, way_out in _unstreamable(document):
+        raise BadSpec(f"{what} {_STREAMED}; {way_out}, or set data_config.streaming to false", field=field)
+
+
+def _unstreamable(document: Document) -> Iterator[tuple[str, str, str]]:
+    """(field, what, way out)."""
+    if document["data_config"]["validation_split"] > 0:
+        yield "data_config.validation_split", "a validation_split", "give a source with split validation"
+    for i, source, split in sources(document):
+        field = f"{_SOURCES}.{i}"
+        if source.get("weight") is not None:
+            yield f"{field}.weight", "a weight", "leave it out"
+        if (source.get("sampling") or {}).get("count") is not None:
+            yield f"{field}.sampling.count", "a count of records", "sample by fraction"
+        if split.is_sliced:
+            yield f"{field}.split", "a slice of a split", f"say {split.name} alone"
+
+
+def preprocessing_has_a_meaning(document: Document) -> None:
+    preprocess = document["data_config"].get("preprocess") or {}
+    if is_custom(document):
+        return
+    records = records_of(method(document))
+    try:
+        check_tokenizer_config(preprocess.get("tokenizer_config") or {})
+        check_field_mapping(preprocess.get("field_mapping") or {}, records=records)
+    except BadPreprocessing as error:
+        raise BadSpec(str(error), field=f"data_config.preprocess.{error.part}") from error
+    if records == TEXTS and preprocess.get("chat_template"):
+        raise BadSpec(
+            "CONTINUED_PRETRAIN trains on text, which has no chat; leave chat_template out, or use SFT",
+            field="data_config.preprocess.chat_template",
+        )
+    _check_mapped_columns_are_kept(document, preprocess.get("field_mapping") or {})
+
+
+def _check_mapped_columns_are_kept(document: Document, mapping: Mapping[str, str]) -> None:
+    """Fields are mapped after the columns were chosen."""
+    kept = [set(source["columns"]) for _, source, _ in sources(document) if source.get("columns")]
+    if len(kept) < len(document["data_config"]["sources"]):
+        return  # a source with all its columns may have it
+    for target, column in mapped_columns(mapping).items():
+        if not any(column in columns for columns in kept):
+            raise BadSpec(
+                f"the column {column!r} is in no source's columns; add it there, or map another",
+                field=f"data_config.preprocess.field_mapping.{target}",
+            )
+
+
+RULES = (
+    data_is_named,
+    validation_split_leaves_something,
+    splits_have_a_meaning,
+    selection_has_a_meaning,
+    weights_are_complete,
+    streaming_is_possible,
+    preprocessing_has_a_meaning,
+)

@@ -1,0 +1,154 @@
+"""What ``output_config`` may mean: the form of the result, where it goes, and by what the best checkpoint is known."""
+
+import re
+
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.spec import metrics
+from app.domain.spec.document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.metrics import EVAL_PREFIX
+
+SAFETENSORS, PYTORCH, GGUF, ONNX = "safetensors", "pytorch", "gguf", "onnx"
+_WHOLE = (SAFETENSORS, PYTORCH, GGUF, ONNX)  # forms of a whole model
+EXPORT_FORMATS = (*_WHOLE, "merged", "adapter")
+_CONVERTED = (PYTORCH, GGUF, ONNX)
+LORA_TYPES = ("LORA", "QLORA")
+_ADAPTERS = f"adapters, which {' and '.join(LORA_TYPES)} train, and other types with {parsing.USE_LORA}"
+DEFAULT_SAVE_STEPS = 500
+DEFAULT_SAVE_TOTAL_LIMIT = 3
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
+_REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_BEST = "output_config.checkpoint.metric_for_best_model"
+
+
+def export_formats(framework: str, training_type: str) -> tuple[str, ...]:
+    """What ``export_format`` may say; the first is the default, which for an adapter's training is the adapter."""
+    table = parsing.TABLES.get((framework, training_type), ())
+    merges = framework != "CUSTOM" and training_type in LORA_TYPES
+    return EXPORT_FORMATS if merges or any(item.name == parsing.USE_LORA for item in table) else _WHOLE
+
+
+def trains_adapter(document: Document) -> bool:
+    """Whether what is trained are not the model's own weights. Raises InvalidHyperparameter."""
+    if is_custom(document):
+        return False
+    return trainer(document)[1] in LORA_TYPES or bool(typed_hyperparameters(document).get(parsing.USE_LORA))
+
+
+def export_is_possible(document: Document) -> None:
+    output, field = document["output_config"], "output_config.export_format"
+    form, merge, possible = (
+        output.get("export_format"),
+        output.get("merge_lora"),
+        EXPORT_FORMATS if trains_adapter(document) else _WHOLE,
+    )
+    if form and form not in EXPORT_FORMATS:
+        raise BadSpec(f"unknown export_format {form!r}; known: {', '.join(EXPORT_FORMATS)}", field=field)
+    if is_custom(document) and (merge or (form and form != SAFETENSORS)):
+        name = "merge_lora" if merge else "export_format"
+        raise BadSpec(
+            f"a custom script writes its model itself, in the form it likes; leave {name} out",
+            field=f"output_config.{name}",
+        )
+    if form and form not in possible:
+        raise BadSpec(
+            f"export_format {form} is for {_ADAPTERS}; say safetensors, or leave it out",
+            field=field,
+        )
+    if merge and possible == _WHOLE:
+        raise BadSpec(
+            f"merge_lora is for {_ADAPTERS}; leave it out",
+            field="output_config.merge_lora",
+        )
+    if merge and form == "adapter":
+        raise BadSpec(
+            "merge_lora asks for the merged model, export_format for the adapter; leave one of them out",
+            field="output_config.merge_lora",
+        )
+
+
+def form_fits_the_model(document: Document) -> None:
+    output, field = document["output_config"], "output_config.export_format"
+    form = output.get("export_format")
+    if form in _CONVERTED and trains_adapter(document) and not output.get("merge_lora"):
+        raise BadSpec(
+            f"export_format {form} is a form of a whole model, and what is trained is an adapter; set merge_lora to "
+            "true, or leave export_format out",
+            field=field,
+        )
+    if form in (GGUF, ONNX) and method(document) == REWARD_METHOD:
+        raise NotSupportedYet(
+            f"{form} is for models that generate text, and a reward model does not; say {SAFETENSORS} or {PYTORCH}",
+            field=field,
+        )
+
+
+def hub_upload_is_complete(document: Document) -> None:
+    output = document["output_config"]
+    repository, token = output.get("hub_repo_id"), output.get("hub_token")
+    if token and _TOKEN.fullmatch(token) is None:
+        raise BadSpec("a token has no spaces and only ASCII characters", field="output_config.hub_token")
+    if repository and not _is_repository(repository):
+        raise BadSpec(
+            "hub_repo_id has the form owner/name, of letters, digits and ._- with neither -- nor ..",
+            field="output_config.hub_repo_id",
+        )
+    if output.get("push_to_hub"):
+        if not repository:
+            raise BadSpec(
+                "push_to_hub needs hub_repo_id, the repository to push to, as owner/name",
+                field="output_config.hub_repo_id",
+            )
+        return
+    for name in ("hub_repo_id", "hub_private"):  # a hub_token alone is taken: clients send it by habit
+        if output.get(name) not in (None, ""):
+            raise BadSpec(
+                f"{name} says nothing without push_to_hub; set that to true, or leave {name} out",
+                field=f"output_config.{name}",
+            )
+
+
+def _is_repository(name: str) -> bool:
+    return bool(_REPOSITORY.fullmatch(name)) and "--" not in name and ".." not in name and not name.endswith(".git")
+
+
+def best_metrics(method: str) -> tuple[str, ...]:
+    """What ``metric_for_best_model`` may say with a built-in trainer."""
+    return (
+        *(EVAL_PREFIX + name for name in metrics.evaluated(method)),
+        *metrics.trained(method),
+    )
+
+
+def best_checkpoint_has_a_metric(document: Document) -> None:
+    checkpoint = document["output_config"]["checkpoint"]
+    metric = checkpoint.get("metric_for_best_model")
+    if checkpoint.get("greater_is_better") and not metric:
+        raise BadSpec(
+            "greater_is_better says nothing without metric_for_best_model; name the metric",
+            field="output_config.checkpoint.greater_is_better",
+        )
+    if is_custom(document):
+        return
+    needs = "set data_config.validation_split above 0 or give a source with split validation, and leave evaluation on"
+    if metric:
+        known = best_metrics(method(document))
+        if metric not in known:
+            raise BadSpec(f"no checkpoint has a metric {metric[:64]!r}; known: {', '.join(known)}", field=_BEST)
+        if metric.startswith(EVAL_PREFIX) and not evaluates(document):
+            raise BadSpec(
+                f"{metric} is a metric of the evaluation; {needs}, or choose a training metric such as loss",
+                field=_BEST,
+            )
+    elif checkpoint.get("resume_from_best") and not evaluates(document):
+        raise BadSpec(
+            f"without evaluation no checkpoint is the best; {needs}, or name a training metric in "
+            "metric_for_best_model",
+            field="output_config.checkpoint.resume_from_best",
+        )
+
+
+RULES = (export_is_possible, form_fits_the_model, hub_upload_is_complete, best_checkpoint_has_a_metric)

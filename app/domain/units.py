@@ -1,0 +1,3 @@
+"""Units that several rules count in."""
+
+WHOLE = 100  # shares of a device are counted in hundredths of it

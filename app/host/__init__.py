@@ -1,0 +1,1 @@
+"""The machine below: processes, sandbox programs, privacy of this process."""

@@ -1,0 +1,1 @@
+"""Regular expressions of users, matched in bounded time: rewards and metrics of scripts."""

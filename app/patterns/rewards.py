@@ -1,0 +1,40 @@
+"""A pattern that hyperparameter `reward` of RLHF looks for in completions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import re2
+
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom, typed_hyperparameters
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.rlhf import REGEX, REWARD, reward_kind
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+
+
+def compiled(text: str) -> "re2._Regexp":
+    """In RE2's syntax, so that a search takes time in proportion to the text. Raises InvalidHyperparameter."""
+    try:
+        return re2.compile(text, _OPTIONS)
+    except re2.error as error:
+        said = error.args[0].decode(errors="replace")
+        raise parsing.InvalidHyperparameter(
+            REWARD,
+            f"{REWARD} {REGEX}:{text[:64]}: {said}; say a regular expression in RE2's syntax, without lookarounds and "
+            "backreferences",
+        ) from error
+
+
+def refuse_bad_pattern(document: Mapping[str, Any]) -> None:
+    """Of a document that is checked otherwise. Raises BadSpec."""
+    if is_custom(document):
+        return
+    kind, text = reward_kind(str(typed_hyperparameters(document).get(REWARD, "")))
+    if kind != REGEX:
+        return
+    try:
+        compiled(text)
+    except parsing.InvalidHyperparameter as error:
+        raise BadSpec(error.message, field=f"training_config.hyperparameters.{REWARD}") from error

@@ -1,0 +1,1 @@
+"""API keys, projects, the audit log, denied requests, secret files."""

@@ -1,0 +1,266 @@
+"""API keys: who calls, and making, listing, rotating and revoking them."""
+
+import contextlib
+import hmac
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, bindparam, exists, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Conflict, CredentialsInvalid, Forbidden, InvalidRequest, NotFound
+from app.domain.ids import new_id
+from app.models import ApiKey
+from app.models.base import utc_now
+from app.security.keys import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key
+from app.security.known_keys import KnownKeys
+from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
+from app.security.secrets import SecretBox
+from app.services.access import projects
+from app.services.lifecycle import audit
+from app.services.requests.idempotency import Remember, forget
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+_TOUCH_AFTER = timedelta(minutes=1)
+_OF_PREFIX = select(*(getattr(ApiKey, column.name) for column in fields(StoredKey))).where(
+    ApiKey.prefix == bindparam("wanted")
+)
+AT_THE_MACHINE = "cli"  # whoever may read the database's password
+ORDERS: Orders = {
+    "created_at": (ApiKey.created_at, ApiKey.id),
+    "name": (ApiKey.name, ApiKey.id),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedKey:
+    """What a caller asked for; without a project it is the caller's own."""
+
+    role: Role
+    project: str | None = None
+    name: str = ""
+    expires_days: int | None = None
+
+
+def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Caller:
+    """Whose bearer key it is. With ``known`` it may have been good a moment ago: the caller asks ``is_good`` again.
+
+    Without, nothing is remembered, so a revoked key is refused everywhere at once. Raises CredentialsInvalid, saying no
+    more than that, for a malformed, unknown, revoked or expired one.
+    """
+    presented = read_key(text)
+    if presented is None:
+        raise _invalid()
+    now = utc_now()
+    remembered = known.get(presented.prefix) if known is not None else None
+    row = remembered or _stored(db, presented)
+    if not is_of(presented, row) or row is None:
+        raise _invalid()
+    if not is_live(row, now=now):
+        raise _invalid(row)
+    if row.last_used_at is None or row.last_used_at < now - _TOUCH_AFTER:
+        _touch(db, presented, now)
+        row = replace(row, last_used_at=now)
+    if known is not None and row is not remembered:
+        known.remember(presented.prefix, row)
+    return _caller(row)
+
+
+def of_pair(db: Database, box: SecretBox, access_key: str, secret_key: str) -> Caller:
+    """Who has this pair. Raises CredentialsInvalid, saying no more than that."""
+    presented = secret_key.encode()
+    return of_signer(db, box, access_key, lambda expected: hmac.compare_digest(expected.encode(), presented))
+
+
+def of_signer(db: Database, box: SecretBox, access_key: str, is_his: Callable[[str], bool]) -> Caller:
+    """Who has the pair with whose secret key something was made. Raises CredentialsInvalid, and says no more."""
+    with db.read() as session:
+        row = session.scalar(select(ApiKey).where(ApiKey.access_key == access_key))
+    expected = box.open(row.sealed_secret_key)["secret_key"] if row is not None else ""
+    # Compared also when there is no such key, so that a known one costs no more time.
+    matches = is_his(expected)
+    if row is None or not matches or not is_live(row, now=utc_now()):
+        raise _invalid()
+    return _caller(row)
+
+
+def of_id(db: Database, key_id: str) -> Caller:
+    """Who has this key, for those who were given something signed in its name. Raises CredentialsInvalid."""
+    with db.read() as session:
+        row = session.get(ApiKey, key_id)
+    if row is None or not is_live(row, now=utc_now()):
+        raise _invalid()
+    return _caller(row)
+
+
+def _caller(row: ApiKey | StoredKey) -> Caller:
+    return Caller(key_id=row.id, role=Role(row.role), project=row.project)
+
+
+def ids_of(session: Session, name: str) -> list[str]:
+    """Of the keys that people call so."""
+    return [*session.scalars(select(ApiKey.id).where(ApiKey.name == name)), name]
+
+
+def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
+    """For a statement that asks something anyway: whether the key is neither revoked nor has expired."""
+    lives = ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now)
+    return exists().where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None), lives)
+
+
+def create(
+    db: Database,
+    box: SecretBox,
+    *,
+    role: Role,
+    project: str | None,
+    name: str = "",
+    expires_days: int | None = None,
+) -> NewKey:
+    """A new key, made at the machine; what it is worth can only be read from the result."""
+    wanted = WantedKey(role=role, project=project, name=name, expires_days=expires_days)
+    return _create(db, box, AT_THE_MACHINE, wanted, forget)
+
+
+def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, *, remember: Remember) -> NewKey:
+    """The same on behalf of a caller, who may only make keys of projects and roles within the own reach."""
+    if wanted.role is Role.SUPER_ADMIN:
+        if not caller.may(Permission.CLUSTER_ADMIN):
+            raise Forbidden("only a super admin makes keys of super admins")
+        if caller.project is not None:
+            raise InvalidRequest(
+                f"a super_admin is not of the project {caller.project} alone; leave out X-Project", field="role"
+            )
+    else:
+        wanted = replace(wanted, project=wanted.project or caller.home_project)
+        caller.require_project(wanted.project or "")
+    return _create(db, box, caller.actor, wanted, remember)
+
+
+def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]:
+    query = select(ApiKey)
+    if caller.project is not None:
+        query = query.where(ApiKey.project == caller.project)
+    return page_of(session, query, ORDERS, request)
+
+
+def find(session: Session, caller: Caller, key_id: str) -> ApiKey:
+    """Raises NotFound alike for an unknown key and one that the caller does not see."""
+    return _find(session, caller, key_id, lock=False)
+
+
+def names(session: Session, key_ids: Collection[str]) -> dict[str, str]:
+    """Id of a key → its name, of those that have one: who submitted a job, in the words of people."""
+    query = select(ApiKey.id, ApiKey.name).where(ApiKey.id.in_(key_ids), ApiKey.name != "")
+    return {row.id: row.name for row in session.execute(query)} if key_ids else {}
+
+
+def revoke(db: Database, caller: Caller, key_id: str) -> None:
+    """Make a key useless from now on; again is fine. Raises NotFound for an unknown or foreign key."""
+    with db.write() as session:
+        row = _find(session, caller, key_id, lock=True)
+        if row.revoked_at is None:
+            row.revoked_at = utc_now()
+            _record(session, caller.actor, "revoke", row, {})
+
+
+def rotate(
+    db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, remember: Remember = forget
+) -> NewKey:
+    """A new key in place of another one, which is good for so long yet; with the same role, name and length of life.
+
+    Raises NotFound for an unknown or foreign key, Conflict for one that is no longer good or was rotated already.
+    """
+    now = utc_now()
+    with db.write() as session:
+        project = _find(session, caller, key_id, lock=False).project
+        if project is not None:
+            projects.keep(session, project)
+        old = _find(session, caller, key_id, lock=True)
+        _refuse_if_replaced(old, now)
+        lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
+        new = make_key(
+            key_id=new_id("key"), project=old.project, role=Role(old.role), name=old.name, box=box,
+            expires_at=now + lifetime if lifetime is not None else None,
+        )  # fmt: skip
+        session.add(new.row)
+        old.replaced_by = new.row.id
+        ends_at = now + timedelta(seconds=grace_seconds)
+        if grace_seconds == 0:
+            old.revoked_at = now
+        elif old.expires_at is None or ends_at < old.expires_at:
+            old.expires_at = ends_at
+        session.flush()
+        _record(session, caller.actor, "rotate", old, {"replaced_by": new.row.id, "grace_seconds": grace_seconds})
+        remember(session, new)
+    return new
+
+
+def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remember: Remember) -> NewKey:
+    """A super admin's key has no project, others need one."""
+    role, project = wanted.role, wanted.project
+    if (role is Role.SUPER_ADMIN) != (project is None):
+        roles = ", ".join(PROJECT_ROLES)
+        raise InvalidRequest(f"a super_admin has no project, the roles {roles} need one", field="project")
+    expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
+    new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
+    with db.write() as session:
+        if project is not None:
+            projects.require(session, project)
+        session.add(new.row)
+        session.flush()
+        _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})
+        remember(session, new)
+    return new
+
+
+def _stored(db: Database, presented: PresentedKey) -> StoredKey | None:
+    with db.look() as connection:
+        found = connection.execute(_OF_PREFIX, {"wanted": presented.prefix}).one_or_none()
+    return StoredKey(*found) if found is not None else None
+
+
+def _find(session: Session, caller: Caller, key_id: str, *, lock: bool) -> ApiKey:
+    missing = f"no key {key_id[:64]}"
+    row = session.get(ApiKey, key_id, with_for_update=True if lock else None, populate_existing=lock)
+    if row is None:
+        raise NotFound(missing)
+    caller.require_sight(row.project, missing)
+    return row
+
+
+def _refuse_if_replaced(row: ApiKey, now: datetime) -> None:
+    if row.replaced_by is not None:
+        raise Conflict(f"the key {row.id} was rotated already; rotate {row.replaced_by}, which stands in its place")
+    if not is_live(row, now=now):
+        raise Conflict(f"the key {row.id} is revoked or expired and cannot be rotated; make a new one")
+
+
+def _record(session: Session, actor: str, verb: str, row: ApiKey, data: dict[str, Any]) -> None:
+    audit.record(session, actor=actor, action=f"key.{verb}", project=row.project, target=row.id, data=data)
+
+
+def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
+    # It informs people; a database that is busy must not turn the caller away for it.
+    with contextlib.suppress(SQLAlchemyError), db.write() as session:
+        row = session.scalar(select(ApiKey).where(ApiKey.prefix == presented.prefix))
+        if row is not None:
+            row.last_used_at = now
+
+
+def ended(caller: Caller) -> CredentialsInvalid:
+    """What to raise when the caller's key is no longer good."""
+    error = _invalid()
+    error.key_id, error.project = caller.key_id, caller.project
+    return error
+
+
+def _invalid(row: StoredKey | None = None) -> CredentialsInvalid:
+    error = CredentialsInvalid("the API key is unknown, revoked or expired; ask an administrator for a new one")
+    if row is not None:
+        error.key_id, error.project = row.id, row.project
+    return error

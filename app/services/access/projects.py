@@ -1,0 +1,184 @@
+"""Projects: whom everything belongs to."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import delete as sql_delete
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.scheduling import fair_share
+from app.models import (
+    ApiKey,
+    BaseModel,
+    Checkpoint,
+    Inspection,
+    Job,
+    Project,
+    ProjectUsage,
+    QueueWait,
+    TrainingRuntime,
+    Webhook,
+)
+from app.models.project import DEFAULT_PROJECT
+from app.security.permissions import Caller
+from app.services.lifecycle import audit
+from app.services.requests.idempotency import Remember, forget
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+_NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
+ORDERS: Orders = {
+    "created_at": (Project.created_at, Project.name),
+    "name": (Project.name,),
+}
+
+
+def ensure(session: Session, name: str, *, actor: str) -> Project:
+    """The project, made when it is not there."""
+    return session.get(Project, name) or _add(session, name, "", actor)
+
+
+def create(
+    db: Database, caller: Caller, name: str, *, description: str = "", quota: Mapping[str, Any] = _NO_QUOTA,
+    remember: Remember = forget,
+) -> Project:  # fmt: skip
+    """A new project. Raises Conflict when there is one of that name, InvalidRequest within another one."""
+    if caller.project is not None:
+        raise InvalidRequest(f"a new project is not part of {caller.project}; leave out X-Project")
+    try:
+        with db.write() as session:
+            if session.get(Project, name) is not None:
+                raise _taken(name)
+            project = _add(session, name, description, caller.actor)
+            project.quota = fair_share.merged({}, quota)
+            remember(session, project)
+            return project
+    except IntegrityError as error:
+        raise _taken(name) from error
+
+
+def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> Project:
+    """Set what is named; of a quota each limit by itself, None takes it away. Raises InvalidRequest.
+
+    A quota binds from the commit on, for what starts or is submitted then: whoever does so locks the project, too.
+    """
+    with db.write() as session:
+        project = visible(session, caller, name, lock=True)
+        if "quota" in changes:
+            changes = {**changes, "quota": fair_share.merged(project.quota, changes["quota"])}
+        changed = {column: value for column, value in changes.items() if getattr(project, column) != value}
+        for column, value in changed.items():
+            setattr(project, column, value)
+        if changed:
+            audit.record(
+                session, actor=caller.actor, action="project.patch", project=name, target=name,
+                data={"changes": changed},
+            )  # fmt: skip
+        return project
+
+
+def delete(db: Database, caller: Caller, name: str) -> None:
+    """Remove a project that has no jobs, with its keys, which are refused from then on, and its webhooks.
+
+    Raises Conflict when it has jobs. One that is submitted at the same moment finds the project gone.
+    """
+    with db.write() as session:
+        project = visible(session, caller, name, lock=True)
+        _refuse_if_used(session, name)
+        good = select(ApiKey.id).where(ApiKey.project == name, ApiKey.revoked_at.is_(None)).order_by(ApiKey.id)
+        revoked = list(session.scalars(good))
+        for key_id in revoked:
+            audit.record(
+                session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
+                message="its project was deleted",
+            )  # fmt: skip
+        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel):
+            session.execute(sql_delete(owned).where(owned.project == name))
+        audit.record(
+            session, actor=caller.actor, action="project.delete", project=name, target=name,
+            data={"revoked_keys": len(revoked)},
+        )  # fmt: skip
+        session.delete(project)
+
+
+def enter(db: Database, caller: Caller, name: str) -> Caller:
+    """The caller within one project: lists show only it, and what is made belongs to it.
+
+    Raises NotFound alike for one that does not exist and one that is not the caller's.
+    """
+    if caller.project is not None:
+        caller.require_project(name[:63])
+        return caller
+    with db.read() as session:
+        require(session, name)
+    return replace(caller, project=name)
+
+
+def require(session: Session, name: str, *, lock: bool = False) -> Project:
+    project = session.get(Project, name, with_for_update=True if lock else None) if "\0" not in name else None
+    if project is None:
+        raise NotFound(f"no project {name[:63]}")
+    return project
+
+
+def keep(session: Session, name: str) -> None:
+    """Keep the project, if it is still there, from being deleted until the transaction ends.
+
+    Whoever locks something of it and then makes something in it does this first: deleting goes in the same order.
+    """
+    session.get(Project, name, with_for_update={"read": True, "key_share": True}, populate_existing=True)
+
+
+def referred(session: Session, caller: Caller, reference: str) -> Project:
+    """The project that has this number or, where the caller sees none that has, this name. Raises NotFound."""
+    if _NUMBER.fullmatch(reference):
+        found = session.scalar(select(Project).where(Project.number == int(reference)))
+        if found is not None and caller.sees(found.name):
+            return found
+    return visible(session, caller, reference)
+
+
+def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project]:
+    query = select(Project)
+    if caller.project is not None:
+        query = query.where(Project.name == caller.project)
+    return page_of(session, query, ORDERS, request)
+
+
+def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) -> Project:
+    """The project; raises NotFound alike for one that does not exist and one that is not the caller's."""
+    caller.require_project(name[:63])
+    return require(session, name, lock=lock)
+
+
+def _add(session: Session, name: str, description: str, actor: str) -> Project:
+    # One at a time, so that no two take the same number.
+    session.get(Project, DEFAULT_PROJECT, with_for_update={"key_share": True})
+    project = Project(name=name, description=description)
+    session.add(project)
+    session.flush()
+    audit.record(session, actor=actor, action="project.create", project=name, target=name)
+    return project
+
+
+def _refuse_if_used(session: Session, name: str) -> None:
+    if name == DEFAULT_PROJECT:
+        raise Conflict(f"the project {name} stays: it is where jobs go that name no other")
+    jobs = session.scalar(select(func.count()).select_from(Job).where(Job.project == name)) or 0
+    checkpoints = session.scalar(select(func.count()).select_from(Checkpoint).where(Checkpoint.project == name)) or 0
+    if jobs or checkpoints:
+        held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
+        raise Conflict(
+            f"the project {name} still has {held}; delete them first (DELETE /v1/jobs/{{job_id}}?artifacts=true)"
+        )
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a project {name} already; change it with PATCH /v1/projects/{name}")

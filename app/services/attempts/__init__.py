@@ -1,0 +1,1 @@
+"""Attempts of jobs: leases, completion, recovery, checkpoints, artifacts."""

@@ -1,0 +1,87 @@
+"""The rows of a finished model's files: many are written in several transactions, and seen when its job has ended."""
+
+import time
+from collections.abc import Sequence
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import LeaseLost
+from app.domain.lifecycle.states import HELD
+from app.models import Artifact
+from app.services.attempts.completion import NewArtifact
+from app.services.lifecycle import transitions
+
+# Rows of one transaction, within which all other writers wait on SQLite: some 20 ms, most of them the disk's.
+CHUNK = 500
+# A writer of another process asks SQLite again after at most 0.1 s: in a shorter pause it might never get its turn.
+PAUSE_SECONDS = 0.1
+
+
+def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArtifact]) -> None:
+    """Write the rows of more files than one transaction should hold; they stay hidden until ``reveal``.
+
+    Idempotent: a second call writes only the missing rows. Raises LeaseLost.
+    """
+    if len(artifacts) <= CHUNK:
+        return
+    wanted = {each.path: each for each in artifacts}
+    with db.read() as session:
+        rows = session.execute(
+            select(Artifact.path, Artifact.size_bytes, Artifact.sha256, Artifact.pending).where(
+                Artifact.job_id == job_id
+            )
+        ).all()
+    # An attempt that died half-way had other files.
+    stale = [row.path for row in rows if row.pending and row.path not in wanted]
+    for row in rows:
+        if row.path in wanted and (row.size_bytes, row.sha256) == _content(wanted[row.path]):
+            del wanted[row.path]
+    for first in range(0, len(stale), CHUNK):
+        _replace(db, job_id, fence, stale[first : first + CHUNK], [])
+    left = list(wanted.values())
+    for first in range(0, len(left), CHUNK):
+        chunk = left[first : first + CHUNK]
+        _replace(db, job_id, fence, [each.path for each in chunk], chunk)
+
+
+def reveal(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
+    """Have the rows seen from the end of this transaction on; few enough are written in it.
+
+    Earlier attempts may have got as far, and failed only afterwards.
+    """
+    pending = (Artifact.job_id == job_id) & Artifact.pending
+    if len(artifacts) > CHUNK:
+        session.execute(update(Artifact).where(pending).values(pending=False))
+    elif artifacts:
+        session.execute(delete(Artifact).where(pending))
+        _write(session, job_id, [each.path for each in artifacts], artifacts, pending=False)
+
+
+def _replace(db: Database, job_id: str, fence: int, paths: Sequence[str], artifacts: Sequence[NewArtifact]) -> None:
+    with db.write() as session:
+        job = transitions.load_for_change(session, job_id)
+        if job.fence != fence or job.state not in HELD:
+            raise LeaseLost(f"job {job_id} may no longer be added to")
+        _write(session, job_id, paths, artifacts, pending=True)
+    if db.engine.dialect.name == "sqlite":
+        time.sleep(PAUSE_SECONDS)
+
+
+def _write(
+    session: Session, job_id: str, paths: Sequence[str], artifacts: Sequence[NewArtifact], *, pending: bool
+) -> None:
+    session.execute(delete(Artifact).where(Artifact.job_id == job_id, Artifact.path.in_(paths)))
+    if artifacts:
+        session.execute(
+            insert(Artifact),
+            [
+                {"job_id": job_id, "path": a.path, "size_bytes": a.size_bytes, "sha256": a.sha256, "pending": pending}
+                for a in artifacts
+            ],
+        )
+
+
+def _content(artifact: NewArtifact) -> tuple[int, str]:
+    return artifact.size_bytes, artifact.sha256

@@ -1,0 +1,67 @@
+"""The files of a job's result: what there is, and reading one from any offset."""
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import LeaseLost, NotFound
+from app.domain.lifecycle.states import HELD
+from app.models import Artifact, Job
+from app.services.attempts.work_orders import NewArtifact
+from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file
+from app.storage.storage import Storage
+
+MODEL, TENSORBOARD, DIAGNOSTICS, ALL = "model", "tensorboard", "diagnostics", "all"
+# The finished model's files; the run's event files; where ranks hung; all of them.
+KINDS = (MODEL, TENSORBOARD, DIAGNOSTICS, ALL)
+
+_PIECE = 256 * 1024
+
+
+def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
+    """Of one of ``KINDS``, by path."""
+    mine = (Artifact.job_id == job_id) & ~Artifact.pending
+    found = session.scalars(select(Artifact).where(mine).order_by(Artifact.path)).all()
+    return [artifact for artifact in found if kind in (ALL, _kind(artifact.path))]
+
+
+def find(session: Session, job_id: str, path: str) -> Artifact:
+    """Only what was recorded exists, whatever else lies in the storage."""
+    artifact = session.get(Artifact, (job_id, path))
+    if artifact is None or artifact.pending:
+        raise NotFound(f"job {job_id} has no artifact {path[:200]!r}")
+    return artifact
+
+
+def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
+    """Make a file known that grows while the job runs, with what it holds now. Raises LeaseLost."""
+    with db.write() as session:
+        held = (Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
+        if session.scalar(select(Job.id).where(*held)) is None:
+            raise LeaseLost(f"job {job_id} may no longer be added to")
+        session.merge(Artifact(job_id=job_id, path=new.path, size_bytes=new.size_bytes, sha256=new.sha256))
+
+
+def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
+    """The file from an offset on; the caller closes it. Raises NotFound when it is gone."""
+    try:
+        return storage.open(artifact_key(artifact.job_id, artifact.path), start)
+    except BadKey as error:  # a link that leads out lies where the file was
+        raise NotFound(f"job {artifact.job_id} has no artifact {artifact.path[:200]!r} any more") from error
+
+
+def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:
+    """The next ``length`` bytes, a little at a time; then the file is closed."""
+    with stream:
+        while length > 0 and (piece := stream.read(min(_PIECE, length))):
+            length -= len(piece)
+            yield piece
+
+
+def _kind(path: str) -> str:
+    if is_event_file(path):
+        return TENSORBOARD
+    return DIAGNOSTICS if is_diagnosis(path) else MODEL

@@ -1,0 +1,292 @@
+"""Recorded checkpoints: recording under the fencing token, retention, and which ones to resume from."""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Select, func, select, update
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import LeaseLost
+from app.domain.ids import new_id
+from app.domain.lifecycle.checkpoints import Kept, best, best_rule, scores, to_prune
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import HELD, TERMINAL
+from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.spec.hyperparameters.rlhf import method_of
+from app.domain.spec.rules.output import DEFAULT_SAVE_TOTAL_LIMIT
+from app.models import Checkpoint, Job
+from app.models.base import utc_now
+from app.services.lifecycle import transitions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeCandidate:
+    checkpoint_id: str
+    job_id: str
+    uri: str
+    sha256: str
+    step: int
+    world_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCheckpoint:
+    """A complete checkpoint in the storage that is to be recorded; ``checkpoint_id`` is part of its URI."""
+
+    checkpoint_id: str
+    step: int
+    epoch: float
+    world_size: int
+    threads_per_rank: int | None
+    size_bytes: int
+    sha256: str
+    uri: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """``prune``: (id, uri) of checkpoints that no longer exist for anybody and whose files may be deleted now."""
+
+    checkpoint_id: str
+    is_best: bool
+    prune: tuple[tuple[str, str], ...]
+
+
+def new_checkpoint_id() -> str:
+    return new_id("ckpt")
+
+
+def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
+    """Make a checkpoint known and retire those beyond ``save_total_limit``, in one transaction.
+
+    Doing it again after an answer got lost changes nothing, also under a stale token. Raises LeaseLost when ``fence``
+    is stale and the checkpoint is not known: then its files belong to nobody.
+    """
+    with db.write() as session:
+        job = transitions.load_for_change(session, job_id)
+        known = session.get(Checkpoint, new.checkpoint_id)
+        if known is not None:
+            return Recorded(checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known))
+        if job.fence != fence or job.state not in HELD:
+            raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
+        session.add(
+            Checkpoint(
+                id=new.checkpoint_id, project=job.project, job_id=job_id, attempt=attempt, step=new.step,
+                epoch=new.epoch, world_size=new.world_size, threads_per_rank=new.threads_per_rank,
+                size_bytes=new.size_bytes, sha256=new.sha256, metrics=new.metrics, uri=new.uri,
+            )
+        )  # fmt: skip
+        session.flush()
+        _refill_budget(session, job, new)
+        # Locked before the pins are read: a submission that pins one at this moment is either seen or waits.
+        rows = list(session.scalars(_of_job(job_id).with_for_update()))
+        is_best = _mark_best(job, rows, new.checkpoint_id)
+        pruned = _retire(session, job, rows)
+        job.latest_checkpoint_id = new.checkpoint_id
+        transitions.record_event(
+            session, job_id, EventType.CHECKPOINT_SAVED, actor=actor, message=f"checkpoint at step {new.step}",
+            data={"checkpoint_id": new.checkpoint_id, "step": new.step, "size_bytes": new.size_bytes},
+        )  # fmt: skip
+    return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
+
+
+def is_recorded(db: Database, checkpoint_id: str) -> bool:
+    """Whether the database knows it, also one that was retired since."""
+    with db.read() as session:
+        return session.get(Checkpoint, checkpoint_id) is not None
+
+
+def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
+    """Take a checkpoint that turned out to be corrupt out of the job's history of good ones; joins a transaction.
+
+    Otherwise it would stay the newest, and retention would delete good ones in its favour. The sweep deletes its files.
+    """
+    mine = (Checkpoint.id == checkpoint_id) & (Checkpoint.job_id == job.id) & Checkpoint.deleted_at.is_(None)
+    session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
+    rows = list(session.scalars(_of_job(job.id)))
+    _mark_best(job, rows, checkpoint_id)
+    job.latest_checkpoint_id = _newest(rows)
+
+
+def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:
+    """Id → bytes of those of a job's checkpoints that no living job starts from."""
+    pinned = _pinned(session, list(ids))
+    return {c.id: c.size_bytes for c in session.scalars(_of_job(job_id)) if c.id in ids and c.id not in pinned}
+
+
+def retire_unneeded(session: Session, job: Job, ids: Collection[str]) -> dict[str, int]:
+    """Take them out of the records of a job that has ended and that the caller has locked; their files may go then."""
+    rows = list(session.scalars(_of_job(job.id).with_for_update()))  # locked before the pins are read, as in `record`
+    gone = unneeded(session, job.id, ids)
+    if gone:
+        retired = update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now(), is_best=False)
+        session.execute(retired.execution_options(synchronize_session=False))
+        kept = [c for c in rows if c.id not in gone]
+        _mark_best(job, kept, "")
+        job.latest_checkpoint_id = _newest(kept)
+    return gone
+
+
+def list_for(session: Session, job_id: str) -> list[Checkpoint]:
+    """The job's checkpoints, oldest first."""
+    return list(session.scalars(_of_job(job_id)))
+
+
+def newest_step(session: Session, job_id: str, attempt: int) -> int:
+    """The step of the newest checkpoint that this attempt saved, 0 when there is none."""
+    where = (Checkpoint.job_id == job_id) & (Checkpoint.attempt == attempt) & Checkpoint.deleted_at.is_(None)
+    return session.scalar(select(func.max(Checkpoint.step)).where(where)) or 0
+
+
+def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
+    """What an attempt may continue from, in this order: the job's own newest, then older ones, then its start point.
+
+    One that was chosen comes before all, and those that are older than it before the newer ones; a job that resumes
+    from its best has that one first.
+    """
+    mine = list_for(session, job.id)[::-1]
+    rows = [c for c in mine if not c.diverged or c.id == job.chosen_checkpoint_id]
+    start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
+    if start is not None and start.deleted_at is None:
+        rows.append(start)
+    chosen = next((c for c in rows if c.id == job.chosen_checkpoint_id), None)
+    if chosen is not None:
+        rows.sort(key=lambda c: (c.id != chosen.id, c.step > chosen.step))
+    elif resumes_from_best(job):
+        rows.sort(key=lambda c: not c.is_best)
+    return [
+        ResumeCandidate(
+            checkpoint_id=c.id, job_id=c.job_id, uri=c.uri, sha256=c.sha256, step=c.step, world_size=c.world_size
+        )
+        for c in rows
+    ]
+
+
+def start_step(session: Session, job: Job) -> int:
+    """The step that the job's next attempt begins after, unless its checkpoint turns out to be damaged."""
+    if not (job.latest_checkpoint_id or job.chosen_checkpoint_id or job.resume_checkpoint_id):
+        return 0  # there is nothing to look for
+    first = next(iter(resume_candidates(session, job)), None)
+    return first.step if first is not None else 0
+
+
+def put_away_since(
+    session: Session, job: Job, diverged_step: int, *, suspect_id: str | None = None
+) -> Checkpoint | None:
+    """Put away the job's checkpoints of a loss that went wrong at a step; returns the last good one, if any.
+
+    A good one is older than that step and was saved with a finite loss; the suspect one is used only for want of an
+    older one. The sweep deletes the files of the others; one that another job starts from stays for that job alone.
+    """
+    rows = list(session.scalars(_of_job(job.id).with_for_update()))
+    usable = [c for c in rows if not c.diverged and c.step < diverged_step and _is_finite(c.metrics.get("loss"))]
+    if len(usable) > 1 and usable[-1].id == suspect_id:
+        usable.pop()
+    good = usable[-1] if usable else None
+    bad = rows[rows.index(good) + 1 :] if good is not None else rows
+    pinned = _pinned(session, [c.id for c in bad])
+    for c in bad:
+        c.diverged, c.is_best = True, False
+        if c.id not in pinned:
+            c.deleted_at = utc_now()
+    session.flush()
+    kept = [c for c in rows if c.deleted_at is None]
+    _mark_best(job, kept, "")
+    job.latest_checkpoint_id = _newest(kept)
+    return good
+
+
+def resumes_from_best(job: Job) -> bool:
+    """Whether a retried or resumed attempt goes on from the best checkpoint instead of the newest."""
+    return bool(_checkpoint_settings(job).get("resume_from_best"))
+
+
+def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
+    """The checkpoint, locked so that it cannot be retired meanwhile; None when it does not exist any more."""
+    checkpoint = session.get(Checkpoint, checkpoint_id, with_for_update=True, populate_existing=True)
+    return checkpoint if checkpoint is not None and checkpoint.deleted_at is None else None
+
+
+def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
+    """A checkpoint that reaches further than all before it is progress: what failed until then no longer counts."""
+    job.chosen_checkpoint_id = None  # the attempt has started from it
+    others = (Checkpoint.job_id == job.id) & (Checkpoint.id != new.checkpoint_id)
+    reached = session.scalar(select(func.max(Checkpoint.step)).where(others))
+    if reached is None or new.step > reached:
+        job.retries_used = job.in_place_restarts = job.hangs = job.host_losses = job.disk_waits = 0
+        job.excluded_nodes, job.no_room_on = [], []
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
+    top = best(_kept(job, rows))
+    for c in rows:
+        c.is_best = top is not None and c.id == top.checkpoint_id
+    job.best_checkpoint_id = top.checkpoint_id if top is not None else None
+    return top is not None and top.checkpoint_id == new_id_
+
+
+def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[str, str], ...]:
+    settings = _checkpoint_settings(job)
+    preset = (job.node_defaults or {}).get("max_checkpoints")
+    limit = settings.get("save_total_limit") or preset or DEFAULT_SAVE_TOTAL_LIMIT
+    pinned = _pinned(session, [c.id for c in rows])
+    kept = [replace(one, pinned=one.checkpoint_id in pinned) for one in _kept(job, rows)]
+    gone = {k.checkpoint_id for k in to_prune(kept, limit=limit)}
+    gone |= {c.id for c in rows if c.diverged and c.id not in pinned}  # kept only for those who started from it
+    if gone:
+        session.execute(update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now()))
+    return tuple((c.id, c.uri) for c in rows if c.id in gone)
+
+
+def _retired_since(session: Session, recorded: Checkpoint) -> tuple[tuple[str, str], ...]:
+    """What recording this one retired, and what was since: their files may or may not be gone."""
+    query = select(Checkpoint.id, Checkpoint.uri).where(
+        Checkpoint.job_id == recorded.job_id, Checkpoint.deleted_at >= recorded.created_at
+    )
+    return tuple((row.id, row.uri) for row in session.execute(query))
+
+
+def _pinned(session: Session, ids: list[str]) -> set[str]:
+    """Those that a job which has not ended starts from."""
+    query = select(Job.resume_checkpoint_id).where(Job.resume_checkpoint_id.in_(ids), Job.status.not_in(TERMINAL))
+    return {checkpoint_id for checkpoint_id in session.scalars(query) if checkpoint_id is not None}
+
+
+def _of_job(job_id: str) -> Select[Checkpoint]:
+    return (
+        select(Checkpoint)
+        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
+        .order_by(Checkpoint.attempt, Checkpoint.step, Checkpoint.id)
+    )
+
+
+def _newest(rows: list[Checkpoint]) -> str | None:
+    return next((c.id for c in reversed(rows) if not c.diverged), None)
+
+
+def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
+    """The job's own choice, of which those that it went back behind are no part."""
+    rows = [c for c in rows if not c.diverged]
+    kind = "" if job.framework == CUSTOM else method_of(job.training_type, _hyperparameters(job))
+    metric, greater = best_rule(_checkpoint_settings(job), kind)
+    found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
+    return [
+        Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
+        for c, score in zip(rows, found, strict=True)
+    ]
+
+
+def _hyperparameters(job: Job) -> dict[str, Any]:
+    return (job.spec.get("training_config") or {}).get("hyperparameters") or {}
+
+
+def _checkpoint_settings(job: Job) -> dict[str, Any]:
+    return (job.spec.get("output_config") or {}).get("checkpoint") or {}

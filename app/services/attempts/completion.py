@@ -1,0 +1,264 @@
+"""The end of an attempt: its record closed, its devices free or handed on, and the job where the outcome leads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy.orm import Session
+
+from app.domain.errors import what_to_do
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
+from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
+from app.domain.lifecycle.states import JobState
+from app.domain.nodes.reliability import verdict_on_node
+from app.domain.units import WHOLE
+from app.models import Attempt, Job, Lease, Reservation
+from app.models import Device as DeviceRow
+from app.models.base import database_now, utc_now
+from app.services.attempts import checkpoints, recovery
+from app.services.lifecycle import transitions
+from app.services.nodes import quarantine, reliability, stuck_devices
+from app.services.queues import project_quotas
+
+_NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewArtifact:
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How an attempt ended. ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed.
+
+    ``end_step`` of a loss that went wrong is the step at which it did.
+    """
+
+    kind: OutcomeKind
+    cause: str = ""
+    message: str = ""
+    stack: str = ""
+    exit_code: int | None = None
+    end_step: int = 0
+    ran_seconds: float = 0.0
+    related_task: str = ""
+    detect_seconds: float | None = None  # from the fault to the moment it was noticed, where that is known
+    report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
+    artifacts: Sequence[NewArtifact] = ()
+    left_behind: bool = False  # a process that nothing can end still holds the devices
+    node: str = ""  # whose part of an attempt on several nodes it is, or was that made it end
+    ends_since: float | None = None  # the first fault, or the word to stop, by the monotonic clock; None: just now
+    is_consequence: bool = False  # of what happened on another node: it knows no cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What came of an attempt's end: the job's state, and the attempt that this same supervisor runs next, if any."""
+
+    state: JobState
+    restart: int | None = None
+
+
+def end_attempt(
+    session: Session, job: Job, number: int, outcome: Outcome, backoff: Backoff, *, actor: str,
+    may_restart: bool = False,
+) -> Ending:  # fmt: skip
+    """Close the record of the locked job's attempt, and move the job where the outcome leads.
+
+    Lease and devices become free, or the supervisor's next attempt's when it restarts in place; ``may_restart`` says
+    that it could.
+    """
+    attempt = session.get_one(Attempt, (job.id, number))
+    if outcome.kind == "requeued" and not outcome.message and job.requested == "requeue":
+        outcome = replace(outcome, message=job.requested_reason)
+    decision = _decide(session, job, attempt, outcome, backoff, may_restart=may_restart)
+    changes = _changes(session, job, outcome, decision)
+    going_back = None
+    if decision.recovery is not None and decision.state is not JobState.FAILED:
+        changes |= recovery.consequences(session, job, attempt, decision.recovery, _blamed(attempt, outcome))
+        if decision.recovery.goes_back:
+            going_back = recovery.go_back(session, job, attempt, outcome.end_step)
+    _close_record(session, attempt, outcome, decision, going_back)
+    _tell(session, job, attempt, outcome, actor)
+    gpus = gpus_of(session, job.id, number)
+    project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
+    gpu_seconds = job.gpu_seconds + outcome.ran_seconds * gpus
+    elapsed = job.elapsed_seconds + _shown_seconds(attempt, outcome.ran_seconds)
+    changes |= {"elapsed_seconds": elapsed, "gpu_seconds": gpu_seconds}
+    _judge_nodes(session, attempt, outcome)
+    if decision.restarts:
+        return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
+    if outcome.left_behind:
+        leave_behind(session, attempt, actor)
+    free(session, job.id, number)
+    reason = _reason(outcome, decision)
+    if decision.by_way_of is not None:
+        transitions.transition(session, job, decision.by_way_of, actor=actor, reason=reason, message=outcome.message)
+    transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=outcome.message, **changes)
+    return Ending(state=decision.state)
+
+
+def _shown_seconds(attempt: Attempt, ran_seconds: float) -> float:
+    """How long the attempt took: at least what readers have been told while it ran, which counts from its claim.
+
+    A difference that only a clock which was set can make does not count.
+    """
+    if attempt.started_at is None:
+        return ran_seconds
+    told = (utc_now() - attempt.started_at).total_seconds()
+    return told if ran_seconds <= told <= ran_seconds + CLOCKS_DIFFER.total_seconds() else ran_seconds
+
+
+def _decide(
+    session: Session, job: Job, attempt: Attempt, outcome: Outcome, backoff: Backoff, *, may_restart: bool
+) -> Decision:
+    found = None
+    if outcome.kind == "failed":
+        found = recovery.recovery_of(
+            session, job, attempt, outcome.cause, backoff, blamed=_blamed(attempt, outcome), may_restart=may_restart
+        )
+    scheduling = job.spec.get("scheduling_config") or {}
+    return decide(
+        outcome.kind, state=job.state, requested=job.requested,
+        preemption=scheduling.get("on_preemption", "terminate"), recovery=found,
+    )  # fmt: skip
+
+
+def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
+    """Columns of the job that change together with the state an attempt's end leads to."""
+    if decision.state is JobState.COMPLETED:
+        return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
+    # A model that was stored before the job failed or was cancelled is there for whoever wants it.
+    kept = {"report": outcome.report} if outcome.report else {}
+    if decision.state is JobState.CANCELLED:
+        return _NO_ERROR | kept
+    error = {"error_type": outcome.cause, "error_message": outcome.message, "error_stack": outcome.stack or None}
+    if decision.state is JobState.FAILED:
+        return error | {"error_type": _reason(outcome, decision), "error_message": _said(outcome, decision)} | kept
+    if decision.restarts:
+        return error
+    if decision.state is JobState.QUEUED and decision.recovery is not None:
+        now = database_now(session)
+        return {
+            **error,
+            # By one clock, so that the planner can tell a pause from what a jump of that clock makes of it.
+            "queued_at": now,
+            "not_before_at": now + timedelta(seconds=decision.recovery.wait_seconds),
+            "pending_reason": _pending_reason(job, outcome, decision),
+        }
+    return {}
+
+
+def _pending_reason(job: Job, outcome: Outcome, decision: Decision) -> str:
+    found = decision.recovery
+    if found is None:
+        return ""
+    if outcome.cause == "DISK_FULL":
+        return f"disk_full: {outcome.message or 'no space was left'}; tried again in {found.wait_seconds:g} s"
+    if not found.is_counted:
+        return f"scheduled anew after {outcome.cause}"
+    retry = job.retries_used + 1
+    return f"retry {retry} of {job.max_retries} after {outcome.cause}, in {found.wait_seconds:g} s"
+
+
+def _reason(outcome: Outcome, decision: Decision) -> str:
+    cause = decision.recovery.cause if decision.recovery is not None else outcome.cause
+    return cause or outcome.kind
+
+
+def _said(outcome: Outcome, decision: Decision) -> str:
+    """What happened, why nothing more is tried, and what a person can do."""
+    note = decision.recovery.note if decision.recovery is not None else ""
+    what = "; ".join(part for part in (outcome.message, note) if part)
+    return ". ".join(part for part in (what.rstrip("."), what_to_do(_reason(outcome, decision))) if part)
+
+
+def _close_record(
+    session: Session, attempt: Attempt, outcome: Outcome, decision: Decision, going_back: int | None
+) -> None:
+    attempt.ended_at = utc_now()
+    attempt.cause = outcome.cause or None
+    attempt.end_reason = outcome.message or outcome.kind
+    attempt.end_related_task = outcome.related_task or None
+    attempt.end_recover = attempt.policy = decision.policy
+    if decision.policy is not None and decision.recovery is not None:
+        attempt.recover_before_downgrade = decision.recovery.downgraded_from
+    attempt.exit_code = outcome.exit_code
+    attempt.end_step = max(outcome.end_step, attempt.start_step)
+    attempt.detect_seconds = outcome.detect_seconds
+    if going_back is not None:
+        attempt.lost_steps = max(0, attempt.end_step - going_back)
+    elif outcome.kind == "completed":
+        attempt.lost_steps = 0
+    else:
+        saved = checkpoints.newest_step(session, attempt.job_id, attempt.number)
+        attempt.lost_steps = max(0, attempt.end_step - max(saved, attempt.start_step))
+
+
+def _tell(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor: str) -> None:
+    transitions.record_event(
+        session, job.id, EventType.ATTEMPT_ENDED, actor=actor, reason=outcome.cause or outcome.kind,
+        message=outcome.message,
+        data={
+            "attempt": attempt.number, "end_step": outcome.end_step, "exit_code": outcome.exit_code,
+            "lost_steps": attempt.lost_steps, "policy": attempt.policy,
+        },
+    )  # fmt: skip
+
+
+def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | None = None) -> None:
+    """Take what the attempt has out of service: of this node, or of all."""
+    mine = (Lease.job_id == attempt.job_id) & (Lease.attempt == attempt.number) & Lease.released_at.is_(None)
+    places = {row.node: row.boot_id or "" for row in session.execute(select(Lease.node, Lease.boot_id).where(mine))}
+    for held in stuck_devices.held_by(attempt, places=places):
+        if node in (None, held.node):
+            stuck_devices.take_out(session, held, actor=actor)
+
+
+def _judge_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
+    trained = attempt.trained_at is not None
+    verdict = verdict_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
+    if verdict is not None:
+        for name in attempt.node_names if outcome.kind == "completed" else _blamed(attempt, outcome):
+            if verdict.is_certain:
+                reliability.count(session, name, verdict)
+            if verdict.deed != "completions":
+                quarantine.note(
+                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=verdict.is_certain,
+                    cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
+                )  # fmt: skip
+
+
+def _blamed(attempt: Attempt, outcome: Outcome) -> list[str]:
+    """Where it ended by a fault; the other nodes of a gang have done nothing."""
+    return [outcome.node] if outcome.node else list(attempt.node_names)
+
+
+def gpus_of(session: Session, job_id: str, number: int, *, node: str | None = None) -> float:
+    """How many GPUs the attempt has, of this node or of all; a half of one is 0.5."""
+    held = session.execute(
+        select(DeviceRow.type, Reservation.share)
+        .join(Reservation, (Reservation.node == DeviceRow.node) & (Reservation.device_index == DeviceRow.index))
+        .where(*_reserved(job_id, number, node))
+    )
+    return float(sum(row.share for row in held if row.type != "cpu")) / WHOLE
+
+
+def free(session: Session, job_id: str, number: int, *, node: str | None = None) -> None:
+    """Release lease and devices of an attempt: those of this node, or all."""
+    session.execute(delete(Reservation).where(*_reserved(job_id, number, node)))
+    leased = [Lease.job_id == job_id, Lease.attempt == number, Lease.released_at.is_(None)]
+    if node is not None:
+        leased.append(Lease.node == node)
+    session.execute(update(Lease).where(*leased).values(released_at=utc_now()))
+
+
+def _reserved(job_id: str, number: int, node: str | None) -> list[ColumnElement[bool]]:
+    mine = [Reservation.job_id == job_id, Reservation.attempt == number]
+    return mine if node is None else [*mine, Reservation.node == node]

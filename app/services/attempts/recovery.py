@@ -1,0 +1,201 @@
+"""What the recovery table needs to know of a job, and what comes of its answer besides the job's state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery, Rule, recover, rule_of
+from app.domain.lifecycle.states import RUNNING, JobState
+from app.domain.spec.defaults import BATCH_SIZE
+from app.domain.spec.divergence_policy import on_divergence
+from app.domain.spec.frameworks.custom import retries_on_error
+from app.domain.spec.hyperparameters import parsing
+from app.models import Attempt, Job, Lease, Node, Reservation
+from app.models.base import utc_now
+from app.services.attempts import checkpoints
+from app.services.lifecycle import transitions
+from app.services.nodes import stuck_devices
+
+# Nothing begins there any more.
+LEAVING = ("draining", "drained", "quarantined")
+RESTARTED = "restarted"  # an attempt that was not scheduled, as ModelArts calls it
+SCHEDULED = "init_or_rescheduled"
+# Of an attempt that was scheduled anew because it had failed.
+_ANEW = (Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE)
+
+
+def recovery_of(
+    session: Session, job: Job, attempt: Attempt, cause: str, backoff: Backoff, *, blamed: Sequence[str],
+    may_restart: bool,
+) -> Recovery:  # fmt: skip
+    """What can be done about the failure of the locked job.
+
+    ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
+    """
+    retries_scripts = retries_on_error(job.spec)
+    rule = rule_of(cause, retries_scripts=retries_scripts)
+    if rule is None:
+        return recover(cause, History(max_retries=job.max_retries), backoff)
+    history = History(
+        max_retries=job.max_retries, retries_used=job.retries_used, in_place_restarts=job.in_place_restarts,
+        hangs=job.hangs, host_losses=job.host_losses, disk_waits=job.disk_waits,
+        failed_here_before=(_had_no_room_here if rule.waits_for_disk else _failed_here_before)(
+            session, job, attempt, blamed
+        ),
+        retries_scripts=retries_scripts,
+        can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
+        is_gang=len(attempt.node_names) > 1,
+        is_custom=job.framework == parsing.CUSTOM,
+        batch_size=job.spec["data_config"].get("batch_size") or BATCH_SIZE, on_divergence=on_divergence(job.spec),
+    )  # fmt: skip
+    return recover(cause, history, backoff)
+
+
+def consequences(
+    session: Session, job: Job, attempt: Attempt, recovery: Recovery, blamed: Sequence[str]
+) -> dict[str, Any]:
+    """The columns that remember what was done, for whatever becomes of the job; an adjustment is told in its history.
+
+    ``blamed`` are the nodes where it failed. Call before the attempt's record is closed: a rollback changes which
+    checkpoints there are.
+    """
+    changes: dict[str, Any] = {}
+    if recovery.is_counted:
+        changes["retries_used"] = job.retries_used + 1
+        if recovery.policy is Policy.RESTART:
+            changes["in_place_restarts"] = job.in_place_restarts + 1
+    if recovery.cause == "HANG":
+        changes["hangs"] = job.hangs + 1
+    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.spec)) or Rule()
+    if rule.takes_host_down:
+        changes["host_losses"] = job.host_losses + 1
+    if rule.waits_for_disk:
+        changes["disk_waits"] = job.disk_waits + 1
+        if recovery.policy is Policy.RESCHEDULE_ELSEWHERE:
+            others = [name for name in job.no_room_on if name not in blamed]
+            changes["no_room_on"] = [*others, *blamed]
+    elif recovery.policy is Policy.RESCHEDULE_ELSEWHERE:
+        changes["excluded_nodes"] = sorted({*job.excluded_nodes, *blamed})
+    if recovery.adjustments is not None:
+        changes["adjustments"] = dict(recovery.adjustments)
+        _tell_adjustment(session, job, attempt, recovery)
+    return changes
+
+
+def go_back(session: Session, job: Job, attempt: Attempt, diverged_step: int) -> int:
+    """Put away what was saved since the loss went wrong; returns the step that the job goes on from."""
+    # Rolled back to it once already and saved nothing since: the loss it was saved with is that of the step before.
+    suspect_id = job.chosen_checkpoint_id if job.adjustments.get("rollbacks") else None
+    good = checkpoints.put_away_since(session, job, diverged_step, suspect_id=suspect_id)
+    job.chosen_checkpoint_id = good.id if good is not None else None
+    session.flush()
+    step = good.step if good is not None else checkpoints.start_step(session, job)
+    transitions.record_event(
+        session, job.id, EventType.ADJUSTED, reason="ROLLED_BACK",
+        message=f"by step {diverged_step} the loss had gone wrong: back to step {step}",
+        data={"attempt": attempt.number, "from_step": diverged_step, "to_step": step,
+              "checkpoint_id": job.chosen_checkpoint_id},
+    )  # fmt: skip
+    return step
+
+
+def where_it_starts(session: Session, job: Job) -> dict[str, Any]:
+    """Columns that show where the job's next attempt begins, until it reports.
+
+    What an earlier one had reached would else count as lost a second time, if this one ended before its first report.
+    """
+    step = checkpoints.start_step(session, job)
+    return {"current_step": step, "progress": min(1.0, step / job.total_steps) if job.total_steps else job.progress}
+
+
+def restart_in_place(session: Session, job: Job, attempt: Attempt, **changes: Any) -> int:
+    """Hand job, lease and devices of an ended attempt to the next one of the same supervisor; returns its number.
+
+    The job keeps its state. Everything that the old attempt could still write is stale from here on.
+    """
+    number, now = attempt.number + 1, utc_now()
+    transitions.hand_over(session, job, attempt=number, **where_it_starts(session, job), **changes)
+    session.add(
+        Attempt(
+            job_id=job.id, number=number, fence=job.fence, node_names=list(attempt.node_names),
+            device_indices=list(attempt.device_indices), device_type=attempt.device_type,
+            device_share=attempt.device_share, created_at=now, announced_at=now, started_at=now, start_type=RESTARTED,
+            start_step=job.current_step,
+        )
+    )  # fmt: skip
+    mine = (Reservation.job_id == job.id) & (Reservation.attempt == attempt.number)
+    session.execute(update(Reservation).where(mine).values(attempt=number))
+    session.execute(
+        update(Lease)
+        .where(Lease.job_id == job.id, Lease.attempt == attempt.number, Lease.released_at.is_(None))
+        # Raised, so that whoever has seen it stand still begins anew; running time counts from here.
+        .values(
+            attempt=number, fence=job.fence, counter=Lease.counter + 1, claimed_at=now, renewed_at=now, ran_seconds=0.0
+        )
+    )
+    session.flush()
+    return number
+
+
+def _may_stay(session: Session, job: Job, attempt: Attempt) -> bool:
+    if job.requested is not None or job.state is JobState.EXPORTING or job.state not in RUNNING:
+        return False
+    for name, indices in zip(attempt.node_names, attempt.device_indices, strict=True):
+        if stuck_devices.any_of(session, name, indices):
+            return False
+    states = session.scalars(select(Node.state).where(Node.name.in_(attempt.node_names))).all()
+    return not any(state in LEAVING for state in states)
+
+
+def _failed_here_before(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:
+    """Whether the job was last scheduled to a node that is blamed now, failed there, and has got no further since.
+
+    An attempt on several nodes counts against each of them.
+    """
+    if job.retries_used == 0:
+        return False
+    earlier = session.scalars(
+        select(Attempt)
+        .where(Attempt.job_id == job.id, Attempt.number < attempt.number)
+        .order_by(Attempt.number.desc())
+        .limit(job.retries_used)
+    ).all()
+    scheduled_before = next((one for one in earlier if one.end_recover in _ANEW), None)
+    return (
+        scheduled_before is not None
+        and scheduled_before.cause is not None
+        and not set(blamed).isdisjoint(scheduled_before.node_names)
+    )
+
+
+def _had_no_room_here(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:
+    """Whether the attempt before this one found a full disk there as well, and the job has got no further since."""
+    before = session.get(Attempt, (job.id, attempt.number - 1))
+    return (
+        job.disk_waits > 0
+        and before is not None
+        and before.cause is not None
+        and (rule := rule_of(before.cause, retries_scripts=False)) is not None
+        and rule.waits_for_disk
+        and not set(blamed).isdisjoint(before.node_names)
+    )
+
+
+def _tell_adjustment(session: Session, job: Job, attempt: Attempt, recovery: Recovery) -> None:
+    adjusted = dict(recovery.adjustments or {})
+    if recovery.goes_back:
+        what = f"the learning rate is multiplied by {adjusted['learning_rate_factor']:g}"
+    else:
+        size = job.spec["data_config"].get("batch_size") or BATCH_SIZE
+        share = 2 ** adjusted["batch_halvings"]
+        what = (
+            f"{size // share} records per device and step instead of {size}, accumulated over {share} times as many: "
+            "the effective batch stays the same"
+        )
+    transitions.record_event(
+        session, job.id, EventType.ADJUSTED, reason=recovery.cause, message=what,
+        data={"attempt": attempt.number, "adjustments": adjusted},
+    )  # fmt: skip

@@ -1,0 +1,258 @@
+"""An attempt from its work order to its end; every write carries the fencing token."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import LeaseLost, NotFound
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import HELD, JobState
+from app.domain.nodes.limits import NodeLimits, limits_of
+from app.domain.scheduling.resources import Device
+from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.units import WHOLE
+from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
+from app.models import Device as DeviceRow
+from app.models.base import utc_now
+from app.services.attempts import artifact_rows, checkpoints
+from app.services.attempts.checkpoints import ResumeCandidate
+from app.services.attempts.completion import Ending, NewArtifact, Outcome, end_attempt
+from app.services.lifecycle import transitions
+from app.services.nodes import stuck_devices
+from app.services.nodes.stuck_devices import Held
+
+__all__ = [
+    "Ending",
+    "NewArtifact",
+    "Outcome",
+    "Work",
+    "end_attempt",
+    "enter_phase",
+    "finish",
+    "held_by",
+    "holders",
+    "load_work",
+    "note_can_checkpoint",
+    "reserved_for_start",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a supervisor must know to run one attempt; ``sealed_secrets`` is opened only on the node."""
+
+    job_id: str
+    project: str
+    name: str
+    attempt: int
+    fence: int
+    lease_id: str
+    node: str
+    node_names: tuple[str, ...]  # all that the attempt runs on, in the order of its ranks
+    part: int  # the place of this node among them
+    framework: str
+    training_type: str
+    spec: dict[str, Any]
+    sealed_secrets: str
+    devices: tuple[Device, ...]
+    threads_per_rank: int
+    resume: tuple[ResumeCandidate, ...]  # newest first
+    max_runtime_seconds: int | None
+    ran_seconds: float  # in earlier attempts
+    saves_on_request: bool = False  # its script, as it said in an earlier attempt
+    device_share: int = WHOLE  # hundredths of each device
+    adjustments: dict[str, Any] = field(default_factory=dict)  # batch_halvings, learning_rate_factor, rollbacks
+    limits: NodeLimits = field(default_factory=NodeLimits)  # of the node
+    node_defaults: dict[str, Any] = field(default_factory=dict)  # where the document is silent
+
+    @property
+    def actor(self) -> str:
+        return f"supervisor@{self.node}"
+
+    @property
+    def is_gang(self) -> bool:
+        return len(self.node_names) > 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks on all nodes, each of which has as many."""
+        return len(self.node_names) * self.ranks_per_node
+
+    @property
+    def ranks_per_node(self) -> int:
+        """One for each device, unless a script asks for others."""
+        return processes_per_node(self.spec, devices=len(self.devices))
+
+
+def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
+    """The work order of a claimed attempt. Fixes the job's threads per rank, and what its first node presets.
+
+    Of several nodes each has its own threads, as many as it has cores for. ``node`` says whose part of an attempt on
+    several nodes it is; None: the first one's.
+
+    Raises NotFound when the attempt has no live lease.
+    """
+    with db.write() as session:
+        live = (Lease.job_id == job_id) & (Lease.attempt == attempt) & Lease.released_at.is_(None)
+        record = session.get(Attempt, (job_id, attempt))
+        mine = Lease.node == node if node is not None and record is not None and len(record.node_names) > 1 else live
+        lease = session.scalar(select(Lease).where(live, mine).order_by(Lease.part).limit(1))
+        if lease is None or record is None:
+            raise NotFound(f"attempt {attempt} of job {job_id} has no live lease")
+        job = transitions.load_for_change(session, job_id)
+        devices = _devices_of(session, job_id, attempt, lease.node)
+        home = session.get_one(Node, lease.node)
+        limits = limits_of(home.limits)
+        share = record.device_share
+        threads = job.threads_per_rank
+        if threads is None or len(record.node_names) > 1:
+            threads = _threads_per_rank(session, job, home, devices=len(devices), share=share)
+        if lease.part == 0:
+            job.threads_per_rank = threads
+        if job.node_defaults is None:
+            first = session.get_one(Node, record.node_names[0])  # also when another one of a gang is here before it
+            job.node_defaults = limits_of(first.limits).job_defaults
+        return Work(
+            job_id=job_id, project=job.project, name=job.name, attempt=attempt, fence=lease.fence, lease_id=lease.id,
+            node=lease.node, node_names=tuple(record.node_names), part=lease.part,
+            framework=job.framework, training_type=job.training_type, spec=job.spec,
+            sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=threads,
+            resume=tuple(checkpoints.resume_candidates(session, job)), max_runtime_seconds=job.max_runtime_seconds,
+            ran_seconds=job.elapsed_seconds, adjustments=dict(job.adjustments),
+            saves_on_request=said_to_save(session, job_id), limits=limits, node_defaults=dict(job.node_defaults),
+            device_share=share,
+        )  # fmt: skip
+
+
+def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", start_step: int | None = None) -> None:
+    """Move the job to the phase its trainer reports; a no-op when it is there already.
+
+    An attempt that was restarted in place finds the job in the state in which the one before it ended.
+    """
+    with db.write() as session:
+        job = transitions.load_for_change(session, work.job_id)
+        if job.state is not to or job.fence != work.fence:
+            transitions.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
+        if to is JobState.TRAINING:
+            attempt = session.get_one(Attempt, (work.job_id, work.attempt))
+            if attempt.trained_at is None:
+                _mark_training(session, job, attempt, work, start_step or 0)
+
+
+def said_to_save(session: Session, job_id: str) -> bool:
+    """Whether the job's script saves on request, as it has said last, in this attempt or an earlier one."""
+    said = (
+        select(Attempt.can_checkpoint)
+        .where(Attempt.job_id == job_id, Attempt.can_checkpoint.is_not(None))
+        .order_by(Attempt.number.desc())
+        .limit(1)
+    )
+    return session.scalar(said) is True
+
+
+def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
+    """Whether the attempt's script saves on request, as it has said itself."""
+    mine = (Attempt.job_id == work.job_id) & (Attempt.number == work.attempt) & (Attempt.fence == work.fence)
+    with db.write() as session:
+        session.execute(update(Attempt).where(mine).values(can_checkpoint=can))
+
+
+def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
+    """End the attempt and move the job on, in one transaction; the rows of many artifacts are written before.
+
+    ``may_restart``: the caller can run the next attempt itself, in place. If it shall, the ending names it, and job,
+    lease and devices are that attempt's already.
+
+    Raises LeaseLost when the attempt is no longer the job's.
+    """
+    artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
+    with db.write() as session:
+        job = transitions.load_for_change(session, work.job_id)
+        if job.fence != work.fence or job.state not in HELD:
+            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+        artifact_rows.reveal(session, job.id, outcome.artifacts)
+        return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
+
+
+def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> Held | None:
+    """What an attempt had of a node, by its record; None when there is none any more, or it had nothing there."""
+    with db.read() as session:
+        attempt = session.get(Attempt, (job_id, number))
+        held = stuck_devices.held_by(attempt, places={node: place}) if attempt is not None else []
+        return next((each for each in held if each.node == node), None)
+
+
+def reserved_for_start(db: Database, job_id: str, number: int, node: str) -> frozenset[int]:
+    """The devices of an attempt that waits for this node to claim it; none when it does not, or no more."""
+    waits = (Lease.node == node) & (Lease.counter == 0) & Lease.released_at.is_(None)
+    mine = (Reservation.job_id == job_id) & (Reservation.attempt == number) & (Reservation.node == node)
+    same = (Lease.job_id == Reservation.job_id) & (Lease.attempt == Reservation.attempt)
+    with db.read() as session:
+        return frozenset(session.scalars(select(Reservation.device_index).join(Lease, same).where(mine, waits)))
+
+
+def holders(db: Database, node: str, devices: Collection[int]) -> set[str]:
+    """The jobs that have any of these devices of the node now, or a share of one."""
+    which = (Reservation.node == node) & Reservation.device_index.in_(devices)
+    with db.read() as session:
+        return set(session.scalars(select(Reservation.job_id).where(which)))
+
+
+def _devices_of(session: Session, job_id: str, number: int, node: str) -> tuple[Device, ...]:
+    rows = session.scalars(
+        select(DeviceRow)
+        .join(Reservation, (Reservation.node == DeviceRow.node) & (Reservation.device_index == DeviceRow.index))
+        .where(Reservation.job_id == job_id, Reservation.attempt == number, Reservation.node == node)
+        .order_by(DeviceRow.index)
+    )
+    return tuple(
+        Device(index=d.index, type=d.type, memory_mb=d.memory_mb, simulated=d.simulated, uuid=d.uuid) for d in rows
+    )
+
+
+def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, share: int) -> int:
+    """What the checkpoint that the job starts from was made with, else what it asks for, else what its node presets.
+
+    Else each device brings its part of the node's cores, and a share of one that share of it, so that jobs side by side
+    leave each other theirs.
+    """
+    start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
+    if start is not None and start.threads_per_rank is not None:
+        return start.threads_per_rank
+    ranks = processes_per_node(job.spec, devices=devices)
+    asked: int | None = job.spec["resource_config"].get("cpu_cores")
+    if asked:
+        return max(1, asked // ranks)
+    preset = limits_of(home.limits).default_cpu_threads
+    return preset or max(1, home.cpu_cores * share * devices // (WHOLE * len(home.devices) * ranks))
+
+
+def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, start_step: int) -> None:
+    attempt.trained_at = utc_now()
+    if job.current_step == attempt.start_step:  # nothing was reported yet, and where it was to start was a guess
+        job.current_step = start_step
+    attempt.start_step = start_step
+    before = session.get(Attempt, (work.job_id, work.attempt - 1))
+    # After a pause there is nothing to recover from: a person decided when the job goes on.
+    if before is not None and before.ended_at is not None and before.end_recover is not None:
+        attempt.recover_seconds = round((attempt.trained_at - before.ended_at).total_seconds(), 3)
+        # Only now is it known: the newest checkpoint may have turned out to be damaged.
+        before.lost_steps = max(0, (before.end_step or 0) - start_step)
+    where = ", ".join(work.node_names)
+    transitions.record_event(
+        session, work.job_id, EventType.ATTEMPT_STARTED, actor=work.actor,
+        message=f"attempt {work.attempt} trains on {where} from {_start(session, job, start_step)}",
+        data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
+    )  # fmt: skip
+
+
+def _start(session: Session, job: Job, step: int) -> str:
+    """Also says when an attempt went back behind the newest checkpoint because the job wishes so."""
+    best = session.get(Checkpoint, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
+    chosen = best is not None and best.step == step and checkpoints.resumes_from_best(job)
+    return f"step {step}, its best checkpoint" if chosen else f"step {step}"

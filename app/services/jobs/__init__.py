@@ -1,0 +1,1 @@
+"""Use cases of jobs: submit, cancel, pause, resume, retry, list, update, delete."""

@@ -1,0 +1,233 @@
+"""Wishes about a job: a column that the holder of the job brings about, or at once when nobody holds it."""
+
+from typing import NoReturn
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import IllegalTransition, LeaseLost
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
+from app.domain.spec.hyperparameters import parsing
+from app.models import Job, Lease, Queue
+from app.models.base import utc_now
+from app.services.attempts import work_orders
+from app.services.attempts.leases import NO_RETRY
+from app.services.attempts.work_orders import Outcome, Work
+from app.services.jobs import start_points
+from app.services.lifecycle import audit, transitions
+from app.services.queues import limits, project_quotas
+
+# While nothing else runs than steps, or what interrupts them for a moment.
+SAVING = (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING)
+_SAYS_NOTHING = "runs a script that has not said that it can save on request"
+
+
+def wish_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") -> Job:
+    """Cancel a job that nobody holds, or ask its holder to; idempotent on CANCELLED and on a repeated wish.
+
+    Raises IllegalTransition when the job has ended otherwise. The caller nudges the node after the commit when
+    ``job.requested`` is set.
+    """
+    job = transitions.load_for_change(session, job_id)
+    if job.state is JobState.CANCELLED:
+        return job
+    if job.state in TERMINAL:
+        raise IllegalTransition(
+            f"job {job_id} is {job.status} and cannot be cancelled; only a job that has not ended can"
+        )
+    if job.state in UNHELD:
+        transitions.transition(
+            session, job, JobState.CANCELLED, actor=actor, reason="cancelled", message=reason,
+            cancel_requested_at=utc_now(), requested_reason=reason,
+        )  # fmt: skip
+        return job
+    if _take_back(session, job, "cancelled", message=reason or "cancelled before its node took it up", actor=actor):
+        return job
+    if job.requested != "cancel":
+        job.requested, job.requested_reason, job.requested_by = "cancel", reason, actor
+        job.cancel_requested_at = utc_now()
+        job.mark_changed()
+        session.flush()
+        transitions.record_event(session, job_id, EventType.CANCEL_REQUESTED, actor=actor, message=reason)
+        audit.record(session, actor=actor, action="job.cancel", project=job.project, target=job_id, message=reason)
+        session.refresh(job)
+    return job
+
+
+def wish_pause(session: Session, job_id: str, *, actor: str, saves: bool = True, force: bool = False) -> Job:
+    """Pause a job that nobody works on, or ask its holder to; idempotent on PAUSED and on a repeated wish.
+
+    ``saves`` False stops it without a checkpoint; ``force`` stops it also when the checkpoint can't be saved. A
+    repeated wish may add either, and takes neither back. Raises IllegalTransition when the job can't pause. The
+    caller nudges the node after the commit when ``job.requested`` is set.
+    """
+    job = transitions.load_for_change(session, job_id)
+    if job.state is JobState.PAUSED:
+        return job
+    _require_pausable(session, job, may_lose_steps=force or not saves)
+    how = {"save_checkpoint": saves, "force": force}
+    if job.state in UNHELD:
+        transitions.transition(
+            session, job, JobState.PAUSED, actor=actor, reason="paused", message="nothing of it ran",
+            pause_requested_at=utc_now(),
+        )  # fmt: skip
+    elif not _take_back(session, job, "paused", message="paused before its node took it up", actor=actor):
+        if not _wish_to_pause(session, job, actor, saves=saves, force=force):
+            return job
+        transitions.record_event(session, job_id, EventType.PAUSE_REQUESTED, actor=actor, data=how)
+    audit.record(session, actor=actor, action="job.pause", project=job.project, target=job_id, data=how)
+    session.flush()
+    session.refresh(job)
+    return job
+
+
+def pause_failed(db: Database, work: Work, message: str) -> None:
+    """Take back the wish to pause of a job whose checkpoint could not be saved: it goes on, and history says why.
+
+    A no-op when the wish is another one by now, or a pause that need not save. Raises LeaseLost for a stale token.
+    """
+    with db.write() as session:
+        job = transitions.load_for_change(session, work.job_id)
+        if job.fence != work.fence:
+            raise LeaseLost(f"job {job.id} is no longer held with token {work.fence}")
+        if job.requested != "pause" or job.pause_force or not job.pause_saves:
+            return
+        asked = job.requested_by
+        job.requested, job.requested_reason = None, ""
+        job.mark_changed()
+        session.flush()
+        said = f"goes on, because its checkpoint could not be saved: {message}"
+        data = {"asked_by": asked}
+        transitions.record_event(
+            session, job.id, EventType.PAUSE_FAILED, actor=work.actor, reason="checkpoint_failed", message=said,
+            data=data,
+        )  # fmt: skip
+        audit.record(
+            session, actor=work.actor, action="job.pause_failed", project=job.project, target=job.id, message=said,
+            data=data,
+        )  # fmt: skip
+
+
+def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = "", from_best: bool = False) -> Job:
+    """Put a paused job back into the queue; without a choice it goes on from where it would by itself.
+
+    Raises IllegalTransition for a job that is not PAUSED, BadSpec for a checkpoint that it can't go on from,
+    QuotaExceeded when no more jobs may wait in its queue or project.
+    """
+    job = transitions.load_for_change(session, job_id)
+    if job.state is not JobState.PAUSED:
+        raise IllegalTransition(
+            f"job {job_id} is {job.status} and cannot be resumed; only a PAUSED job can: {_instead_of_resume(job)}"
+        )
+    chosen = start_points.chosen(session, job, checkpoint_id, from_best=from_best)
+    limits.refuse_when_full(session, session.get_one(Queue, job.queue))
+    project_quotas.refuse_when_full(session, job.project)
+    if chosen is not None:
+        job.chosen_checkpoint_id = chosen.id
+    start = start_points.next_start(session, job)
+    data = {"checkpoint_id": start.id if start is not None else None, "step": start.step if start is not None else 0}
+    message = f"goes on from {start.id} at step {start.step}" if start is not None else "begins with step 0"
+    transitions.transition(
+        session, job, JobState.QUEUED, actor=actor, reason="resumed", message=message, data=data,
+        not_before_at=None, pending_reason="",
+    )  # fmt: skip
+    audit.record(session, actor=actor, action="job.resume", project=job.project, target=job_id, data=data)
+    session.flush()
+    return job
+
+
+def wish_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
+    """Have the job's holder save now and go on; each wish is one checkpoint.
+
+    Raises IllegalTransition when the job does not train, is about to stop, or its script can't save on request. The
+    caller nudges the node after the commit.
+    """
+    job = transitions.load_for_change(session, job_id)
+    if job.state not in SAVING:
+        _refuse_to_save(job, f"is {job.status}; only a job in {', '.join(SAVING)} can")
+    if job.requested is not None:
+        _refuse_to_save(job, f"is about to stop ({job.requested} requested), which saves by itself where it can")
+    if not _saves_on_request(session, job):
+        _refuse_to_save(
+            job, f"{_SAYS_NOTHING}; call trainyard.hooks.init(can_checkpoint=True) and ask run.should_checkpoint() in "
+            "its loop",
+        )  # fmt: skip
+    job.checkpoint_requests += 1
+    job.mark_changed()
+    session.flush()
+    transitions.record_event(session, job_id, EventType.CHECKPOINT_REQUESTED, actor=actor)
+    audit.record(session, actor=actor, action="job.checkpoint", project=job.project, target=job_id)
+    session.flush()
+    session.refresh(job)
+    return job
+
+
+def _require_pausable(session: Session, job: Job, *, may_lose_steps: bool) -> None:
+    if job.state in TERMINAL:
+        why = f"is {job.status}; only a job that has not ended can"
+    elif job.state is JobState.EXPORTING:
+        why = "is EXPORTING: its training is done; wait for its end, or cancel it"
+    elif job.requested == "cancel":
+        why = "is about to be cancelled"
+    elif job.state in SAVING and not may_lose_steps and not _saves_on_request(session, job):
+        why = (
+            f"{_SAYS_NOTHING} (trainyard.hooks.init(can_checkpoint=True)), and what it has done since its last "
+            "checkpoint would be lost; say save_checkpoint: false to have it stopped all the same, and started again "
+            "on resume"
+        )
+    else:
+        return
+    raise IllegalTransition(f"job {job.id} cannot be paused: it {why}")
+
+
+def _wish_to_pause(session: Session, job: Job, actor: str, *, saves: bool, force: bool) -> bool:
+    """Whether that is anything new."""
+    if job.requested == "pause":
+        wanted = (job.pause_saves and saves, job.pause_force or force)
+        if wanted == (job.pause_saves, job.pause_force):
+            return False
+        job.pause_saves, job.pause_force = wanted
+    else:
+        # Also in the place of a wish of the platform's (requeue, preempt): the devices must become free either way.
+        job.pause_saves, job.pause_force = saves, force or job.requested is not None
+        job.requested, job.requested_reason, job.requested_by = "pause", "", actor
+    job.pause_requested_at = utc_now()
+    job.mark_changed()
+    session.flush()
+    return True
+
+
+def _take_back(session: Session, job: Job, kind: OutcomeKind, *, message: str, actor: str) -> bool:
+    """End an attempt that no node has taken up, and with it the job's waiting; False when one has.
+
+    The caller has locked the job, which a claim does first: nobody takes it up meanwhile.
+    """
+    if job.state is not JobState.SCHEDULING:
+        return False
+    unclaimed = select(Lease).where(Lease.job_id == job.id, Lease.released_at.is_(None), Lease.counter == 0)
+    if session.scalar(unclaimed.with_for_update()) is None:
+        return False
+    asked_at = "cancel_requested_at" if kind == "cancelled" else "pause_requested_at"
+    setattr(job, asked_at, utc_now())
+    work_orders.end_attempt(session, job, job.attempt, Outcome(kind=kind, message=message), NO_RETRY, actor=actor)
+    return True
+
+
+def _instead_of_resume(job: Job) -> str:
+    if job.state in TERMINAL:
+        return "retry makes a new job of one that has ended"
+    if job.requested == "pause":
+        return "it is still saving, wait until it is PAUSED"
+    return "this one goes on by itself"
+
+
+def _saves_on_request(session: Session, job: Job) -> bool:
+    """Built-in trainers always do; of a script it is known once it has said so, in an earlier attempt too."""
+    return job.framework != parsing.CUSTOM or work_orders.said_to_save(session, job.id)
+
+
+def _refuse_to_save(job: Job, why: str) -> NoReturn:
+    raise IllegalTransition(f"job {job.id} cannot save a checkpoint now: it {why}")

@@ -1,0 +1,105 @@
+"""Answers whether data, and a model, can be trained on: by the rules of submit, then by an inspection."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from app.domain.errors import InvalidRequest, NotSupportedYet, Unavailable
+from app.domain.spec.job_spec import JobSpec, from_document
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.jobs import submission
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspections import Asked, Report
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import Remember, forget
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long an answer is waited for, and how closely is looked; ``looking`` None: not at all here."""
+
+    looking: Looking | None
+    seconds: float = 55.0
+
+
+def validate(
+    plane: ControlPlane,
+    caller: Caller,
+    document: Mapping[str, Any],
+    patience: Patience,
+    *,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    remember: Remember = forget,
+) -> Report:
+    """The findings about ``document``, a whole job document; a coordinator looks, the caller waits.
+
+    Raises NotSupportedYet where nothing is looked at, and Unavailable when nobody has answered in time: the same
+    request later finds the answer.
+    """
+    project = project or caller.home_project
+    try:
+        spec = _checked(plane, caller, document, project, forwarded)
+    except InvalidRequest as error:
+        refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
+        return _answer(plane, {"errors": [refused]}, remember)
+    if patience.looking is None:
+        raise NotSupportedYet(
+            "data is not looked at on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
+            "node checks the same"
+        )
+    asked = _question(plane, caller, spec, project, patience.looking)
+    with plane.db.read() as session:
+        known = inspections.remembered(session, asked.fingerprint)
+    if known is not None:
+        return _answer(plane, known, remember)
+    inspection_id = inspections.ask(plane.db, asked)
+    return _answer(plane, _wait(plane, inspection_id, patience.seconds), remember, told=inspection_id)
+
+
+def _checked(
+    plane: ControlPlane, caller: Caller, document: Mapping[str, Any], project: str, forwarded: Mapping[str, str]
+) -> JobSpec:
+    spec = from_document(document, plane.reading, forwarded)
+    with plane.db.read() as session:
+        projects.visible(session, caller, project)
+        submission.refuse_foreign_results(session, plane.reading, project, spec)
+    return spec
+
+
+def _question(plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, looking: Looking) -> Asked:
+    document, secrets = dict(spec.document), dict(spec.secrets)
+    asked = json.dumps([project, caller.key_id, document, secrets], sort_keys=True)
+    return Asked(
+        project=project,
+        document=document,
+        sealed_secrets=plane.box.seal(secrets) if secrets else "",
+        request_hash=plane.box.fingerprint(asked),
+        fingerprint=admission.fingerprint_of(project, document, plane.reading, looking),
+    )
+
+
+def _wait(plane: ControlPlane, inspection_id: str, seconds: float) -> Report:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        report = inspections.answer(plane.db, inspection_id)
+        if report is not None:
+            return report
+        time.sleep(POLL_SECONDS)
+    raise Unavailable(f"no coordinator has looked at the data within {seconds:g} s; ask again for the answer")
+
+
+def _answer(plane: ControlPlane, report: Report, remember: Remember, *, told: str = "") -> Report:
+    found = {"valid": not report.get("errors"), "errors": [], "warnings": [], "left_out": [], "sources": [], **report}
+    with plane.db.write() as session:
+        if told:
+            inspections.mark_told(session, told)
+        remember(session, found)
+    return found

@@ -1,0 +1,128 @@
+"""A job together with what other rows know of it: its place in the line, its children, its running attempt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import RUNNING
+from app.models import Attempt, Job
+from app.models.base import utc_now
+from app.services.queues import queues
+from app.services.scheduling import start_estimates
+
+SHOWN_WISHES = ("pause", "cancel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDetails:
+    """``spec`` is the stored document with what was changed since it was submitted, fit to be shown."""
+
+    job: Job
+    spec: Mapping[str, Any]
+    requested: str | None
+    pending_reason: str
+    queue_position: int | None
+    elapsed_seconds: float
+    child_job_ids: Sequence[str]
+    estimated_start_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Where a waiting job stands in the line, and when it starts where that can be told."""
+
+    position: int
+    starts_at: datetime | None
+
+
+def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
+    """In the order given; a few queries however many jobs they are."""
+    places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
+    expected = start_estimates.of_waiting(session, places)
+    outlooks = {job_id: Outlook(position=place, starts_at=expected.get(job_id)) for job_id, place in places.items()}
+    return _details_of(session, jobs, outlooks)
+
+
+def details(session: Session, job: Job) -> JobDetails:
+    return details_of(session, [job])[0]
+
+
+def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
+    """What a job can expect that gets this priority; None for one that does not wait.
+
+    It takes longer the more jobs wait: whoever changes a job looks before the transaction that keeps others waiting.
+    """
+    if job.state not in queues.WAITING:
+        return None
+    place = queues.place_at(session, job, priority)
+    return Outlook(position=place, starts_at=start_estimates.of_moved(session, job, place, priority=priority))
+
+
+def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobDetails:
+    """A job as its change leaves it, told within the transaction of the change, which does not look at the line."""
+    outlooks = {job.id: expected} if expected is not None and job.state in queues.WAITING else {}
+    return _details_of(session, [job], outlooks)[0]
+
+
+def of_new(job: Job) -> JobDetails:
+    """A job as it is submitted: nothing else knows of it yet."""
+    return JobDetails(
+        job=job, spec=_current(job), requested=None, pending_reason=job.pending_reason, queue_position=None,
+        elapsed_seconds=0.0, child_job_ids=(), estimated_start_at=None,
+    )  # fmt: skip
+
+
+def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Outlook]) -> list[JobDetails]:
+    ids = [job.id for job in jobs]
+    reasons = queues.pending_reasons(session, jobs)
+    started = _running_since(session, [job.id for job in jobs if job.state in RUNNING])
+    children = _children(session, ids)
+    now = utc_now()
+    return [
+        JobDetails(
+            job=job,
+            spec=_current(job),
+            requested=job.requested if job.requested in SHOWN_WISHES else None,
+            pending_reason=reasons[job.id],
+            queue_position=outlooks[job.id].position if job.id in outlooks else None,
+            estimated_start_at=outlooks[job.id].starts_at if job.id in outlooks else None,
+            elapsed_seconds=_elapsed(job, started.get(job.id), now),
+            child_job_ids=children.get(job.id, []),
+        )
+        for job in jobs
+    ]
+
+
+def _current(job: Job) -> dict[str, Any]:
+    return {
+        **job.spec,
+        "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority},
+    }
+
+
+def _elapsed(job: Job, running_since: datetime | None, now: datetime) -> float:
+    running = max(0.0, (now - running_since).total_seconds()) if running_since is not None else 0.0
+    return round(job.elapsed_seconds + running, 3)
+
+
+def _running_since(session: Session, ids: Sequence[str]) -> dict[str, datetime]:
+    if not ids:
+        return {}
+    query = select(Attempt.job_id, Attempt.started_at).where(
+        Attempt.job_id.in_(ids), Attempt.ended_at.is_(None), Attempt.started_at.is_not(None)
+    )
+    return {row.job_id: row.started_at for row in session.execute(query)}
+
+
+def _children(session: Session, ids: Sequence[str]) -> dict[str, list[str]]:
+    if not ids:
+        return {}
+    found: dict[str, list[str]] = {}
+    query = select(Job.parent_job_id, Job.id).where(Job.parent_job_id.in_(ids)).order_by(Job.id)
+    for parent, child in session.execute(query):
+        found.setdefault(parent or "", []).append(child)
+    return found

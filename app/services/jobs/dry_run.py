@@ -1,0 +1,106 @@
+"""What would become of a job if it were submitted now: checked as at submission, and nothing written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
+from app.domain.scheduling.resources import NodeCapacity
+from app.models import Checkpoint, Job, Node, Queue
+from app.models.base import utc_now
+from app.models.job_line import ahead_of_new
+from app.security.permissions import Caller
+from app.services.jobs import submission
+from app.services.jobs.submission import Checked
+from app.services.nodes import registry
+from app.services.preflight import admission
+from app.services.queues import queues
+from app.services.requests.control_plane import ControlPlane
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A node that could hold the job; ``reason`` says why not now, empty where it fits now."""
+
+    name: str
+    fits_now: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Where the job would wait and where it could run. ``queue_position`` counts from 1 in its project."""
+
+    checked: Checked
+    queue_position: int
+    candidate_nodes: Sequence[Candidate]
+    resumes_from: str | None
+    warnings: Sequence[str] = field(default_factory=tuple)
+
+
+def plan(
+    plane: ControlPlane,
+    caller: Caller,
+    document: Mapping[str, Any],
+    *,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
+    """Raises what ``jobs.submit`` would raise for the same document."""
+    checked = submission.check(plane, caller, document, project=project, forwarded=forwarded)
+    # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
+    with plane.db.write() as session:
+        start = submission.enter(session, plane, caller, checked).start
+    missing = admission.missing_input(checked.spec.document, plane.reading)
+    with plane.db.read() as session:
+        candidates = _candidates(session, checked)
+        warnings = [*checked.warnings, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
+        if missing is not None:
+            warnings.append(f"admission would fail it with {missing.cause}: {missing.message}")
+        return Plan(
+            checked=checked, queue_position=_position(session, checked), candidate_nodes=candidates,
+            resumes_from=_id(start), warnings=warnings,
+        )  # fmt: skip
+
+
+def _candidates(session: Session, checked: Checked) -> list[Candidate]:
+    states = {row.name: row.state for row in session.execute(select(Node.name, Node.state))}
+    fitting = [n for n in registry.capacities(session, only_ready=False) if not could_fit(checked.request, n)]
+    return [_candidate(checked, node, states.get(node.name, "")) for node in fitting]
+
+
+def _candidate(checked: Checked, node: NodeCapacity, state: str) -> Candidate:
+    if state != "ready":
+        return Candidate(name=node.name, fits_now=False, reason=f"is {state}")
+    if choose_devices(checked.request, node) is None:
+        return Candidate(name=node.name, fits_now=False, reason=explain(checked.request, [node]))
+    return Candidate(name=node.name, fits_now=True, reason="")
+
+
+def _position(session: Session, checked: Checked) -> int:
+    ahead = select(func.count()).select_from(Job).where(
+        Job.status.in_(queues.WAITING), Job.project == checked.project, ahead_of_new(utc_now(), checked.spec.priority)
+    )  # fmt: skip
+    return (session.scalar(ahead) or 0) + 1
+
+
+def _of_queue(session: Session, checked: Checked) -> list[str]:
+    queue = session.get_one(Queue, checked.spec.queue)
+    return [f"the queue {queue.name} is paused: it takes jobs and starts none"] if queue.is_paused else []
+
+
+def _of_nodes(checked: Checked, candidates: Sequence[Candidate]) -> list[str]:
+    wanted = describe(checked.request)
+    if not candidates:
+        return [f"no node is registered yet; the job would wait until one with {wanted} is"]
+    if not any(candidate.fits_now for candidate in candidates):
+        return [f"no node is free for {wanted} now; the job would wait"]
+    return []
+
+
+def _id(start: Checkpoint | None) -> str | None:
+    return start.id if start is not None else None

@@ -1,0 +1,75 @@
+"""What happened to a job: its events, and the records of its attempts."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from app.domain.ids import first_id
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.models import Attempt, Job, JobEvent
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+# Events of one job are numbered; their times may be equal.
+ORDERS: Orders = {"created_at": (JobEvent.seq,)}
+
+
+def page(session: Session, job_id: str, request: PageRequest) -> Page[JobEvent]:
+    return page_of(session, select(JobEvent).where(JobEvent.job_id == job_id), ORDERS, request)
+
+
+def events_after(session: Session, job_id: str, seq: int, *, limit: int = 500) -> Sequence[JobEvent]:
+    """The next events, oldest first."""
+    query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.seq > seq)
+    return session.scalars(query.order_by(JobEvent.seq).limit(limit)).all()
+
+
+def newest_events(
+    session: Session, project: str | None, *, limit: int, since: datetime | None = None
+) -> Sequence[JobEvent]:
+    """Of a project's jobs or of all, those `since` then, oldest first."""
+    query = _of_project(project).order_by(JobEvent.id.desc()).limit(limit)
+    if since is not None:
+        query = query.where(JobEvent.id > first_id("evt", since))
+    return session.scalars(query).all()[::-1]
+
+
+def events_behind(session: Session, project: str | None, event_id: str, *, limit: int) -> Sequence[JobEvent]:
+    """Of a project's jobs or of all, the next after this one, oldest first."""
+    query = _of_project(project).where(JobEvent.id > event_id)
+    return session.scalars(query.order_by(JobEvent.id).limit(limit)).all()
+
+
+def newest_event(session: Session) -> str | None:
+    """Of all jobs: ids made later sort after earlier ones."""
+    return session.scalar(select(func.max(JobEvent.id)))
+
+
+def _of_project(project: str | None) -> Select[Any]:
+    query = select(JobEvent)
+    return query if project is None else query.join(Job, Job.id == JobEvent.job_id).where(Job.project == project)
+
+
+def ended_in(session: Session, job_ids: Sequence[str]) -> dict[str, JobState]:
+    """By job that has ended, the state it was in before."""
+    if not job_ids:
+        return {}
+    query = select(JobEvent.job_id, JobEvent.from_status).where(
+        JobEvent.job_id.in_(job_ids), JobEvent.type == EventType.STATUS, JobEvent.to_status.in_(TERMINAL)
+    )
+    return {row.job_id: JobState(row.from_status) for row in session.execute(query) if row.from_status}
+
+
+def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attempt]:
+    """By job; one that was never started has none."""
+    newest = (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt)
+    query = select(Attempt).join(Job, newest).where(Job.id.in_(job_ids))
+    return {attempt.job_id: attempt for attempt in session.scalars(query)}
+
+
+def attempts(session: Session, job_id: str) -> Sequence[Attempt]:
+    """All of them, oldest first."""
+    return session.scalars(select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.number)).all()

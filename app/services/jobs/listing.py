@@ -1,0 +1,157 @@
+"""Lists of jobs: filters and orders, a page at a time."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, false, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from app.domain.lifecycle.states import TERMINAL
+from app.models import Job, JobLabel
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.jobs.details import JobDetails, details_of
+from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
+
+ORDERS: Orders = {
+    "created_at": (Job.created_at, Job.id),
+    "priority": (Job.priority, Job.id),
+    "name": (Job.name, Job.id),
+    "status": (Job.status, Job.created_at, Job.id),
+}
+FEW = 10_000
+# Jobs whose names begin alike are often of one time, which may be far from where the list begins.
+FEW_OF_A_NAME = 20_000
+# More labels than that are looked up one by one: SQLite joins 64 tables at most, and planners try all orders of few.
+MOST_JOINED = 6
+_LAST_CHARACTER = chr(0x10FFFF)
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def _begins_with(prefix: str) -> ColumnElement[bool]:
+    """As a range: LIKE ignores case on SQLite, and there it would not use the index."""
+    least = Job.name >= prefix
+    head = prefix.rstrip(_LAST_CHARACTER)
+    if not head:
+        return least
+    following = ord(head[-1]) + 1
+    return least & (Job.name < head[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following))
+
+
+FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+    "status": Job.status.in_,
+    "queue": lambda queue: Job.queue == queue,
+    "project": lambda project: Job.project == project,
+    "name": _begins_with,
+    "training_type": lambda kind: Job.training_type == kind,
+    "framework": lambda framework: Job.framework == framework,
+    "created_after": lambda moment: Job.created_at > moment,
+    "created_before": lambda moment: Job.created_at < moment,
+    "created_by": lambda author: Job.created_by == author,
+    "created_by_one_of": Job.created_by.in_,
+    # One of the texts, perhaps in other cases: databases differ in whether they tell them apart.
+    "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
+    "parent_job_id": lambda parent: Job.parent_job_id == parent,
+}
+
+
+def _may_have(row: Any, statuses: Sequence[str]) -> ColumnElement[bool]:
+    """All that a label's row tells of a job that has not ended is that."""
+    ends = sorted(TERMINAL.intersection(statuses))
+    lives: ColumnElement[bool] = row.ended_as.is_(None)
+    if not ends:
+        return lives
+    ended: ColumnElement[bool] = row.ended_as.in_(ends)
+    return ended if TERMINAL.issuperset(statuses) else or_(lives, ended)
+
+
+# The same asked of a label's row, where that has the answer.
+_OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
+    "status": _may_have,
+    "queue": lambda row, queue: row.queue == queue,
+    "project": lambda row, project: row.project == project,
+    "training_type": lambda row, kind: row.training_type == kind,
+    "framework": lambda row, framework: row.framework == framework,
+    "created_after": lambda row, moment: row.created_at > moment,
+    "created_before": lambda row, moment: row.created_at < moment,
+}
+_LABEL_ORDERS: Orders = {"created_at": (JobLabel.created_at, JobLabel.job_id)}
+Asked = Sequence[tuple[str, Any]]
+
+
+def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
+    """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's."""
+    if "project" in filters:
+        projects.visible(session, caller, filters["project"])
+    asked = [(name, value) for name, value in filters.items() if name in FILTERS]
+    if caller.project is not None:
+        asked.append(("project", caller.project))
+    labels = filters.get("labels", ())
+    found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
+    return Page(
+        items=details_of(session, found.items), next_after=found.next_after, total_count=found.total_count,
+        total_count_capped=found.total_count_capped,
+    )  # fmt: skip
+
+
+def count_kept(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
+    """How many of the caller's jobs were not withdrawn by clients of this dialect, up to so many."""
+    found = _kept(select(Job.id), caller, dialect).limit(most).subquery()
+    return session.scalar(select(func.count()).select_from(found)) or 0
+
+
+def changed_since(session: Session, caller: Caller, moment: datetime) -> list[JobDetails]:
+    """The caller's jobs that were changed then or later, the oldest first."""
+    query = select(Job).where(Job.updated_at >= moment).order_by(Job.created_at, Job.id)
+    return details_of(session, session.scalars(_of_caller(query, caller)).all())
+
+
+def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, JobDetails]:
+    """Those of them that are the caller's."""
+    query = _of_caller(select(Job).where(Job.id.in_(ids)), caller)
+    return {each.job.id: each for each in details_of(session, session.scalars(query).all())}
+
+
+def _kept(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
+    is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
+    return _of_caller(query.where(~is_withdrawn), caller)
+
+
+def _of_caller(query: Select[Any], caller: Caller) -> Select[Any]:
+    return query if caller.project is None else query.where(Job.project == caller.project)
+
+
+def _plain(session: Session, asked: Asked, request: PageRequest) -> Page[Job]:
+    query = select(Job.id).where(*(FILTERS[name](value) for name, value in asked))
+    narrowing = {name for name, _ in asked} - {"project"}
+    few = FEW_OF_A_NAME if "name" in narrowing else FEW if len(narrowing) > 1 else 0
+    return page_by_id(session, Job, query, ORDERS, request, few=few)
+
+
+def _labelled(session: Session, labels: Sequence[tuple[str, str]], asked: Asked, request: PageRequest) -> Page[Job]:
+    """Found among the rows of the first label; the jobs' own rows are looked up only for what those don't tell."""
+    query = select(JobLabel.job_id).where(*_conditions(JobLabel, *labels[0], asked))
+    for i, (key, value) in enumerate(labels[1:], 1):
+        other = aliased(JobLabel)
+        conditions = _conditions(other, key, value, asked)
+        if i < MOST_JOINED:
+            query = query.join(other, other.job_id == JobLabel.job_id).where(*conditions)
+        else:
+            query = query.where(JobLabel.job_id.in_(select(other.job_id).where(*conditions)))
+    of_jobs = [FILTERS[name](value) for name, value in asked if not _is_told(name, value)]
+    with_jobs = query.join(Job, Job.id == JobLabel.job_id).where(*of_jobs)
+    counted = with_jobs if of_jobs else query
+    if request.order.removeprefix("-") in _LABEL_ORDERS:
+        return page_by_id(session, Job, counted, _LABEL_ORDERS, request, few=FEW)
+    return page_by_id(session, Job, with_jobs, ORDERS, request, counted=counted)
+
+
+def _conditions(row: Any, key: str, value: str, asked: Asked) -> list[ColumnElement[bool]]:
+    told = [_OF_LABELS[name](row, wanted) for name, wanted in asked if name in _OF_LABELS]
+    return [row.key == key, row.value == value, *told]
+
+
+def _is_told(name: str, value: Any) -> bool:
+    """Whether the labels' rows leave nothing to ask of the job's own."""
+    return TERMINAL.issuperset(value) if name == "status" else name in _OF_LABELS

@@ -1,0 +1,28 @@
+"""Finding one job by its id or by the alias that a vocabulary gave it."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import NotFound
+from app.domain.ids import JOB_ID
+from app.models import Job
+from app.security.permissions import Caller
+
+
+def find(session: Session, caller: Caller, job_id: str) -> Job:
+    """The job; raises NotFound alike for one that does not exist and one of a project that is not the caller's."""
+    job = session.get(Job, job_id) if JOB_ID.fullmatch(job_id) else None
+    missing = f"no job {job_id[:64]}"
+    if job is None:
+        raise NotFound(missing)
+    caller.require_sight(job.project, missing)
+    return job
+
+
+def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
+    """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
+    job = session.scalar(select(Job).where(Job.alias == alias))
+    if job is None:
+        raise NotFound(missing)
+    caller.require_sight(job.project, missing)
+    return job

@@ -1,0 +1,93 @@
+"""The completion report of a job that has ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import NotFound
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.models import Attempt, Job, JobEvent
+from app.services.jobs import history
+
+# The three ways a completion is reported; a preempted job did not reach its goal.
+STATUS = {
+    JobState.COMPLETED: "SUCCESS",
+    JobState.FAILED: "FAILED",
+    JobState.PREEMPTED: "FAILED",
+    JobState.CANCELLED: "CANCELLED",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionReport:
+    """``model_hash`` is the SHA-256 over the bytes of ``weight_files``, in that order; empty without a model."""
+
+    job_id: str
+    status: str
+    output_model_name: str | None  # as the job document named its result
+    model_hash: str
+    model_uri: str
+    weight_files: list[str]
+    final_metrics: dict[str, Any]
+    compute_time_ms: int
+    gpu_time_ms: int
+    average_gpu_util: float | None  # 0–100; None when no device could be observed
+    steps: int
+    tokens: int
+    attempts: int
+    goodput: Goodput | None  # None for a job that never started
+    error_message: str | None
+    error_stack: str | None
+
+
+def completion_report(session: Session, job: Job) -> CompletionReport:
+    """Raises NotFound until the job has ended."""
+    if job.state not in TERMINAL:
+        raise NotFound(f"job {job.id} is {job.status}; its report exists when it has ended")
+    result = job.report or {}
+    attempts = history.attempts(session, job.id)
+    return CompletionReport(
+        job_id=job.id,
+        status=STATUS[job.state],
+        output_model_name=job.spec.get("output_config", {}).get("output_model_name"),
+        model_hash=result.get("model_hash", ""),
+        model_uri=result.get("model_uri", ""),
+        weight_files=result.get("weight_files", []),
+        final_metrics=result.get("final_metrics") or job.latest_metrics,
+        compute_time_ms=round(job.elapsed_seconds * 1000),
+        gpu_time_ms=round(job.gpu_seconds * 1000),
+        average_gpu_util=round((job.gpu_util_sum or 0.0) / job.gpu_util_samples, 1) if job.gpu_util_samples else None,
+        steps=job.current_step,
+        tokens=job.tokens,
+        attempts=len(attempts),
+        goodput=_goodput(session, job, attempts),
+        error_message=job.error_message,
+        error_stack=job.error_stack,
+    )
+
+
+def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
+    runs = [
+        Run(
+            started_at=one.started_at, trained_at=one.trained_at, ended_at=one.ended_at, failed=one.cause is not None,
+            steps=max(0, (one.end_step or 0) - one.start_step), lost_steps=one.lost_steps or 0,
+            detect_seconds=one.detect_seconds or 0.0,
+        )
+        for one in attempts
+        if one.started_at is not None and one.ended_at is not None
+    ]  # fmt: skip
+    steps = session.execute(
+        select(JobEvent.at, JobEvent.to_status)
+        .where(JobEvent.job_id == job.id, JobEvent.type == EventType.STATUS)
+        .order_by(JobEvent.seq)
+    ).all()
+    spells = [
+        Spell(state=JobState(before.to_status), since=before.at, until=after.at) for before, after in pairwise(steps)
+    ]
+    return goodput(runs, spells, job.finished_at or job.updated_at)

@@ -1,0 +1,128 @@
+"""Where a job starts from: a new one whose document names a checkpoint or a job's newest or best, and a resumed one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import BadSpec
+from app.domain.ids import JOB_ID
+from app.domain.spec.hyperparameters.parsing import fixed_on_resume
+from app.domain.spec.job_spec import JobSpec, comparable_data
+from app.models import Checkpoint, Job
+from app.services.attempts import checkpoints
+
+RESUME_FIELD = "training_config.resume_from_checkpoint"
+LATEST, BEST = "latest", "best"  # of a job's checkpoints, as ``job-…:best`` names them
+PRUNED_MEANWHILE_TRIES = 3  # a job that runs may retire what was just its newest
+
+
+def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | None:
+    """The checkpoint to resume from, locked so that it cannot be pruned meanwhile; None to start anew.
+
+    Raises BadSpec for one that is not there, or does not belong to such a job.
+    """
+    wanted = spec.resume_from_checkpoint
+    if not wanted:
+        return None
+    job_id, _, which = wanted.partition(":")
+    if JOB_ID.fullmatch(job_id):
+        checkpoint = _checkpoint_of_job(session, project, job_id, which or _default(spec))
+    else:
+        named = checkpoints.lock(session, wanted)
+        if named is None or named.project != project:
+            raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=RESUME_FIELD)
+        checkpoint = named
+    source = session.get_one(Job, checkpoint.job_id)
+    different = [name for name, of in _SAME_ON_RESUME if of(source.spec) != of(spec.document)]
+    if different:
+        raise BadSpec(
+            f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
+            "from a checkpoint of the same model, type and data, with the same optim and adapter (lora_…): make them "
+            "equal, or start anew without it",
+            field=RESUME_FIELD,
+        )
+    return checkpoint
+
+
+def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -> Checkpoint | None:
+    """What somebody who resumes the job has chosen, locked: one that is named, or its best; None for no choice.
+
+    It is one of the job's own, or the one that it started from. Raises BadSpec.
+    """
+    if checkpoint_id and from_best:
+        raise BadSpec("name a checkpoint or say from_best, not both", field="from_best")
+    if from_best:
+        best = checkpoints.lock(session, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
+        if best is None:
+            raise BadSpec(
+                f"no checkpoint of {job.id} is its best: none was evaluated; leave from_best out to go on from the "
+                "newest",
+                field="from_best",
+            )
+        return best
+    if not checkpoint_id:
+        return None
+    named = checkpoints.lock(session, checkpoint_id)
+    if named is None or (named.job_id != job.id and named.id != job.resume_checkpoint_id):
+        raise BadSpec(
+            f"{job.id} has no checkpoint {checkpoint_id} to go on from; GET /v1/jobs/{job.id}/checkpoints lists them",
+            field="checkpoint_id",
+        )
+    return named
+
+
+def next_start(session: Session, job: Job) -> Checkpoint | None:
+    """What the job's next attempt will start from, unless it turns out to be damaged; None: from the beginning."""
+    first = next(iter(checkpoints.resume_candidates(session, job)), None)
+    return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
+
+
+def _default(spec: JobSpec) -> str:
+    """Which of the checkpoints of a job that the document names without saying which."""
+    output: Mapping[str, Any] = spec.document.get("output_config") or {}
+    return BEST if (output.get("checkpoint") or {}).get("resume_from_best") else LATEST
+
+
+def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:
+    """That job's newest or best checkpoint as it is at this moment, locked. Raises BadSpec."""
+    for _ in range(PRUNED_MEANWHILE_TRIES):
+        job = session.get(Job, job_id, populate_existing=True)
+        if job is None or job.project != project:
+            raise BadSpec(f"the project {project} has no job {job_id}", field=RESUME_FIELD)
+        chosen = job.best_checkpoint_id if which == BEST else job.latest_checkpoint_id
+        checkpoint = checkpoints.lock(session, chosen) if chosen is not None else None
+        if checkpoint is not None:
+            return checkpoint
+    if which == BEST and job is not None and job.latest_checkpoint_id is not None:
+        raise BadSpec(f"no checkpoint of {job_id} is its best: none was evaluated; say {job_id}:{LATEST}",
+                      field=RESUME_FIELD)  # fmt: skip
+    raise BadSpec(f"{job_id} has no checkpoint to resume from; start anew without it", field=RESUME_FIELD)
+
+
+def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
+    model = spec["training_config"]["base_model"]
+    return model["model_id"], model.get("revision") or ""
+
+
+def _definition(spec: Mapping[str, Any]) -> Any:
+    return spec["training_config"]["base_model"].get("from_config") or None
+
+
+def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
+    training = spec["training_config"]
+    return training["training_type"], training["framework"]["type"]
+
+
+def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
+    training_type, framework = _type(spec)
+    return fixed_on_resume(framework, training_type, spec["training_config"].get("hyperparameters") or {})
+
+
+_SAME_ON_RESUME = (
+    ("model", _model),
+    ("from_config", _definition),
+    ("training type", _type),
+    ("data_config", comparable_data),
+    ("optimizer or adapter", _fixed),
+)

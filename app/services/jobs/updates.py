@@ -1,0 +1,86 @@
+"""Changing a job that has not ended: its priority, its labels, whether it may be preempted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from app.domain.errors import IllegalTransition, InvalidRequest
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.models import Job, JobLabel
+from app.security.permissions import Caller
+from app.services.jobs import details, lookup
+from app.services.lifecycle import audit, labels, transitions
+from app.services.queues import project_quotas
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import Remember, forget
+
+CHANGEABLE = ("priority", "labels", "preemptible")
+
+
+def change(
+    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+) -> Job:
+    """Set what ``wanted`` names; labels are replaced as a whole. What is so already is no change.
+
+    Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended, Conflict when it would keep
+    devices that its project has borrowed.
+    """
+    if not wanted:
+        raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
+    with plane.db.read() as session:
+        found = lookup.find(session, caller, job_id)
+        expected = details.outlook(session, found, priority=wanted.get("priority", found.priority))
+    with plane.db.write() as session:
+        lookup.find(session, caller, job_id)
+        job = transitions.load_for_change(session, job_id)
+        if job.state in TERMINAL:
+            raise IllegalTransition(
+                f"job {job_id} is {job.status} and cannot be changed; only a job that has not ended can"
+            )
+        changed = _apply(session, job, wanted)
+        if changed:
+            _tell(session, job, caller, changed)
+        remember(session, details.changed(session, job, expected))
+    if "priority" in changed and job.state is JobState.PENDING:
+        # Its message waits at the place of the old priority: a second one is harmless and may be served earlier.
+        plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+    return job
+
+
+def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What really changes: field → {from, to}."""
+    scheduling = job.spec.get("scheduling_config") or {}
+    before = {
+        "priority": job.priority, "labels": dict(job.labels), "preemptible": bool(scheduling.get("preemptible"))
+    }  # fmt: skip
+    changed = {
+        name: {"from": before[name], "to": wanted[name]}
+        for name in CHANGEABLE
+        if name in wanted and wanted[name] != before[name]
+    }
+    if "preemptible" in changed:
+        spec = {**job.spec, "scheduling_config": {**scheduling, "preemptible": wanted["preemptible"]}}
+        if not wanted["preemptible"]:
+            project_quotas.refuse_to_keep_borrowed(session, job)
+        job.spec = spec
+    if "priority" in changed:
+        job.priority = wanted["priority"]
+    if "labels" in changed:
+        job.labels = dict(wanted["labels"])
+        session.execute(delete(JobLabel).where(JobLabel.job_id == job.id))
+        session.add_all(labels.rows(job))
+    return changed
+
+
+def _tell(session: Session, job: Job, caller: Caller, changed: dict[str, Any]) -> None:
+    job.mark_changed()
+    session.flush()
+    transitions.record_event(
+        session, job.id, EventType.CHANGED, actor=caller.actor, message=", ".join(changed), data=changed
+    )
+    audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job.id, data=changed)
+    session.flush()
+    session.refresh(job)

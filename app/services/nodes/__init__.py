@@ -1,0 +1,1 @@
+"""The registry of nodes: heartbeats, labels, maintenance, reliability, capacity."""

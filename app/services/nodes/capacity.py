@@ -1,0 +1,47 @@
+"""What the registered nodes could hold if nothing ran on them, remembered for a moment: every submission asks."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import CannotFit
+from app.domain.scheduling.feasibility import refuse_unfitting
+from app.domain.scheduling.resources import NodeCapacity, Request, request_of
+from app.services.nodes import registry
+
+REMEMBERED_SECONDS = 1.0
+
+
+class Inventory:
+    """One for each process; any of its threads may ask."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: tuple[float, Sequence[NodeCapacity]] | None = None
+
+    def request(self, session: Session, document: Mapping[str, Any]) -> Request:
+        """What a job asks for. Raises CannotFit when no node that ever registered could hold it.
+
+        Nobody is refused by what is remembered: the node may have come since.
+        """
+        try:
+            return _fitting(document, self.capacities(session))
+        except CannotFit:
+            self._seen = None
+            return _fitting(document, self.capacities(session))
+
+    def capacities(self, session: Session) -> Sequence[NodeCapacity]:
+        """Of all nodes that ever registered, as they were a moment ago."""
+        seen, now = self._seen, self._clock()
+        if seen is None or now - seen[0] > REMEMBERED_SECONDS:
+            seen = self._seen = (now, registry.capacities(session, only_ready=False))
+        return seen[1]
+
+
+def _fitting(document: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Request:
+    has_gpus = any(not device.is_cpu for node in capacities for device in node.devices)
+    request = request_of(document, has_gpus=has_gpus)
+    refuse_unfitting(request, capacities)
+    return request

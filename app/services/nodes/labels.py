@@ -1,0 +1,64 @@
+"""Labels that administrators give to a node, beside those of its node.toml, which only that file can take back."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Conflict
+from app.models import Node
+from app.security.permissions import Caller
+from app.services.lifecycle import audit
+from app.services.nodes import listing, maintenance
+from app.services.nodes.listing import NodeDetails
+
+Labels = Sequence[str]
+
+
+def replace(db: Database, caller: Caller, name: str, wanted: Labels) -> NodeDetails:
+    """These are all labels that the node has from now on; planning goes by them at once, what runs there goes on.
+
+    Raises NotFound, and Conflict when one of node.toml is missing among them.
+    """
+    with db.write() as session:
+        return _change(session, caller, name, lambda _: wanted)
+
+
+def add_and_remove(
+    db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]
+) -> NodeDetails:  # fmt: skip
+    """Raises NotFound, and Conflict for one to remove that the node does not have, or has by its node.toml."""
+
+    def changed(before: Labels) -> Labels:
+        for label in remove:
+            if label not in before:
+                raise Conflict(f"node {name} is not labelled {label!r}; it has: {', '.join(before) or 'no labels'}")
+        return [label for label in [*before, *add] if label not in remove]
+
+    with db.write() as session:
+        return _change(session, caller, name, changed)
+
+
+def _change(session: Session, caller: Caller, name: str, labels: Callable[[Labels], Labels]) -> NodeDetails:
+    node = maintenance.lock(session, name)
+    wanted = labels(node.all_labels)
+    _keep_those_of_the_file(node, wanted)
+    before = node.admin_labels
+    after = [label for label in dict.fromkeys(wanted) if label in before or label not in node.labels]
+    if sorted(after) != sorted(before):
+        node.admin_labels = after
+        audit.record(
+            session, actor=caller.actor, action="node.label", project=None, target=name,
+            data={"from": before, "to": after},
+        )  # fmt: skip
+    session.flush()
+    return listing.find(session, name)
+
+
+def _keep_those_of_the_file(node: Node, wanted: Labels) -> None:
+    missing = [label for label in node.labels if label not in wanted]
+    if missing:
+        raise Conflict(
+            f"{', '.join(missing)} stands in the node.toml of {node.name} and can't be taken away here: remove it in "
+            "that file and start the node's worker anew, or leave it among the labels"
+        )

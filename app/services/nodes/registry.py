@@ -1,0 +1,296 @@
+"""Nodes: what they have, whether they live, and which of their devices are free."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import func, select, tuple_, update
+from sqlalchemy.orm import Session, selectinload
+
+from app.database.engine import Database
+from app.domain.errors import NotFound
+from app.domain.lifecycle.states import HELD
+from app.domain.nodes.limits import limits_of
+from app.domain.nodes.sandboxes import why_none
+from app.domain.scheduling.resources import NOTHING, UNKNOWN, Device, NodeCapacity, Quantities, request_of
+from app.domain.units import WHOLE
+from app.models import Device as DeviceRow
+from app.models import Job, Lease, Node, Reservation
+from app.models.base import utc_now
+from app.services.lifecycle import transitions
+from app.services.nodes import reliability, stuck_devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeReport:
+    """What a node worker says about its machine when it starts."""
+
+    name: str
+    devices: tuple[Device, ...]
+    cpu_cores: int
+    ram_mb: int
+    storage_mb: int
+    sandbox: str
+    version: str
+    boot_id: str
+    labels: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    arch: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """How many jobs run on a node, and what amounts they asked for."""
+
+    jobs: int = 0
+    held: Quantities = NOTHING
+
+
+_IDLE = _Work()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """How far a node has counted; standing still means that it is silent.
+
+    ``every_seconds``: its own interval, where its node.toml has one.
+    """
+
+    node: str
+    counter: int
+    is_ready: bool
+    every_seconds: float | None = None
+
+
+def register(db: Database, report: NodeReport) -> str:
+    """Make the node known, or bring it up to date; returns its state.
+
+    A drained or quarantined one stays so until somebody enables it; one with ``auto_accept = false`` begins drained.
+    """
+    with db.write() as session:
+        node = session.get(Node, report.name)
+        if node is None:
+            node = Node(name=report.name, state="ready" if limits_of(report.limits).auto_accept else "drained")
+            session.add(node)
+        if node.state == "lost":
+            node.state = "ready"
+        node.labels, node.capabilities = list(report.labels), list(report.capabilities)
+        node.cpu_cores, node.ram_mb, node.storage_mb = report.cpu_cores, report.ram_mb, report.storage_mb
+        node.sandbox, node.version, node.boot_id = report.sandbox, report.version, report.boot_id
+        node.limits, node.arch = report.limits, report.arch
+        node.heartbeat = (node.heartbeat or 0) + 1
+        node.last_seen_at = utc_now()
+        reliability.begin(session, report.name)
+        session.flush()
+        _sync_devices(session, report)
+        return node.state
+
+
+def heartbeat(db: Database, name: str) -> str:
+    """Raise the node's counter; returns its state. A lost one is ready again, a draining one without work drained."""
+    with db.write() as session:
+        node = session.get(Node, name, with_for_update=True)
+        if node is None:
+            raise NotFound(f"node {name} is not registered")
+        node.heartbeat += 1
+        node.last_seen_at = utc_now()
+        if node.state == "lost":
+            node.state = "ready"
+        elif node.state == "draining" and not _holds_anything(session, name):
+            node.state = "drained"
+        return node.state
+
+
+def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
+    """Give up a ready node whose counter still is the one seen; its leases run out by themselves.
+
+    One that drains keeps that state: it gets no work anyway, and coming back must not make it ready.
+    """
+    with db.write() as session:
+        seen = (Node.name == name) & (Node.heartbeat == heartbeat_seen) & (Node.state == "ready")
+        session.execute(update(Node).where(seen).values(state="lost"))
+
+
+def heartbeats(db: Database) -> list[Heartbeat]:
+    """The counter of every node."""
+    with db.read() as session:
+        rows = session.execute(select(Node.name, Node.heartbeat, Node.state, Node.limits))
+        return [
+            Heartbeat(
+                node=row.name, counter=row.heartbeat, is_ready=row.state == "ready",
+                every_seconds=limits_of(row.limits).heartbeat_seconds,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+
+def set_state(db: Database, name: str, state: str) -> None:
+    """One of NODE_STATES. Raises NotFound."""
+    with db.write() as session:
+        node = session.get(Node, name, with_for_update=True)
+        if node is None:
+            raise NotFound(f"no node {name}; known: {', '.join(session.scalars(select(Node.name)).all()) or 'none'}")
+        node.state = state
+
+
+def request_requeue(db: Database, name: str) -> int:
+    """Take no new jobs on the node and ask its running ones to save and go back to the queue; returns how many."""
+    with db.write() as session:
+        session.execute(update(Node).where(Node.name == name).values(state="draining"))
+        return len(ask_requeue(session, name))
+
+
+def ask_requeue(session: Session, name: str) -> list[str]:
+    """The jobs that hold devices of the node and are asked herewith to save and go back; the caller has locked it.
+
+    One that is about to be paused is, whether it can save or not.
+    """
+    held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None)).order_by(Lease.job_id)
+    asked = []
+    for job_id in session.scalars(held).all():
+        # Looked at under its lock: an attempt that ends at this moment must not leave the wish on a queued job.
+        job = transitions.load_for_change(session, job_id)
+        if job.state not in HELD:
+            continue
+        reason = f"node {name} drains"
+        if job.requested is None:
+            job.requested, job.requested_reason = "requeue", reason
+            job.mark_changed()
+            asked.append(job_id)
+        elif transitions.insist_on_pause(session, job, actor=name, reason=reason):
+            asked.append(job_id)
+    return asked
+
+
+def capacities(
+    session: Session, *, only_ready: bool = True, names: Collection[str] | None = None
+) -> list[NodeCapacity]:
+    """Every node, or these: its devices, and which nobody holds, neither an attempt nor a process left behind.
+
+    Reservations are read first: an attempt that leaves a process behind gives them up as it takes the devices out of
+    service, and in the other order both would look free between the two queries.
+    """
+    query = select(Node).options(selectinload(Node.devices)).order_by(Node.name)
+    if only_ready:
+        query = query.where(Node.state == "ready")
+    if names is not None:
+        query = query.where(Node.name.in_(names))
+    taken: dict[str, dict[int, int]] = {}
+    for (holder, index), share in shares(session, names).items():
+        taken.setdefault(holder, {})[index] = share
+    stuck = stuck_devices.by_node(session, names)
+    working, reputations = _at_work(session, names), reliability.reputations(session, names)
+    return [
+        _capacity(
+            node, taken.get(node.name, {}), frozenset(stuck.get(node.name, ())), working.get(node.name, _IDLE),
+            reputations.get(node.name, UNKNOWN),
+        )
+        for node in session.scalars(query)
+    ]  # fmt: skip
+
+
+def shares(
+    session: Session, names: Collection[str] | None = None, *, devices: Collection[tuple[str, int]] | None = None
+) -> dict[tuple[str, int], int]:
+    """(node, device) → how much of it attempts hold; of these nodes or devices, or of all."""
+    query = select(Reservation.node, Reservation.device_index, func.sum(Reservation.share).label("share"))
+    if names is not None:
+        query = query.where(Reservation.node.in_(names))
+    if devices is not None:
+        query = query.where(tuple_(Reservation.node, Reservation.device_index).in_(devices))
+    grouped = query.group_by(Reservation.node, Reservation.device_index)
+    return {(row.node, row.device_index): int(row.share) for row in session.execute(grouped)}
+
+
+def lock_devices(session: Session, devices: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """(node, index) of those that are there, of which nobody else takes any until the transaction ends.
+
+    No key says what several rows may sum up to. So whoever places locks the devices' rows, in one order, and only then
+    reads what is given out: of two planners the second sees what the first has taken.
+    """
+    index = DeviceRow.index.label("device_index")  # rows have an ``index`` of their own
+    query = select(DeviceRow.node, index).where(tuple_(DeviceRow.node, DeviceRow.index).in_(devices))
+    rows = session.execute(query.order_by(DeviceRow.node, DeviceRow.index).with_for_update())
+    return {(row.node, row.device_index) for row in rows}
+
+
+def list_nodes(session: Session) -> Sequence[Node]:
+    return session.scalars(select(Node).options(selectinload(Node.devices)).order_by(Node.name)).all()
+
+
+def has_gpus(session: Session) -> bool:
+    return session.scalar(select(DeviceRow.node).where(DeviceRow.type != "cpu").limit(1)) is not None
+
+
+def _holds_anything(session: Session, name: str) -> bool:
+    held = select(Lease.id).where(Lease.node == name, Lease.released_at.is_(None)).limit(1)
+    return session.scalar(held) is not None
+
+
+def is_limited(node: Node) -> bool:
+    """Whether it takes only so many jobs at a time."""
+    return limits_of(node.limits).max_concurrent is not None
+
+
+def runs_all_it_may(session: Session, node: Node) -> bool:
+    """Whether the node, which the caller has locked, takes no further job beside those that it has."""
+    limit = limits_of(node.limits).max_concurrent
+    if limit is None:
+        return False
+    held = select(func.count()).select_from(Lease).where(Lease.node == node.name, Lease.released_at.is_(None))
+    return (session.scalar(held) or 0) >= limit
+
+
+def _at_work(session: Session, names: Collection[str] | None) -> dict[str, _Work]:
+    """Of the jobs that hold a lease, by node; devices are counted by their reservations."""
+    found: dict[str, _Work] = {}
+    query = select(Lease.node, Job.spec).join(Job, Job.id == Lease.job_id).where(Lease.released_at.is_(None))
+    if names is not None:
+        query = query.where(Lease.node.in_(names))
+    for node, spec in session.execute(query):
+        known, asked = found.get(node, _IDLE), request_of(spec, has_gpus=False).quantities
+        found[node] = _Work(jobs=known.jobs + 1, held=known.held if asked == NOTHING else known.held + asked)
+    return found
+
+
+def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _Work, reputation: float) -> NodeCapacity:
+    devices = tuple(
+        Device(
+            index=d.index,
+            type=d.type,
+            memory_mb=d.memory_mb,
+            simulated=d.simulated,
+            uuid=d.uuid,
+            link_group=d.link_group,
+        )
+        for d in node.devices
+    )
+    limits, no_sandbox = limits_of(node.limits), why_none(node.sandbox)
+    if no_sandbox:
+        stuck = frozenset(d.index for d in devices)
+    return NodeCapacity(
+        name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken.keys() - stuck,
+        parts={index: share for index, share in taken.items() if share < WHOLE and index not in stuck},
+        cpu_cores=node.cpu_cores, ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=work.held,
+        capabilities=frozenset(node.capabilities), labels=frozenset(node.all_labels), active_jobs=work.jobs,
+        reputation=reputation, out_of_service=stuck, max_jobs=limits.max_concurrent,
+        accepts_training=limits.accept_training, arch=node.arch, no_sandbox=no_sandbox,
+    )  # fmt: skip
+
+
+def _sync_devices(session: Session, report: NodeReport) -> None:
+    rows = {d.index: d for d in session.scalars(select(DeviceRow).where(DeviceRow.node == report.name))}
+    for device in report.devices:
+        row = rows.pop(device.index, None)
+        if row is None:
+            row = DeviceRow(node=report.name, index=device.index)
+            session.add(row)
+        row.type, row.memory_mb, row.simulated = device.type, device.memory_mb, device.simulated
+        row.uuid, row.link_group = device.uuid, device.link_group
+    # A device that is gone but still held keeps its row until its attempt has ended; the next start removes it.
+    held = select(Reservation.device_index).where(Reservation.node == report.name)
+    busy = set(session.scalars(held))
+    for index, row in rows.items():
+        if index not in busy:
+            session.delete(row)

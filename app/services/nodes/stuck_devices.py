@@ -1,0 +1,177 @@
+"""Devices that a process which nothing can end still holds: out of service until it is gone, or a person says so."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, join, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Conflict, NotFound
+from app.domain.lifecycle.events import EventType
+from app.models import Attempt, Node, Reservation, StuckDevice
+from app.models.base import database_now
+from app.security.permissions import Caller
+from app.services.lifecycle import audit, transitions
+
+REASON = "PROCESS_STUCK"
+# The node looks several times within it: a process that was not seen for so long is none that it sees.
+UNSEEN = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Devices of a node that a process of an ended attempt may still use; ``place``: where its pid means something."""
+
+    node: str
+    devices: tuple[int, ...]
+    job_id: str
+    attempt: int
+    place: str
+
+
+def held_by(attempt: Attempt, *, places: Mapping[str, str]) -> list[Held]:
+    """What an attempt has or had, by its record: one for each of its nodes, with the places of those that are known."""
+    return [
+        Held(
+            node=node, devices=tuple(indices), job_id=attempt.job_id, attempt=attempt.number, place=places.get(node, "")
+        )
+        for node, indices in zip(attempt.node_names, attempt.device_indices, strict=True)
+    ]
+
+
+def take_out(session: Session, held: Held, *, actor: str, tell: bool = True) -> None:
+    """Give the devices to nobody; again is fine, and says that the process was seen.
+
+    They may be another attempt's already, when its lease ran out before anybody saw the process: that one goes on.
+    ``tell``: write it into the history of the job, which the caller has locked then; once.
+    """
+    if not held.devices:
+        return
+    now = database_now(session)
+    key = {"node": held.node, "job_id": held.job_id, "attempt": held.attempt}
+    rows = [
+        {**key, "device_index": index, "place": held.place, "since": now, "seen_at": now, "is_told": False}
+        for index in held.devices
+    ]
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    new = insert(StuckDevice).values(rows)
+    session.execute(
+        new.on_conflict_do_update(
+            index_elements=["node", "device_index", "job_id", "attempt"],
+            set_={"seen_at": new.excluded.seen_at, "place": new.excluded.place},
+        )
+    )
+    if tell:
+        _tell(session, held, actor)
+
+
+def _tell(session: Session, held: Held, actor: str) -> None:
+    untold = _is(held.node, held.job_id, held.attempt) & StuckDevice.is_told.is_(False)
+    told = update(StuckDevice).where(untold).values(is_told=True).returning(StuckDevice.device_index)
+    devices = sorted(session.scalars(told.execution_options(synchronize_session=False)))
+    if devices:
+        transitions.record_event(
+            session, held.job_id, EventType.WARNING, actor=actor, reason=REASON,
+            message=f"a process of attempt {held.attempt} can't be ended, not even by SIGKILL: devices "
+            f"{', '.join(map(str, devices))} of node {held.node} are out of service until it is gone",
+            data={"attempt": held.attempt, "node": held.node, "devices": devices},
+        )  # fmt: skip
+
+
+def mark(db: Database, held: Held, *, actor: str, tell: bool = True) -> None:
+    """The same for an attempt whose end others have written, or will; its job may be deleted by now."""
+    with db.write() as session:
+        if tell:
+            try:
+                transitions.load_for_change(session, held.job_id)
+            except NotFound:
+                tell = False
+        take_out(session, held, actor=actor, tell=tell)
+
+
+def put_back(db: Database, node: str, job_id: str, attempt: int) -> int:
+    """The attempt's processes are gone: what they held is in service again; returns how many devices that were."""
+    mine = _is(node, job_id, attempt)
+    with db.read() as session:
+        if session.scalar(select(StuckDevice.device_index).where(mine).limit(1)) is None:
+            return 0
+    with db.write() as session:
+        return len(session.scalars(delete(StuckDevice).where(mine).returning(StuckDevice.device_index)).all())
+
+
+def put_back_by_hand(db: Database, caller: Caller, node: str) -> int:
+    """Somebody knows that the processes are gone although the node can't see it; returns how many devices that were.
+
+    What the node's worker has seen within the last minute stays out of service. Raises Conflict when that is all, and
+    NotFound where neither the node is known nor anything of it is out of service.
+    """
+    with db.write() as session:
+        long_ago = database_now(session) - UNSEEN
+        old = delete(StuckDevice).where(StuckDevice.node == node, StuckDevice.seen_at <= long_ago)
+        back = sorted(set(session.scalars(old.returning(StuckDevice.device_index))))
+        seen = session.scalar(select(StuckDevice).where(StuckDevice.node == node).limit(1))
+        if back:
+            audit.record(
+                session, actor=caller.actor, action="node.put_back", project=None, target=node, data={"devices": back}
+            )
+        elif seen is not None:
+            raise Conflict(
+                f"a process of attempt {seen.attempt} of {seen.job_id} was seen on node {node} within the last "
+                f"{UNSEEN.seconds} s: end it, restart the machine, or stop the node's worker and try again in a minute"
+            )
+        elif session.get(Node, node) is None:
+            raise NotFound(f"no node {node[:63]!r}")
+        return len(back)
+
+
+def of_node(db: Database, node: str) -> Sequence[StuckDevice]:
+    with db.read() as session:
+        return session.scalars(select(StuckDevice).where(StuckDevice.node == node)).all()
+
+
+def unseen(db: Database, row: StuckDevice) -> bool:
+    """Whether nobody has seen the process for so long that somebody who sees it would have."""
+    with db.read() as session:
+        return database_now(session) - row.seen_at >= UNSEEN
+
+
+def by_node(session: Session, names: Collection[str] | None = None) -> dict[str, dict[int, StuckDevice]]:
+    """Node → device → the first row that takes it out of service; of these nodes, or of all."""
+    query = select(StuckDevice).order_by(StuckDevice.since.desc())
+    if names is not None:
+        query = query.where(StuckDevice.node.in_(names))
+    found: dict[str, dict[int, StuckDevice]] = {}
+    for row in session.scalars(query):
+        found.setdefault(row.node, {})[row.device_index] = row
+    return found
+
+
+def any_of(session: Session, node: str, devices: Collection[int]) -> bool:
+    """Whether one of these devices is out of service."""
+    which = (StuckDevice.node == node) & StuckDevice.device_index.in_(devices)
+    return session.scalar(select(StuckDevice.job_id).where(which).limit(1)) is not None
+
+
+def jobs(session: Session) -> frozenset[str]:
+    """Jobs of which a process is left that nothing can end."""
+    return frozenset(session.scalars(select(StuckDevice.job_id).distinct()))
+
+
+def on(session: Session, nodes: Collection[str]) -> set[tuple[str, int]]:
+    """(node, index) of the devices of these nodes that are out of service."""
+    query = select(StuckDevice.node, StuckDevice.device_index).where(StuckDevice.node.in_(nodes))
+    return {(row.node, row.device_index) for row in session.execute(query)}
+
+
+def given_to(job_id: SQLColumnExpression[str], attempt: SQLColumnExpression[int]) -> ColumnElement[bool]:
+    """Whether one of the devices that are reserved for the attempt is out of service, as part of a question."""
+    same = (StuckDevice.node == Reservation.node) & (StuckDevice.device_index == Reservation.device_index)
+    mine = (Reservation.job_id == job_id) & (Reservation.attempt == attempt)
+    return exists().select_from(join(StuckDevice, Reservation, same)).where(mine)
+
+
+def _is(node: str, job_id: str, attempt: int) -> ColumnElement[bool]:
+    return (StuckDevice.node == node) & (StuckDevice.job_id == job_id) & (StuckDevice.attempt == attempt)

@@ -1,0 +1,1 @@
+"""Running the platform: backups, retention, diagnosis, health, metrics, housekeeping."""

@@ -1,0 +1,75 @@
+"""Makes a database ready for work: schema, default project and queue, the administrator's key. Safe to do twice."""
+
+import fcntl
+import importlib
+
+from sqlalchemy.exc import IntegrityError
+
+from app.database.engine import Database
+from app.database.from_settings import open_database
+from app.domain.errors import CredentialsInvalid
+from app.migrations import versioning
+from app.models import Project, Queue
+from app.models.base import Base
+from app.models.project import DEFAULT_PROJECT
+from app.models.queue import DEFAULT_QUEUE
+from app.security.permissions import Role
+from app.security.secrets import SecretBox
+from app.services.access import keys
+from app.services.operations.data_dir import prepare_directory, replace_secret
+from config.settings import Settings
+
+ADMIN_KEY_NAME = "made at start"
+
+
+def prepare(settings: Settings) -> Settings:
+    """Everything that must be there before the first process starts; returns the settings with the secrets filled in.
+
+    Several processes may call it at once.
+    """
+    settings = prepare_directory(settings)
+    db = open_database(settings.database)
+    try:
+        prepare_database(db)
+        ensure_admin_key(db, settings)
+    finally:
+        db.close()
+    return settings
+
+
+def prepare_database(db: Database) -> None:
+    """Bring the schema up to date and make the default project and queue."""
+    if not versioning.is_current(db.engine):
+        # Alembic is slow to import, and an ordinary start finds nothing to do.
+        importlib.import_module("app.migrations.runner").upgrade(db.engine)
+    for row in (Project(name=DEFAULT_PROJECT), Queue(name=DEFAULT_QUEUE)):
+        _add_if_missing(db, row, row.name)
+
+
+def ensure_admin_key(db: Database, settings: Settings) -> None:
+    """The key file holds a super admin's key that this database accepts; a new one is made if it does not."""
+    path = settings.admin_key_file
+    with (settings.data.dir / "run" / "admin-key.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would make two keys, one of them in no file
+        if path.exists() and _is_super_admins(db, path.read_text().strip()):
+            return
+        box = SecretBox(settings.security.secret_key)
+        replace_secret(path, keys.create(db, box, role=Role.SUPER_ADMIN, project=None, name=ADMIN_KEY_NAME).key)
+
+
+def _add_if_missing(db: Database, row: Base, name: str) -> None:
+    with db.read() as session:
+        if session.get(type(row), name) is not None:
+            return
+    try:
+        with db.write() as session:
+            session.add(row)
+    except IntegrityError:
+        return  # another process was faster
+
+
+def _is_super_admins(db: Database, key: str) -> bool:
+    try:
+        return keys.authenticate(db, key).role is Role.SUPER_ADMIN
+    except CredentialsInvalid:
+        return False

@@ -1,0 +1,22 @@
+"""Assembles the control plane from the settings."""
+
+from app.database.engine import Database
+from app.security.secrets import SecretBox
+from app.services.nodes.capacity import Inventory
+from app.services.requests.control_plane import ControlPlane, Rings
+from app.services.requests.storage_access import reading_rules
+from app.services.scheduling.start_estimates import Estimates
+from app.storage.storage import Storage
+from config.settings import Settings
+
+
+def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> ControlPlane:
+    return ControlPlane(
+        db=db,
+        dispatcher=dispatcher,
+        storage=Storage(settings.storage.url),
+        box=SecretBox(settings.security.secret_key),
+        reading=reading_rules(settings),
+        inventory=Inventory(),
+        estimates=Estimates(),
+    )

@@ -1,0 +1,181 @@
+"""Checks of this machine: storage, disk, sandbox, GPU driver, and what listens where."""
+
+import ctypes
+import secrets
+import shutil
+from pathlib import Path
+
+from sqlalchemy import select
+
+from app.domain.errors import NotFound
+from app.domain.ids import new_id
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
+from app.host.bubblewrap import lack_of_sandbox
+from app.models import Artifact, Checkpoint
+from app.services.operations.data_dir import is_without_sandbox
+from app.services.operations.diagnosis.broker import is_loopback
+from app.services.operations.diagnosis.findings import Findings, failed, fine, size, skipped, warning
+from app.services.operations.diagnosis.site import Site
+from app.storage.keys import artifact_key, checkpoint_key
+
+SAMPLE = 5
+LITTLE_BYTES, TOO_LITTLE_BYTES = 10 * 1024**3, 1024**3
+PCI = Path("/sys/bus/pci/devices")
+NVIDIA_VENDOR, DISPLAY_CLASSES = "0x10de", ("0x0300", "0x0302")
+
+
+def storage(site: Site) -> Findings:
+    """Writes, reads and deletes a small file, as every node and the API do."""
+    root = _storage_path(site)
+    if root is not None and not root.is_dir():
+        return failed(f"there is no directory {root}", "is it not mounted, or TRAINYARD_STORAGE_URL wrong? Make it")
+    key, content = f"doctor-{new_id('file')}", secrets.token_bytes(16)
+    site.storage.write(key, content)
+    try:
+        if site.storage.read(key) != content:
+            return failed("the storage gives back other bytes than it was given", "look into its own logs")
+    finally:
+        site.storage.delete_tree(key)
+    return fine("files can be written, read and deleted")
+
+
+def stored_files(site: Site) -> Findings:
+    """What nodes recorded must lie in the storage that this process sees: else these are two storages."""
+    with site.db.read() as session:
+        checkpoints = session.execute(
+            select(Checkpoint.job_id, Checkpoint.id)
+            .where(Checkpoint.deleted_at.is_(None))
+            .order_by(Checkpoint.id.desc())
+            .limit(SAMPLE)
+        ).all()
+        artifacts = session.execute(
+            select(Artifact.job_id, Artifact.path)
+            .where(~Artifact.pending)
+            .order_by(Artifact.job_id.desc())
+            .limit(SAMPLE)
+        ).all()
+    keys = [checkpoint_key(job, name) for job, name in checkpoints] + [
+        artifact_key(job, path) for job, path in artifacts
+    ]
+    missing = [key for key in keys if not _is_there(site, key)]
+    if missing:
+        return failed(
+            f"{len(missing)} of the {len(keys)} newest files that nodes recorded are not in the storage here, such as "
+            f"{missing[0]}",
+            "give all processes the same TRAINYARD_STORAGE_URL, and mount the same file system there on every machine",
+        )
+    return fine(f"the newest {len(keys)} recorded files are here") if keys else skipped("nothing is recorded yet")
+
+
+def disk(site: Site) -> Findings:
+    places = {"the data directory": site.settings.data.dir, "the storage": _storage_path(site)}
+    findings: Findings = []
+    for what, path in places.items():
+        if path is None or not path.exists():
+            continue
+        free = shutil.disk_usage(path).free
+        if free < LITTLE_BYTES:
+            found = failed if free < TOO_LITTLE_BYTES else warning
+            findings += found(
+                f"{what} ({path}) has only {size(free)} free",
+                "delete what is not needed (`trainyard db prune`, docs/operations.md), or use a larger disk",
+            )
+    return findings or fine("there is room on the disks")
+
+
+def cache_size(site: Site) -> Findings:
+    directory = site.settings.data.dir
+    if not directory.exists():
+        return skipped(f"there is no data directory {directory} here")
+    total, most = shutil.disk_usage(directory).total, site.settings.cache.max_bytes
+    if most > total:
+        return warning(
+            f"a node's cache may grow to {size(most)}, but its disk holds {size(total)}: the cache will fill it",
+            "set TRAINYARD_CACHE_MAX_BYTES to a part of the disk, if a node runs on this machine",
+        )
+    return fine(f"a node's cache stops at {size(most)} of {size(total)}")
+
+
+def sandbox(site: Site) -> Findings:
+    wanted = site.settings.node.sandbox
+    if is_without_sandbox(site.settings):
+        return warning(
+            "jobs run without a sandbox, as `trainyard up --no-sandbox` said: they can do all that its user can",
+            "install bubblewrap (apt install bubblewrap), and start `trainyard up` without that option",
+        )
+    if wanted == PROCESS:
+        return warning("jobs run without a sandbox, as TRAINYARD_NODE_SANDBOX says", "set it to auto or bubblewrap")
+    lack = lack_of_sandbox()
+    if lack is None:
+        return fine("bubblewrap works")
+    found = failed if wanted == BUBBLEWRAP else warning
+    return found(f"{lack}: a node here takes no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+
+
+def gpu_driver(site: Site) -> Findings:
+    del site
+    cards = [device.name for device in _devices() if _is_nvidia_gpu(device)]
+    driver = _nvml_problem()
+    if driver is None:
+        return fine("the NVIDIA driver answers")
+    if cards:
+        return failed(
+            f"{len(cards)} NVIDIA device(s) are there, but {driver}: a node here offers only CPU slots",
+            "install the NVIDIA driver, and the extra trainyard[gpu]; in a container, pass the devices in",
+        )
+    return skipped("there is no NVIDIA GPU in this machine")
+
+
+def api_address(site: Site) -> Findings:
+    way_out = (
+        "let it listen on 127.0.0.1 behind a proxy that ends TLS (deploy/nginx, deploy/caddy), or on a net of its own"
+    )
+    return _address("the API", site.settings.api.host, "keys cross", way_out)
+
+
+def flower_address(site: Site) -> Findings:
+    way_out = "let it listen on 127.0.0.1, and reach it by an SSH tunnel or behind the proxy"
+    return _address("Flower", site.settings.flower.host, "its password crosses", way_out)
+
+
+def _address(who: str, host: str, what_crosses: str, way_out: str) -> Findings:
+    if is_loopback(host):
+        return fine(f"{who} listens on {host} alone")
+    return warning(f"{who} listens on {host} without TLS: {what_crosses} that network in the clear", way_out)
+
+
+def _is_there(site: Site, key: str) -> bool:
+    try:
+        return site.storage.exists(key)
+    except NotFound:
+        return False
+
+
+def _storage_path(site: Site) -> Path | None:
+    here = site.storage.local_path("jobs")
+    return here.parent if here is not None else None
+
+
+def _devices() -> list[Path]:
+    return sorted(PCI.iterdir()) if PCI.is_dir() else []
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    try:
+        vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
+    except OSError:
+        return False
+    return vendor == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASSES)
+
+
+def _nvml_problem() -> str | None:
+    """None when the driver answers. By its own library: this process has no other use for it."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return "the driver's library libnvidia-ml.so.1 is not installed"
+    code = nvml.nvmlInit_v2()
+    if code:
+        return f"the driver does not answer (nvmlInit says {code})"
+    nvml.nvmlShutdown()
+    return None

@@ -1,0 +1,25 @@
+"""What has to be thrown away from time to time."""
+
+from datetime import timedelta
+
+from sqlalchemy import delete
+
+from app.database.engine import Database
+from app.models import IdempotentReply, ProcessBeat
+from app.models.base import utc_now
+from app.services.requests.idempotency import KEPT
+
+SILENT_COORDINATOR_HOURS = 24
+
+
+def drop_old_replies(db: Database) -> None:
+    """Forget first answers to idempotent requests after their time."""
+    with db.write() as session:
+        session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < utc_now() - KEPT))
+
+
+def drop_dead_coordinators(db: Database) -> None:
+    """Forget the signs of life of coordinators that ended long ago."""
+    with db.write() as session:
+        cutoff = utc_now() - timedelta(hours=SILENT_COORDINATOR_HOURS)
+        session.execute(delete(ProcessBeat).where(ProcessBeat.kind == "coordinator", ProcessBeat.last_seen_at < cutoff))

@@ -1,0 +1,55 @@
+"""Whether what the database holds fits together: what the database itself can tell, and what only we know."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Select, and_, exists, func, select, text
+
+from app.database.engine import Database
+from app.domain.lifecycle.states import HELD, TERMINAL
+from app.domain.units import WHOLE
+from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
+
+SHOWN = 5
+
+_LIVE = Lease.released_at.is_(None)
+# What never may be, as (what it is, query for ids).
+RULES: tuple[tuple[str, Select[str]], ...] = (
+    ("jobs run without a lease", select(Job.id).where(
+        Job.status.in_(HELD), ~exists().where(Lease.job_id == Job.id, _LIVE))),
+    ("jobs have ended or wait, and hold a lease", select(Job.id).where(
+        Job.status.not_in(HELD), exists().where(Lease.job_id == Job.id, _LIVE))),
+    ("jobs have ended without a time", select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at.is_(None))),
+    ("jobs have devices, but no lease for them", select(Reservation.job_id).where(
+        ~exists().where(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt), _LIVE))),
+    ("devices are given out more than once", select(Reservation.node).group_by(
+        Reservation.node, Reservation.device_index).having(func.sum(Reservation.share) > WHOLE)),
+    ("jobs count other attempts than they have", select(Job.id).where(
+        Job.attempt != func.coalesce(
+            select(func.max(Attempt.number)).where(Attempt.job_id == Job.id).scalar_subquery(), 0))),
+    ("jobs have gaps in their history", select(JobEvent.job_id).group_by(JobEvent.job_id).having(
+        func.count() != func.max(JobEvent.seq))),
+    ("jobs name a checkpoint that is not theirs, or gone", select(Job.id).where(
+        Job.latest_checkpoint_id.is_not(None),
+        ~exists().where(Checkpoint.id == Job.latest_checkpoint_id, Checkpoint.job_id == Job.id,
+                        Checkpoint.deleted_at.is_(None)))),
+)  # fmt: skip
+
+
+def problems(db: Database) -> Iterator[str]:
+    """Each thing that is wrong, in a line; nothing when all is well."""
+    if db.engine.dialect.name == "sqlite":
+        yield from _sqlite(db)
+    with db.read() as session:
+        for what, query in RULES:
+            found = session.scalars(query.limit(SHOWN + 1)).all()
+            if found:
+                yield f"{what}: {', '.join(found[:SHOWN])}" + (" …" if len(found) > SHOWN else "")
+
+
+def _sqlite(db: Database) -> Iterator[str]:
+    with db.engine.connect() as connection:
+        for (line,) in connection.execute(text("PRAGMA integrity_check")):
+            if line != "ok":
+                yield f"the file is damaged: {line}"
+        for row in connection.execute(text("PRAGMA foreign_key_check")):
+            yield f"a row of {row[0]} refers to a row of {row[2]} that is not there"

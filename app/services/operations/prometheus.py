@@ -1,0 +1,255 @@
+"""What a monitoring system is told: counted in the database when it asks, so that it survives every restart."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import JobState
+from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, WebhookDelivery
+from app.models.base import utc_now
+from app.models.webhook import IS_WAITING
+from app.security.permissions import Caller, Permission
+from app.services.attempts import outcome_errors
+from app.services.operations import cluster_summary
+from app.services.queues import limits as queue_limits
+from app.services.scheduling.planner import PLANNER
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One kind of number with its value for each combination of labels."""
+
+    name: str
+    meaning: str
+    labels: Labels = ()
+    values: Sequence[tuple[Labels, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """The same for a histogram: (labels, [(upper bound, how many up to it)], sum)."""
+
+    name: str
+    meaning: str
+    labels: Labels
+    values: Sequence[tuple[Labels, Sequence[tuple[float, int]], float]]
+
+
+Measurement = Figure | Distribution
+
+
+def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
+    """About the jobs that the caller sees, by project and queue."""
+    yield _jobs(session, caller)
+    yield _oldest_queued(session, caller)
+    yield _waits(session, caller)
+    yield from _speeds(session, caller)
+
+
+def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
+    """About what all projects share: for super admins who do not act within one project."""
+    if caller.project is None and caller.may(Permission.CLUSTER_ADMIN):
+        yield from _machines(session)
+        yield from _queues(session)
+        yield from _lags(session)
+        yield from _backlogs(session)
+
+
+def _jobs(session: Session, caller: Caller) -> Figure:
+    query = select(Job.project, Job.queue, Job.status, func.count()).group_by(Job.project, Job.queue, Job.status)
+    counted = {(row[0], row[1], row[2]): row[3] for row in session.execute(_seen(query, Job.project, caller))}
+    places = sorted({(project, queue) for project, queue, _ in counted})
+    return Figure(
+        name="jobs",
+        meaning="Jobs by project, queue and state",
+        labels=("project", "queue", "state"),
+        values=[
+            ((project, queue, str(state)), counted.get((project, queue, str(state)), 0))
+            for project, queue in places
+            for state in JobState
+        ],
+    )
+
+
+def _oldest_queued(session: Session, caller: Caller) -> Figure:
+    query = (
+        select(Job.project, Job.queue, func.min(Job.queued_at, type_=Job.queued_at.type))
+        .where(Job.status == JobState.QUEUED)
+        .group_by(Job.project, Job.queue)
+    )
+    now = utc_now()
+    return Figure(
+        name="oldest_queued_seconds",
+        meaning="How long the job has waited that has been queued for the longest",
+        labels=("project", "queue"),
+        values=[((row[0], row[1]), _age(row[2], now)) for row in session.execute(_seen(query, Job.project, caller))],
+    )
+
+
+def _waits(session: Session, caller: Caller) -> Distribution:
+    rows = session.scalars(_seen(select(QueueWait), QueueWait.project, caller))
+    by_place: dict[Labels, list[QueueWait]] = {}
+    for row in rows:
+        by_place.setdefault((row.project, row.queue), []).append(row)
+    return Distribution(
+        name="queue_wait_seconds",
+        meaning="How long attempts waited in the queue before they got their devices",
+        labels=("project", "queue"),
+        values=[(place, *_histogram(found)) for place, found in sorted(by_place.items())],
+    )
+
+
+def _histogram(rows: Iterable[QueueWait]) -> tuple[list[tuple[float, int]], float]:
+    rows = list(rows)
+    counted = {queue_limits.bound_of(row.up_to_seconds): row.attempts for row in rows}
+    up_to, total = [], 0
+    for bound in (*map(float, queue_limits.WAIT_BOUNDS), math.inf):
+        total += counted.get(bound, 0)
+        up_to.append((bound, total))
+    return up_to, math.fsum(row.waited_seconds for row in rows)
+
+
+# What running jobs say of themselves: name → (meaning, from their newest metrics, how those of many jobs become one).
+_Value = Callable[[Mapping[str, Any]], float | None]
+
+
+def _number(metrics: Mapping[str, Any], name: str) -> float | None:
+    value = metrics.get(name)  # what is not finite is stored as text
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _steps_per_second(metrics: Mapping[str, Any]) -> float | None:
+    seconds = _number(metrics, "step_seconds")
+    return 1.0 / seconds if seconds is not None and seconds > 0 else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+_SPEEDS: tuple[tuple[str, str, _Value, Callable[[Sequence[float]], float]], ...] = (
+    ("steps_per_second", "Optimizer steps of all jobs that train", _steps_per_second, math.fsum),
+    (
+        "samples_per_second", "Records trained on, of all jobs that train",
+        lambda metrics: _number(metrics, "samples_per_second"), math.fsum,
+    ),
+    (
+        "tokens_per_second", "Tokens trained on, of all jobs that train",
+        lambda metrics: _number(metrics, "tokens_per_second"), math.fsum,
+    ),
+    (
+        "gpu_utilization_percent", "How busy the GPUs of jobs that train are, the mean over these jobs",
+        lambda metrics: _number(metrics, "gpu_utilization"), _mean,
+    ),
+)  # fmt: skip
+
+
+def _speeds(session: Session, caller: Caller) -> Iterator[Figure]:
+    query = select(Job.project, Job.queue, Job.latest_metrics).where(Job.status == JobState.TRAINING)
+    training = session.execute(_seen(query, Job.project, caller)).all()
+    for name, meaning, value_of, combine in _SPEEDS:
+        said: dict[Labels, list[float]] = {}
+        for row in training:
+            if (value := value_of(row.latest_metrics)) is not None:
+                said.setdefault((row.project, row.queue), []).append(value)
+        values = [(place, combine(numbers)) for place, numbers in sorted(said.items())]
+        yield Figure(name=name, meaning=meaning, labels=("project", "queue"), values=values)
+
+
+def _machines(session: Session) -> Iterator[Figure]:
+    states = cluster_summary.nodes_by_state(session)
+    yield _by("nodes", "Nodes by state", "state", states)
+    now = utc_now()
+    seen = {
+        name: _age(at, now) for name, at in session.execute(select(Node.name, Node.last_seen_at).order_by(Node.name))
+    }
+    yield _by("node_silent_seconds", "Time since a node last reported itself", "node", seen)
+    devices = cluster_summary.devices_by_type(session)
+    yield _by("devices", "Devices of all known nodes", "type", {d.type: d.total for d in devices})
+    yield _by("devices_in_use", "Devices that an attempt holds", "type", {d.type: d.in_use for d in devices})
+    yield _by("devices_share_in_use", "Devices that attempts hold, a half of one as 0.5", "type",
+              {d.type: d.share_in_use for d in devices})  # fmt: skip
+    yield _by("devices_out_of_service", "Devices that a process which can't be ended holds", "type",
+              {d.type: d.out_of_service for d in devices})  # fmt: skip
+    yield _by("devices_free", "Free devices of nodes that are ready", "type", {d.type: d.free for d in devices})
+
+
+def _queues(session: Session) -> Iterator[Figure]:
+    queues = session.scalars(select(Queue).order_by(Queue.name)).all()
+    yield _by("queue_paused", "Whether a queue is paused", "queue", {q.name: int(q.is_paused) for q in queues})
+    for name, meaning in (
+        ("max_running_jobs", "How many jobs of a queue may run at a time; missing: any number"),
+        ("max_waiting_jobs", "How many jobs may wait in a queue; missing: any number"),
+    ):
+        limits = {q.name: getattr(q, name) for q in queues if getattr(q, name) is not None}
+        yield _by(f"queue_{name}", meaning, "queue", limits)
+
+
+def _lags(session: Session) -> Iterator[Figure]:
+    """How far behind those are who keep the system going; each is a few seconds at most while all is well."""
+    now = utc_now()
+    live = Lease.released_at.is_(None)
+    oldest: tuple[tuple[str, str, Any], ...] = (
+        ("lease_silent_seconds", "Time since the longest silent supervisor renewed its lease",
+         select(func.min(Lease.renewed_at, type_=Lease.renewed_at.type)).where(live, Lease.counter > 0)),
+        ("oldest_unclaimed_seconds", "How long the longest waiting attempt has not been taken up by its node",
+         select(func.min(Lease.created_at, type_=Lease.created_at.type)).where(live, Lease.counter == 0)),
+        ("oldest_pending_seconds", "How long the longest waiting job has not been admitted yet",
+         select(func.min(Job.created_at, type_=Job.created_at.type)).where(Job.status == JobState.PENDING)),
+        ("planner_silent_seconds", "Time since the planner last renewed its seat; missing: there has never been one",
+         select(ProcessBeat.last_seen_at).where(ProcessBeat.name == PLANNER)),
+    )  # fmt: skip
+    missing_when_none = {"planner_silent_seconds"}
+    for name, meaning, query in oldest:
+        moment = session.scalar(query)
+        values = [] if moment is None and name in missing_when_none else [((), _age(moment, now))]
+        yield Figure(name=name, meaning=meaning, values=values)
+    fresh = ProcessBeat.last_seen_at > now - cluster_summary.FRESH
+    yield _one("coordinators", "Coordinators that were seen in the last 10 seconds",
+               _count(session, ProcessBeat.name, ProcessBeat.kind == "coordinator", fresh))  # fmt: skip
+
+
+def _backlogs(session: Session) -> Iterator[Figure]:
+    yield _one(
+        "leases", "Attempts that hold devices", _count(session, Lease.job_id.distinct(), Lease.released_at.is_(None))
+    )
+    yield _one("outcome_errors", "Attempts of the last 24 hours whose end Trainyard itself could not write as it was",
+               outcome_errors.count(session))  # fmt: skip
+    yield _one("mirror_backlog_jobs", "Jobs whose newest state the result backend has not been told",
+               _count(session, Job.id, Job.mirrored_version < Job.version))  # fmt: skip
+    yield _one("webhook_deliveries_waiting", "Webhook deliveries that are still to be made",
+               _count(session, WebhookDelivery.id, IS_WAITING))  # fmt: skip
+    looks = select(Inspection.state, func.count()).group_by(Inspection.state)
+    counted = {row[0]: row[1] for row in session.execute(looks.where(Inspection.state != "done"))}
+    states = {state: counted.get(state, 0) for state in ("waiting", "running")}
+    yield _by("preflights", "Looks at model and data that wait or run", "state", states)
+    verdicts = select(Inspection.verdict, func.count()).where(Inspection.state == "done").group_by(Inspection.verdict)
+    remembered = {row[0] or "left": row[1] for row in session.execute(verdicts)}
+    yield _by("preflights_remembered", "Finished looks that are remembered", "verdict", remembered)
+
+
+def _seen(query: Select[*tuple[Any, ...]], project: Any, caller: Caller) -> Select[*tuple[Any, ...]]:
+    return query if caller.project is None else query.where(project == caller.project)
+
+
+def _count(session: Session, what: Any, *which: ColumnElement[bool]) -> int:
+    return session.scalar(select(func.count(what)).where(*which)) or 0
+
+
+def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Figure:
+    return Figure(name=name, meaning=meaning, labels=(label,), values=[((key,), each) for key, each in values.items()])
+
+
+def _one(name: str, meaning: str, value: float) -> Figure:
+    return Figure(name=name, meaning=meaning, values=[((), value)])
+
+
+def _age(moment: datetime | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())

@@ -1,0 +1,131 @@
+"""Jobs, checkpoints and logs that go with their files, by age or because they take too much room.
+
+Rows change first and files go after the commit: a checkpoint whose row is retired exists for nobody, and what a killed
+run leaves in the storage the coordinators' sweep deletes.
+"""
+
+import logging
+from collections.abc import Collection
+
+from sqlalchemy import func, select
+
+from app.domain.errors import Conflict, NotFound, TrainyardError
+from app.domain.lifecycle.states import TERMINAL
+from app.models import Checkpoint, Job
+from app.security.permissions import Caller, Role
+from app.services.attempts import checkpoints
+from app.services.jobs import deletion
+from app.services.lifecycle import transitions
+from app.services.operations.retention.context import Ground, Pruned
+from app.storage.keys import attempts_key, checkpoint_key, job_key
+
+RETENTION = Caller(key_id="retention", role=Role.SUPER_ADMIN, project=None)
+
+log = logging.getLogger(__name__)
+
+
+def jobs(ground: Ground) -> Pruned:
+    """Ended jobs with all that is theirs; one that a living job reads from stays until the next time."""
+    pruned = Pruned()
+    for ids in ground.ended_before(ground.settings.jobs_days):
+        for job_id in ids:
+            pruned += _job(ground, job_id)
+    return pruned
+
+
+def old_checkpoints(ground: Ground) -> Pruned:
+    pruned = Pruned()
+    for ids in ground.ended_before(ground.settings.checkpoints_days):
+        with ground.plane.db.read() as session:
+            of_them = Checkpoint.job_id.in_(ids) & Checkpoint.deleted_at.is_(None)
+            rows = session.execute(select(Checkpoint.job_id, Checkpoint.id).where(of_them)).all()
+        for job_id in sorted({row.job_id for row in rows}):
+            pruned += _retire(ground, job_id, {row.id for row in rows if row.job_id == job_id})
+    return pruned
+
+
+def checkpoints_over_budget(ground: Ground) -> Pruned:
+    """Those of the jobs that ended first, the oldest of each job first. Living jobs count, but lose nothing."""
+    with ground.plane.db.read() as session:
+        exists = Checkpoint.deleted_at.is_(None)
+        total = session.scalar(select(func.sum(Checkpoint.size_bytes)).where(exists)) or 0
+        excess = int(total) - ground.settings.checkpoints_max_bytes
+        rows = session.execute(
+            select(Checkpoint.job_id, Checkpoint.id)
+            .join(Job, Job.id == Checkpoint.job_id)
+            .where(exists, Job.status.in_(TERMINAL))
+            .order_by(Job.finished_at, Job.id, Checkpoint.step, Checkpoint.id)
+        ).all() if excess > 0 else []  # fmt: skip
+    pruned = Pruned()
+    for row in rows:
+        if pruned.bytes >= excess:
+            break
+        pruned += _retire(ground, row.job_id, {row.id})
+    return pruned
+
+
+def old_logs(ground: Ground) -> Pruned:
+    batches = ground.ended_before(ground.settings.logs_days)
+    return sum((_drop_logs(ground, job_id) for ids in batches for job_id in ids), Pruned())
+
+
+def logs_over_budget(ground: Ground) -> Pruned:
+    """Those of the jobs that ended first; the storage is asked how much each of them takes."""
+    with ground.plane.db.read() as session:
+        ended = session.scalars(select(Job.id).where(Job.status.in_(TERMINAL)).order_by(Job.finished_at, Job.id)).all()
+    sizes = {job_id: _stored_bytes(ground, attempts_key(job_id)) for job_id in ended}
+    excess = sum(sizes.values()) - ground.settings.logs_max_bytes
+    pruned = Pruned()
+    for job_id in ended:
+        if pruned.bytes >= excess:
+            break
+        if sizes[job_id]:
+            pruned += _drop_logs(ground, job_id)
+    return pruned
+
+
+def _job(ground: Ground, job_id: str) -> Pruned:
+    size = _stored_bytes(ground, job_key(job_id))
+    if ground.dry_run:
+        return Pruned(count=1, bytes=size)
+    try:
+        deletion.remove(ground.plane, RETENTION, job_id, artifacts=True)
+    except NotFound:
+        return Pruned()  # somebody was faster
+    except Conflict as needed:
+        log.info("not pruned: %s", needed)
+        return Pruned(kept=1)
+    return Pruned(count=1, bytes=size)
+
+
+def _retire(ground: Ground, job_id: str, ids: Collection[str]) -> Pruned:
+    """These checkpoints, but for those that a living job starts from."""
+    if ground.dry_run:
+        with ground.plane.db.read() as session:
+            gone = checkpoints.unneeded(session, job_id, ids)
+    else:
+        with ground.plane.db.write() as session:
+            gone = checkpoints.retire_unneeded(session, transitions.load_for_change(session, job_id), ids)
+        for checkpoint_id in gone:
+            _delete(ground, checkpoint_key(job_id, checkpoint_id))
+    return Pruned(count=len(gone), bytes=sum(gone.values()), kept=len(ids) - len(gone))
+
+
+def _drop_logs(ground: Ground, job_id: str) -> Pruned:
+    key = attempts_key(job_id)
+    size = _stored_bytes(ground, key)
+    if size and not ground.dry_run:
+        _delete(ground, key)
+    return Pruned(count=1 if size else 0, bytes=size)
+
+
+def _stored_bytes(ground: Ground, key: str) -> int:
+    return sum(file.size_bytes for file in ground.plane.storage.list(key))
+
+
+def _delete(ground: Ground, key: str) -> None:
+    """A storage that fails is no reason to keep everything else: the next run, or the sweep, tries again."""
+    try:
+        ground.plane.storage.delete_tree(key)
+    except TrainyardError:
+        log.warning("%s could not be deleted yet", key, exc_info=True)

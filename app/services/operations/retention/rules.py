@@ -1,0 +1,68 @@
+"""The table of rules, and following those that the settings ask for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.database.engine import Database
+from app.models.base import utc_now
+from app.services.lifecycle import audit
+from app.services.operations.control_plane import control_plane
+from app.services.operations.retention import files, rows
+from app.services.operations.retention.context import Ground, Pruned
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.wakeups import Dispatcher
+from config.settings import Settings, variable_name
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``setting`` above 0 asks for it; one without a setting is always followed."""
+
+    what: str
+    setting: str
+    prune: Callable[[Ground], Pruned]
+
+    @property
+    def variable(self) -> str:
+        return variable_name("retention", self.setting) if self.setting else ""
+
+
+# Jobs first: what goes with them need not be looked at again.
+RULES = (
+    Rule("jobs", "jobs_days", files.jobs),
+    Rule("checkpoints", "checkpoints_days", files.old_checkpoints),
+    Rule("checkpoints over the budget", "checkpoints_max_bytes", files.checkpoints_over_budget),
+    Rule("logs", "logs_days", files.old_logs),
+    Rule("logs over the budget", "logs_max_bytes", files.logs_over_budget),
+    Rule("metric points", "metrics_days", rows.metrics),
+    Rule("events", "events_days", rows.events),
+    Rule("audit entries", "audit_days", rows.audit_entries),
+    Rule("idempotency answers", "", rows.answers),
+)
+
+
+def asked_for(settings: Settings) -> list[Rule]:
+    return [rule for rule in RULES if not rule.setting or getattr(settings.retention, rule.setting)]
+
+
+def prune(
+    db: Database, settings: Settings, *, actor: str, dry_run: bool = False, now: datetime | None = None
+) -> Iterator[tuple[Rule, Pruned]]:
+    """Follow each rule and say what it found; a dry run only counts, each rule by itself."""
+    ground = Ground(
+        plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run
+    )  # fmt: skip
+    done: dict[str, int] = {}
+    for rule in asked_for(settings):
+        pruned = rule.prune(ground)
+        if pruned.count:
+            done[rule.what] = pruned.count
+        yield rule, pruned
+    if done and not dry_run:
+        with db.write() as session:
+            audit.record(session, actor=actor, action="db.prune", project=None, data=done)
+
+
+def _plane(db: Database, settings: Settings) -> ControlPlane:
+    return control_plane(settings, db, Dispatcher(settings))  # the dispatcher is never used: pruning wakes no process

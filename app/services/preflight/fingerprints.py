@@ -1,0 +1,153 @@
+"""What decides the result of an inspection, as one number: asked before each, so it must cost next to nothing."""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from app.domain.errors import BadSpec
+from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
+
+# A look at more entries of directories would hold up all who wait behind it: the API, and whoever admits jobs.
+MOST_FILES = 10_000
+# Of the hyperparameters only these change what becomes of a record or how a model is loaded.
+SHAPING = (
+    "packing",
+    "assistant_only_loss",
+    "completion_only_loss",
+    "max_steps",
+    "eval_batch_size",
+    "algorithm",
+    "reward",
+    "reward_model_id",
+    "max_prompt_length",
+    "max_completion_length",
+    "lora_target_modules",
+    "modules_to_save",
+)
+_WILD = "*?["
+
+
+class _TooMany(Exception):
+    """A pattern or directory that takes more than a glance."""
+
+
+def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: ReadingRules, *extent: object) -> str:
+    """64 hex digits for these files as they are now and this document; empty when anything does not lie on this disk.
+
+    ``extent`` is what else decides: whose job it is, and how closely it is looked at.
+    """
+    found: list[list[Any]] = []
+    for location in locations:
+        path = seen_here(location, rules)
+        if path is None:
+            return ""
+        try:
+            files = _files(path, rules)
+            found += [[location, *_facts(file)] for file in files]
+        except (OSError, _TooMany):
+            return ""
+        if not files:
+            return ""
+    return combined(spec, found, *extent)
+
+
+def combined(spec: Mapping[str, Any], identities: Iterable[Any], *extent: object) -> str:
+    """The same of files whose identities, JSON-able, somebody else has found."""
+    text = json.dumps([_deciding(spec), list(identities), [str(each) for each in extent]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seen_here(location: str, rules: ReadingRules) -> str | None:
+    """The real path, or the pattern, of a location that lies where jobs may read, if this machine has it."""
+    try:
+        path = local_path(location, field="")
+    except BadSpec:
+        return None
+    if path is None:
+        return None
+    return next((real for real in candidates(path, rules) if readable(real, rules) and exists(real, rules)), None)
+
+
+def exists(real_path: str, rules: ReadingRules) -> bool:
+    """Whether there is such a file or directory, or one that fits the pattern; yes if that takes long to find out."""
+    if os.path.exists(real_path):  # noqa: PTH110 – Path's own raises for names that are too long or not for us
+        return True
+    try:
+        return _is_pattern(real_path) and bool(_matches(real_path, rules))
+    except _TooMany:
+        return True
+
+
+def _files(path: str, rules: ReadingRules) -> list[str]:
+    """The files that a path names: itself, what lies directly in it, or what fits. Raises OSError, _TooMany."""
+    if os.path.isdir(path):  # noqa: PTH112 – as above
+        with os.scandir(path) as entries:
+            names = [entry.path for entry in itertools.islice(entries, MOST_FILES + 1)]
+        if len(names) > MOST_FILES:
+            raise _TooMany
+        return sorted(names)
+    return [path] if os.path.exists(path) else _matches(path, rules)  # noqa: PTH110
+
+
+def _matches(pattern: str, rules: ReadingRules) -> list[str]:
+    """What fits an absolute pattern and may be read, sorted. Raises _TooMany."""
+    level, looked = ["/"], itertools.count(1)
+    for segment in filter(None, pattern.split("/")):
+        level = [entry for directory in level for entry in _entries(directory, segment, looked)]
+    owner = job_of_path(pattern, rules)
+    real = ((path, rules.real_path(path)) for path in level)
+    # By a pattern nobody comes to the results of jobs: whose they are is checked where one is named.
+    return sorted(path for path, at in real if readable(at, rules) and job_of_path(at, rules) == owner)
+
+
+def _entries(directory: str, segment: str, looked: Iterator[int]) -> Iterator[str]:
+    """The entries of a directory, if it is one, that fit one segment of a pattern."""
+    if not _is_pattern(segment):
+        path = os.path.join(directory, segment)  # noqa: PTH118 – text only
+        if next(looked) > MOST_FILES:
+            raise _TooMany
+        yield from [path] if os.path.lexists(path) else []
+        return
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if next(looked) > MOST_FILES:
+                    raise _TooMany
+                hidden = entry.name.startswith(".") and not segment.startswith(".")
+                if not hidden and fnmatchcase(entry.name, segment):
+                    yield entry.path
+    except OSError:
+        return
+
+
+def _is_pattern(path: str) -> bool:
+    return any(sign in path for sign in _WILD)
+
+
+def _facts(file: str) -> tuple[Any, ...]:
+    """What changes with the content: nobody can set a file's change time back."""
+    status = os.stat(file)  # noqa: PTH116 – links are followed
+    return file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _deciding(spec: Mapping[str, Any]) -> dict[str, Any]:
+    training = spec["training_config"]
+    given = training.get("hyperparameters") or {}
+    return {
+        "training_type": training["training_type"],
+        "framework": training["framework"]["type"],
+        "base_model": training["base_model"],
+        "hyperparameters": {name: given[name] for name in SHAPING if name in given},
+        "data_config": spec["data_config"],
+        "export_format": (spec.get("output_config") or {}).get("export_format"),
+        "ranks": _ranks(spec.get("resource_config") or {}),
+    }
+
+
+def _ranks(resources: Mapping[str, Any]) -> int | None:
+    count = resources.get("gpu_count")
+    return None if count is None else count * (resources.get("node_count") or 1)

@@ -1,0 +1,1 @@
+"""Queues, their limits, and what projects may use of the cluster."""

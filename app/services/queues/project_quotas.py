@@ -1,0 +1,322 @@
+"""What a project's quota does: what may be submitted, what may start, and what it uses now."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Insert, false, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from app.domain.errors import CannotFit, Conflict, QuotaExceeded
+from app.domain.lifecycle.states import HELD
+from app.domain.scheduling.fair_share import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
+from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.serving_order import COMMON, Accounts
+from app.domain.units import WHOLE
+from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage, Queue, Reservation
+from app.models.base import utc_now
+from app.services.nodes import registry
+from app.services.queues import limits as queue_limits
+
+RETRY_FULL_SECONDS = 30
+_BYTES = 1e9  # of a GB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a project uses now. Devices of attempts that were placed but not begun count: they are its own already."""
+
+    devices: Mapping[str, float]  # by kind of request
+    running_jobs: int
+    waiting_jobs: int
+    gpu_hours: float  # of this month
+    storage_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Use:
+    """Devices of one kind that a project's jobs of one queue hold."""
+
+    project: str
+    queue: str
+    kind: str
+    is_fixed: bool  # by jobs that can't be preempted
+    devices: float
+
+
+def accounts(session: Session, room: Mapping[str, int]) -> Accounts:
+    """What limits starts at this moment, for the planner; ``room`` is what the queues have."""
+    weights = {
+        row.name: row.weight
+        for row in session.execute(select(Queue.name, Queue.weight).where(Queue.weight.is_not(None)))
+    }
+    in_use = _in_use(session)
+    queue_use: dict[tuple[str, str, str], float] = {}
+    for each in in_use:
+        place = (each.project, each.queue if each.queue in weights else COMMON, each.kind)
+        queue_use[place] = queue_use.get(place, 0) + each.devices
+    quotas = {row.name: quota_of(row.quota) for row in session.execute(select(Project.name, Project.quota))}
+    running = count_jobs(session, [name for name, quota in quotas.items() if quota.max_running_jobs is not None], HELD)
+    said = spent(session, quotas)
+    standings = {
+        name: Standing(
+            quota=quota,
+            used=_by_kind(in_use, name),
+            fixed=_by_kind(in_use, name, only_fixed=True),
+            running=running.get(name, 0),
+            spent=said[name],
+        )
+        for name, quota in quotas.items()
+    }
+    return Accounts(room=room, projects=standings, queue_weights=weights, queue_use=queue_use)
+
+
+def is_open(session: Session, project: Project, job: Job, kind: str, amount: float) -> bool:
+    """Whether the quota of its project, which the caller has locked, lets the job start with so many devices."""
+    if not project.quota:
+        return True
+    standing = _standing(session, project)
+    return not refusal(job.project, standing, kind, amount, preemptible=is_preemptible(job.spec))
+
+
+def refuses(session: Session, name: str, request: Request, *, preemptible: bool) -> bool:
+    """Whether the quota, as it is used now, would keep such a job waiting; nobody's if there is no such project."""
+    project = session.get(Project, name) if "\0" not in name else None
+    if project is None or not project.quota:
+        return False
+    return bool(
+        refusal(name, _standing(session, project), request.device_kind, request.amount, preemptible=preemptible)
+    )
+
+
+def refuse_submission(session: Session, name: str, request: Request, spec: Mapping[str, Any]) -> None:
+    """Raises CannotFit for a job that the project's quota never lets start, QuotaExceeded for one too many.
+
+    The caller adds the job in this transaction.
+    """
+    project = session.get_one(Project, name)
+    # Locked until the new job is there: of two that are submitted at once, the second counts the first.
+    session.refresh(project, with_for_update={"key_share": True})
+    quota = quota_of(project.quota)
+    preemptible = is_preemptible(spec)
+    if never := never_fits(name, quota, request.device_kind, request.amount, preemptible=preemptible):
+        raise CannotFit(never, field="resource_config.gpu_count")
+    if said := spent(session, {name: quota})[name]:
+        seconds = RETRY_FULL_SECONDS
+        if not _storage_full(session, {name: quota}):
+            seconds = max(1, round((_next_month(utc_now()) - utc_now()).total_seconds()))
+        raise QuotaExceeded(said, retry_after_seconds=seconds)
+    _refuse_one_too_many(session, name, quota)
+
+
+def refuse_when_full(session: Session, name: str) -> None:
+    """Raises QuotaExceeded when no more jobs of the project may wait; the caller adds one in this transaction."""
+    project = session.get_one(Project, name)
+    if project.quota:
+        session.refresh(project, with_for_update={"key_share": True})
+        _refuse_one_too_many(session, name, quota_of(project.quota))
+
+
+def _refuse_one_too_many(session: Session, name: str, quota: ProjectQuota) -> None:
+    waiting = count_jobs(session, [name], queue_limits.WAITING).get(name, 0)
+    if quota.max_waiting_jobs is not None and waiting >= quota.max_waiting_jobs:
+        raise QuotaExceeded(
+            f"the project {name} has {waiting} waiting jobs of at most {quota.max_waiting_jobs} (max_waiting_jobs of "
+            "its quota); submit again when one has started, or cancel one",
+            retry_after_seconds=RETRY_FULL_SECONDS,
+        )
+
+
+def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
+    """Raises Conflict when the job, not preemptible any more, would keep what its project was only lent.
+
+    Or could never start. The caller has locked it.
+    """
+    project = session.get_one(Project, job.project, with_for_update={"key_share": True}, populate_existing=True)
+    standing = _standing(session, project)
+    if job.state in HELD:
+        attempt = session.get_one(Attempt, (job.id, job.attempt))
+        kind = "cpu" if attempt.device_type == "cpu" else "cuda"
+        amount = sum(map(len, attempt.device_indices)) * attempt.device_share / WHOLE
+        if standing.is_fixed_beyond(kind, amount):
+            deserved, fixed = standing.quota.of(kind).deserved, standing.fixed.get(kind, 0)
+            raise Conflict(
+                f"the project {job.project} deserves {deserved} {KINDS[kind]}, and its jobs that are not preemptible "
+                f"use {fixed:g} of them: what this one holds must be able to come back"
+            )
+        return
+    request = request_of(job.spec, has_gpus=registry.has_gpus(session))
+    if never := never_fits(job.project, standing.quota, request.device_kind, request.amount, preemptible=False):
+        raise Conflict(never)
+
+
+def spent(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
+    """Why nothing more of these projects may start although devices are free; "" of those of which something may.
+
+    Asked at once of all of them, and only of those that have such a limit.
+    """
+    return {**dict.fromkeys(quotas, ""), **_storage_full(session, quotas), **hours_used_up(session, quotas)}
+
+
+def hours_used_up(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
+    """The projects that have no GPU-hours left, and what they are told."""
+    limits = {name: each.gpu_hours_per_month for name, each in quotas.items() if each.gpu_hours_per_month is not None}
+    hours = gpu_hours(session, limits)
+    return {
+        name: f"the project {name} has used {hours[name]:.1f} of the {limit:g} GPU-hours that it has in a month; the "
+        f"next ones come on {_next_month(utc_now()):%Y-%m-%d}"
+        for name, limit in limits.items()
+        if hours[name] >= limit
+    }
+
+
+def _storage_full(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
+    """The projects that may keep no more, and what they are told."""
+    limits = {name: each.storage_gb for name, each in quotas.items() if each.storage_gb is not None}
+    kept = storage_bytes(session, limits)
+    return {
+        name: f"the project {name} keeps {kept[name] / _BYTES:.1f} of at most {limit:g} GB of checkpoints and results; "
+        "delete jobs with their artifacts"
+        for name, limit in limits.items()
+        if kept[name] >= limit * _BYTES
+    }
+
+
+def usage(session: Session, name: str) -> Usage:
+    return Usage(
+        devices={**dict.fromkeys(KINDS, 0), **_by_kind(_in_use(session, name), name)},
+        running_jobs=count_jobs(session, [name], HELD).get(name, 0),
+        waiting_jobs=count_jobs(session, [name], queue_limits.WAITING).get(name, 0),
+        gpu_hours=round(gpu_hours(session, [name])[name], 3),
+        storage_bytes=storage_bytes(session, [name])[name],
+    )
+
+
+def gpu_hours(session: Session, names: Collection[str]) -> dict[str, float]:
+    """Of this month, of attempts that have ended and of those that run; of each of these projects."""
+    if not names:
+        return {}
+    now = utc_now()
+    begin = _month_of(now)
+    ended = select(ProjectUsage.project, ProjectUsage.gpu_seconds).where(
+        ProjectUsage.project.in_(names), ProjectUsage.month == f"{begin:%Y-%m}"
+    )
+    seconds = dict.fromkeys(names, 0.0) | {row.project: row.gpu_seconds for row in session.execute(ended)}
+    same = (Reservation.job_id == Attempt.job_id) & (Reservation.attempt == Attempt.number)
+    living = session.execute(
+        select(Job.project, Attempt.started_at, func.sum(Reservation.share).label("share"))
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Reservation, same)
+        .where(Job.project.in_(names), Job.status.in_(HELD), Attempt.device_type != "cpu")
+        .group_by(Job.project, Attempt.job_id, Attempt.number, Attempt.started_at)
+    )
+    for row in living:
+        if row.started_at is not None:
+            ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
+            seconds[row.project] += ran * row.share / WHOLE
+    return {name: each / 3600 for name, each in seconds.items()}
+
+
+def count_gpu_seconds(session: Session, project: str, ran_seconds: float, devices: float) -> None:
+    """Add what an attempt that ends now has used, each part to the month in which it was."""
+    end = utc_now()
+    begin = end - timedelta(seconds=ran_seconds)
+    while devices and begin < end:
+        month = max(begin, _month_of(end))
+        _add(session, project, month, (end - month).total_seconds() * devices)
+        end = month
+
+
+def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
+    """Of checkpoints and results that are kept, of each of these projects."""
+    if not names:
+        return {}
+    kept = (
+        select(Checkpoint.project, func.sum(Checkpoint.size_bytes).label("size"))
+        .where(Checkpoint.project.in_(names), Checkpoint.deleted_at.is_(None))
+        .group_by(Checkpoint.project)
+    )
+    results = (
+        select(Job.project, func.sum(Artifact.size_bytes).label("size"))
+        .join(Job, Job.id == Artifact.job_id)
+        .where(Job.project.in_(names))
+        .group_by(Job.project)
+    )
+    found = dict.fromkeys(names, 0)
+    for row in (*session.execute(kept), *session.execute(results)):
+        found[row.project] += int(row.size)
+    return found
+
+
+def is_preemptible(spec: Mapping[str, Any]) -> bool:
+    return bool((spec.get("scheduling_config") or {}).get("preemptible"))
+
+
+def _standing(session: Session, project: Project) -> Standing:
+    quota, in_use = quota_of(project.quota), _in_use(session, project.name)
+    running = count_jobs(session, [project.name], HELD).get(project.name, 0)
+    return Standing(
+        quota=quota, used=_by_kind(in_use, project.name), fixed=_by_kind(in_use, project.name, only_fixed=True),
+        running=running, spent=spent(session, {project.name: quota})[project.name],
+    )  # fmt: skip
+
+
+def _in_use(session: Session, name: str | None = None) -> list[_Use]:
+    """Of all attempts that hold devices, or of those of one project."""
+    same = (Attempt.job_id == Reservation.job_id) & (Attempt.number == Reservation.attempt)
+    is_cpu = (Attempt.device_type == "cpu").label("is_cpu")
+    may_go = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("may_go")
+    query = (
+        select(Job.project, Job.queue, is_cpu, may_go, func.sum(Reservation.share).label("share"))
+        .select_from(Reservation)
+        .join(Job, Job.id == Reservation.job_id)
+        .join(Attempt, same)
+        .group_by(Job.project, Job.queue, is_cpu, may_go)
+    )
+    if name is not None:
+        query = query.where(Job.project == name)
+    return [
+        _Use(
+            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.may_go,
+            devices=row.share / WHOLE,
+        )
+        for row in session.execute(query)
+    ]  # fmt: skip
+
+
+def _by_kind(in_use: Iterable[_Use], project: str, *, only_fixed: bool = False) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in in_use:
+        if each.project == project and (each.is_fixed or not only_fixed):
+            found[each.kind] = found.get(each.kind, 0) + each.devices
+    return found
+
+
+def count_jobs(session: Session, names: Collection[str], states: Collection[str]) -> dict[str, int]:
+    """Of these projects, those in one of the states; projects without any are left out."""
+    if not names:
+        return {}
+    counts = select(Job.project, func.count()).where(Job.project.in_(names), Job.status.in_(states))
+    return {row[0]: row[1] for row in session.execute(counts.group_by(Job.project))}
+
+
+def _add(session: Session, project: str, month: datetime, gpu_seconds: float) -> None:
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    new = insert(ProjectUsage).values(project=project, month=f"{month:%Y-%m}", gpu_seconds=gpu_seconds)
+    added: Insert = new.on_conflict_do_update(
+        index_elements=["project", "month"],
+        set_={"gpu_seconds": ProjectUsage.gpu_seconds + new.excluded.gpu_seconds},
+    )
+    session.execute(added)
+
+
+def _month_of(moment: datetime) -> datetime:
+    """Its first moment, also for one that is the first of the next."""
+    before = moment.astimezone(UTC) - timedelta(microseconds=1)
+    return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _next_month(moment: datetime) -> datetime:
+    return (_month_of(moment) + timedelta(days=32)).replace(day=1)

@@ -1,0 +1,217 @@
+"""Queues: named waiting lines, and the one line of all jobs that wait in them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, literal, select, tuple_
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Conflict, NotFound, UnknownQueue
+from app.domain.lifecycle.states import HELD, JobState
+from app.models import Job, Queue
+from app.models.job_line import LINE, served_as_if_since
+from app.security.permissions import Caller
+from app.services.lifecycle import audit
+from app.services.queues import limits
+from app.services.requests.idempotency import Remember, forget
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+WAITING = limits.WAITING
+# What may be changed, as it is called outside and in the table.
+CHANGEABLE = {
+    "paused": "is_paused",
+    "max_running_jobs": "max_running_jobs",
+    "max_waiting_jobs": "max_waiting_jobs",
+    "weight": "weight",
+}
+ORDERS: Orders = {
+    "priority": LINE,
+    "created_at": (Job.created_at, Job.id),
+    "name": (Job.name, Job.id),
+    "status": (Job.status, Job.id),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSummary:
+    queue: Queue
+    waiting: int
+    running: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A waiting job; ``position`` counts from 1 over the jobs of its project."""
+
+    job: Job
+    position: int
+    waiting_seconds: float
+    pending_reason: str
+
+
+def ensure(session: Session, name: str) -> Queue:
+    """The queue, made when it is not there."""
+    queue = session.get(Queue, name)
+    if queue is None:
+        queue = Queue(name=name)
+        session.add(queue)
+        session.flush()
+    return queue
+
+
+def create(
+    db: Database, caller: Caller, name: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+) -> QueueSummary:
+    """A new queue with what of ``CHANGEABLE`` is wanted. Raises Conflict when it is there already."""
+    columns = _columns(wanted)
+    with db.write() as session:
+        if session.get(Queue, name) is not None:
+            raise Conflict(f"there is a queue {name} already; change it with PATCH /v1/queues/{name}")
+        queue = Queue(name=name, **columns)
+        session.add(queue)
+        audit.record(
+            session, actor=caller.actor, action="queue.create", project=None, target=name, data=_shown(columns)
+        )  # fmt: skip
+        session.flush()
+        made = QueueSummary(queue=queue, waiting=0, running=0)
+        remember(session, made)
+    return made
+
+
+def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -> QueueSummary:
+    """Pause or limit; a limit of None is none. Binds from the commit on: whoever starts a job locks the queue, too.
+
+    Jobs that run already go on. Raises NotFound.
+    """
+    columns = _columns(wanted)
+    with db.write() as session:
+        queue = session.get(Queue, name, with_for_update={"key_share": True})
+        if queue is None:
+            raise _no_queue(name)
+        changed = {column: value for column, value in columns.items() if getattr(queue, column) != value}
+        for column, value in changed.items():
+            setattr(queue, column, value)
+        if changed:
+            audit.record(
+                session, actor=caller.actor, action="queue.patch", project=None, target=name, data=_shown(changed)
+            )  # fmt: skip
+        session.flush()
+        return summary(session, caller, name)
+
+
+def require(session: Session, name: str, *, field: str) -> Queue:
+    """Raises UnknownQueue, naming those that exist."""
+    queue = session.get(Queue, name)
+    if queue is None:
+        known = ", ".join(session.scalars(select(Queue.name).order_by(Queue.name).limit(20)))
+        raise UnknownQueue(f"no queue {name!r}; known: {known or 'none'}", field=field)
+    return queue
+
+
+def require_room(session: Session, name: str, *, field: str) -> None:
+    """Also raises QuotaExceeded when no more jobs may wait in it."""
+    limits.refuse_when_full(session, require(session, name, field=field))
+
+
+def names(db: Database) -> list[str]:
+    """Every queue there is."""
+    with db.read() as session:
+        return list(session.scalars(select(Queue.name).order_by(Queue.name)))
+
+
+def summary(session: Session, caller: Caller, name: str) -> QueueSummary:
+    """One of them. Raises NotFound."""
+    found = next((each for each in summaries(session, caller) if each.queue.name == name), None)
+    if found is None:
+        raise _no_queue(name)
+    return found
+
+
+def summaries(session: Session, caller: Caller) -> list[QueueSummary]:
+    """Every queue with how many of the caller's jobs wait and run in it."""
+    counts = select(Job.queue, Job.status, func.count()).group_by(Job.queue, Job.status)
+    if caller.project is not None:
+        counts = counts.where(Job.project == caller.project)
+    waiting: dict[str, int] = {}
+    running: dict[str, int] = {}
+    for queue, status, count in session.execute(counts.where(Job.status.in_([*WAITING, *HELD]))):
+        into = waiting if status in WAITING else running
+        into[queue] = into.get(queue, 0) + count
+    return [
+        QueueSummary(queue=queue, waiting=waiting.get(queue.name, 0), running=running.get(queue.name, 0))
+        for queue in session.scalars(select(Queue).order_by(Queue.name))
+    ]
+
+
+def line(
+    session: Session, caller: Caller, request: PageRequest, *, now: datetime, queue: str | None = None
+) -> Page[Entry]:
+    """The caller's waiting jobs."""
+    query = select(Job).where(Job.status.in_(WAITING))
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    if queue is not None:
+        query = query.where(Job.queue == queue)
+    page = page_of(session, query, ORDERS, request)
+    places = positions(session, [job.id for job in page.items])
+    reasons = pending_reasons(session, page.items)
+    entries = [
+        Entry(
+            job=job, position=places.get(job.id, 0), waiting_seconds=_waited(job, now), pending_reason=reasons[job.id]
+        )
+        for job in page.items
+    ]
+    return Page(
+        items=entries, next_after=page.next_after, total_count=page.total_count,
+        total_count_capped=page.total_count_capped,
+    )  # fmt: skip
+
+
+def pending_reasons(session: Session, jobs: Sequence[Job]) -> dict[str, str]:
+    """Job id → why it does not start: what holds its whole queue back counts before what the planner wrote down."""
+    queued = {job.queue for job in jobs if job.state is JobState.QUEUED}
+    held = limits.reasons(session, queued)
+    return {
+        job.id: held.get(job.queue, job.pending_reason) if job.state is JobState.QUEUED else job.pending_reason
+        for job in jobs
+    }
+
+
+def _columns(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: wanted[name] for name, column in CHANGEABLE.items() if name in wanted}
+
+
+def _shown(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: columns[column] for name, column in CHANGEABLE.items() if column in columns}
+
+
+def _no_queue(name: str) -> NotFound:
+    return NotFound(f"no queue {name[:63]!r}; GET /v1/queues lists them")
+
+
+def _waited(job: Job, now: datetime) -> float:
+    return max(0.0, round((now - (job.queued_at or job.created_at)).total_seconds(), 3))
+
+
+def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
+    """Job id → place in the line of its project, for those that wait."""
+    if not job_ids:
+        return {}
+    line = func.row_number().over(partition_by=Job.project, order_by=LINE)
+    places: Select[Any] = select(Job.id, line.label("place")).where(Job.status.in_(WAITING))
+    numbered = places.subquery()
+    rows = session.execute(select(numbered.c.id, numbered.c.place).where(numbered.c.id.in_(job_ids)))
+    return {row.id: row.place for row in rows}
+
+
+def place_at(session: Session, job: Job, priority: int) -> int:
+    """The place in its project's line that a waiting job has, or would have with another priority."""
+    since = literal(job.queued_at or job.created_at, Job.created_at.type)
+    before = tuple_(*LINE) < tuple_(served_as_if_since(since, priority), literal(job.id))
+    others = select(func.count()).select_from(Job).where(
+        Job.status.in_(WAITING), Job.project == job.project, Job.id != job.id, before
+    )  # fmt: skip
+    return (session.scalar(others) or 0) + 1

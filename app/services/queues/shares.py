@@ -1,0 +1,42 @@
+"""What each project uses of what it deserves, the one whose turn is next first."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import HELD
+from app.domain.scheduling.fair_share import KINDS, DeviceQuota
+from app.models import Device
+from app.services.queues import limits, project_quotas
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectShare:
+    """Of one kind of device. The jobs are all of the project's, whatever they ask for."""
+
+    project: str
+    kind: str  # as quotas name it
+    used: float
+    borrowed: float
+    quota: DeviceQuota
+    running_jobs: int
+    waiting_jobs: int
+
+
+def project_shares(session: Session) -> list[ProjectShare]:
+    """Of every project and each kind of device that a node has. What is kept for a job does not count as used here."""
+    projects = project_quotas.accounts(session, {}).projects
+    running, waiting = (project_quotas.count_jobs(session, projects, states) for states in (HELD, limits.WAITING))
+    kinds = {"cpu" if kind == "cpu" else "cuda" for kind in session.scalars(select(Device.type).distinct())}
+    found = []
+    for kind in sorted(kinds, reverse=True):
+        for name in sorted(projects, key=lambda each: (projects[each].rank(kind), each)):
+            standing = projects[name]
+            share = ProjectShare(
+                project=name, kind=KINDS[kind], used=standing.used.get(kind, 0.0), quota=standing.quota.of(kind),
+                borrowed=standing.borrowed(kind, promised=0), running_jobs=running.get(name, 0),
+                waiting_jobs=waiting.get(name, 0),
+            )  # fmt: skip
+            found.append(share)
+    return found

@@ -1,0 +1,54 @@
+"""What the use cases of the API are given: made once for each process and passed down."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.spec.locations.paths import ReadingRules
+from app.models import Job
+from app.security.secrets import SecretBox
+from app.storage.storage import Storage
+
+
+class Rings(Protocol):
+    """Wake-ups for the other processes: they never block, never raise, and may get lost."""
+
+    def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
+
+    def nudge(self, job_id: str, node: str) -> None: ...
+
+
+class Capacity(Protocol):
+    """What a job requests, compared with what the nodes have."""
+
+    def capacities(self, session: Session) -> Sequence[NodeCapacity]: ...
+
+    def request(self, session: Session, document: Mapping[str, Any]) -> Request: ...
+
+
+class StartEstimates(Protocol):
+    """How long a job that is submitted now will wait, in seconds; None when unknown."""
+
+    def of_new(
+        self, session: Session, request: Request, *, queue: str, priority: int, project: str, preemptible: bool
+    ) -> float | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    db: Database
+    dispatcher: Rings
+    storage: Storage
+    box: SecretBox
+    reading: ReadingRules
+    inventory: Capacity
+    estimates: StartEstimates
+
+    def nudge(self, job: Job) -> None:
+        """Wake the nodes that run the job: its supervisors read the request at once."""
+        for node in job.node_names:
+            self.dispatcher.nudge(job.id, node)

@@ -1,0 +1,1 @@
+"""The planner over the database: snapshots, planning passes, placement, preemption, leader election."""

@@ -1,0 +1,81 @@
+"""The jobs that hold devices, as the planner wants them: what preempting them costs, and when they end."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import JobState
+from app.domain.scheduling.preemption import Running
+from app.domain.scheduling.resources import request_of
+from app.domain.units import WHOLE
+from app.models import Attempt, Checkpoint, Job, Lease, Reservation
+from app.models.base import utc_now
+from app.services.queues.project_quotas import is_preemptible
+from app.services.scheduling.preemption import PREEMPTIBLE
+
+# What saving costs is not measured by itself: so fast does a checkpoint as large as the last one get into a storage.
+SAVED_BYTES_PER_SECOND = 200e6
+
+
+def running(session: Session) -> list[Running]:
+    """Every attempt that holds devices, once for each of its nodes."""
+    devices: dict[tuple[str, int], dict[str, set[int]]] = {}
+    held = select(Reservation.job_id, Reservation.attempt, Reservation.node, Reservation.device_index)
+    for row in session.execute(held):
+        devices.setdefault((row.job_id, row.attempt), {}).setdefault(row.node, set()).add(row.device_index)
+    rows = session.execute(
+        select(
+            Lease.node, Lease.attempt, Lease.ran_seconds, Job.id, Job.project, Job.queue, Job.priority, Job.status,
+            Job.spec,
+            Job.requested, Job.eta_seconds, Job.elapsed_seconds, Job.max_runtime_seconds, Attempt.device_type,
+            Attempt.device_share, Attempt.trained_at, Checkpoint.created_at.label("saved_at"), Checkpoint.size_bytes,
+        )
+        .join(Job, Job.id == Lease.job_id)
+        .join(Attempt, (Attempt.job_id == Lease.job_id) & (Attempt.number == Lease.attempt))
+        .outerjoin(Checkpoint, Checkpoint.id == Job.latest_checkpoint_id)
+        .where(Lease.released_at.is_(None))
+    ).all()  # fmt: skip
+    now = utc_now()
+    return [_of(row, devices.get((row.id, row.attempt), {}), now) for row in rows]
+
+
+def live(session: Session) -> set[tuple[str, int]]:
+    """(job, attempt) of all that hold devices."""
+    rows = session.execute(select(Lease.job_id, Lease.attempt).where(Lease.released_at.is_(None)))
+    return {(row.job_id, row.attempt) for row in rows}
+
+
+def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
+    """What it holds of one node; whoever preempts it there ends it everywhere, so the loss is that of all its parts."""
+    devices, everywhere = frozenset(held.get(row.node, ())), sum(map(len, held.values()))
+    return Running(
+        job_id=row.id, attempt=row.attempt, project=row.project, queue=row.queue, node=row.node, priority=row.priority,
+        kind="cpu" if row.device_type == "cpu" else "cuda", devices=devices, share=row.device_share,
+        elsewhere=(everywhere - len(devices)) * row.device_share / WHOLE,
+        quantities=request_of(row.spec, has_gpus=False).quantities,
+        is_preemptible=is_preemptible(row.spec), may_go=_may_go(row),
+        is_going=row.requested is not None or row.status == JobState.EXPORTING,
+        loss=_loss(row, now) * everywhere * row.device_share / WHOLE, ends_in=_ends_in(row),
+    )  # fmt: skip
+
+
+def _may_go(row: Row[Any]) -> bool:
+    scheduling: Mapping[str, Any] = row.spec.get("scheduling_config") or {}
+    has_run = row.ran_seconds >= (scheduling.get("min_runtime_seconds") or 0)
+    return is_preemptible(row.spec) and has_run and JobState(row.status) in PREEMPTIBLE
+
+
+def _loss(row: Row[Any], now: datetime) -> float:
+    """Seconds since its last checkpoint, or since it trains, and about what saving another one takes."""
+    safe = max((moment for moment in (row.saved_at, row.trained_at) if moment is not None), default=now)
+    return max(0.0, (now - safe).total_seconds()) + (row.size_bytes or 0) / SAVED_BYTES_PER_SECOND
+
+
+def _ends_in(row: Row[Any]) -> float | None:
+    known = [row.eta_seconds] if row.eta_seconds is not None else []
+    if row.max_runtime_seconds is not None:
+        known.append(max(0.0, row.max_runtime_seconds - row.elapsed_seconds - row.ran_seconds))
+    return min(known, default=None)

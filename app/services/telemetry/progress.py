@@ -1,0 +1,196 @@
+"""Progress and metrics: stored in batches under the fencing token, read with minima and maxima kept."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, Select, bindparam, func, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.downsampling import downsample
+from app.domain.errors import LeaseLost
+from app.domain.json_numbers import json_number, number_of
+from app.domain.lifecycle.states import HELD
+from app.models import Job
+from app.models.base import Base, utc_now
+from app.services.telemetry import summaries
+
+_METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
+# Larger portions are slower: they live long enough to burden the garbage collector.
+_STREAMED = {"yield_per": 2000}
+# From one name to the next by the index: counting or grouping would read every point.
+_NAMES = text("""
+    WITH RECURSIVE found(name) AS (
+        SELECT min(name) FROM metric WHERE job_id = :job_id
+        UNION ALL
+        SELECT (SELECT min(m.name) FROM metric AS m WHERE m.job_id = :job_id AND m.name > found.name)
+        FROM found WHERE found.name IS NOT NULL
+    ) SELECT name FROM found WHERE name IS NOT NULL
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a training stands; ``step`` counts finished optimizer steps."""
+
+    step: int
+    total_steps: int | None = None
+    epoch: float = 0.0
+    total_epochs: float | None = None
+    tokens: int = 0
+    eta_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricPoint:
+    name: str
+    step: int
+    at: datetime
+    value: float  # may be NaN or infinite: that must reach the person who trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports:
+    """What a supervisor has collected since its last write."""
+
+    progress: Progress | None = None
+    points: Sequence[MetricPoint] = field(default_factory=tuple)
+    gpu_samples: Sequence[float] = ()  # percent of the time that the GPUs were busy, over equal intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesPoint:
+    step: int
+    at: datetime
+    value: float
+
+
+def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Reports) -> None:
+    """Write a batch in one transaction. Points of steps done again replace the old ones.
+
+    Raises LeaseLost when the token is stale; nothing is written then.
+    """
+    # Two points of one (name, step) in a batch would make PostgreSQL refuse the statement: the later one counts.
+    points = list({(p.name, p.step): p for p in reports.points}.values())
+    with db.write() as session:
+        values: dict[str, Any] = {"updated_at": utc_now(), "metric_seq": Job.metric_seq + len(points)}
+        if reports.progress is not None:
+            values |= _progress_columns(reports.progress)
+        if reports.gpu_samples:
+            values |= _gpu_columns(reports.gpu_samples)
+        newest = {p.name: json_number(p.value) for p in sorted(points, key=lambda p: p.step)}
+        if newest:
+            before = session.scalar(select(Job.latest_metrics).where(Job.id == job_id)) or {}
+            values["latest_metrics"] = {**before, **newest}
+        # The row stays locked until the commit: arrival numbers become visible in their order.
+        row = session.execute(
+            update(Job)
+            .where(Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
+            .values(**values)
+            .returning(Job.metric_seq, Job.metric_summary_step)
+            .execution_options(synchronize_session=False)
+        ).one_or_none()
+        if row is None:
+            raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer report")
+        last, summarised = row
+        again = _done_again(points, -1 if summarised is None else summarised)
+        summaries.forget(session, job_id, again)
+        _upsert(session, [_row(p, job_id, attempt, last - i) for i, p in enumerate(reversed(points))])
+
+
+def series(
+    session: Session, job_id: str, *, names: Sequence[str] = (), since_step: int = -1, max_points: int = 1000
+) -> dict[str, list[SeriesPoint]]:
+    """Points per metric with a step above ``since_step``, at most ``max_points`` each."""
+    wanted = sorted(set(names)) or session.scalars(_NAMES, {"job_id": job_id}).all()
+    found = {name: _one_series(session, job_id, name, since_step, max_points) for name in wanted}
+    return {name: points for name, points in found.items() if points}
+
+
+def _one_series(session: Session, job_id: str, name: str, since_step: int, max_points: int) -> list[SeriesPoint]:
+    of_it = (_METRIC.c.job_id == job_id, _METRIC.c.name == name)
+    few = select(_METRIC.c.step).where(*of_it, _METRIC.c.step > since_step).limit(max_points + 1).subquery()
+    if (session.scalar(select(func.count()).select_from(few)) or 0) <= max_points:
+        return _read(session, *of_it, _METRIC.c.step > since_step)
+    steps = summaries.thinned_steps(session, job_id, name, since_step=since_step, most=max_points)
+    if steps is None:
+        steps = _kept_steps(session, *of_it, _METRIC.c.step > since_step, max_points=max_points)
+    return _read(session, *of_it, _METRIC.c.step.in_(_as_rows(session, steps)))
+
+
+def _done_again(points: Sequence[MetricPoint], summarised: int) -> dict[str, int]:
+    """The lowest step of each series that its summaries may hold already."""
+    again: dict[str, int] = {}
+    for point in points:
+        if point.step <= summarised:
+            again[point.name] = min(point.step, again.get(point.name, point.step))
+    return again
+
+
+def _gpu_columns(samples: Sequence[float]) -> dict[str, Any]:
+    """Sums over all attempts, so that the mean weighs each by how long it ran."""
+    return {
+        "gpu_util_sum": func.coalesce(Job.gpu_util_sum, 0.0) + sum(samples),
+        "gpu_util_samples": func.coalesce(Job.gpu_util_samples, 0) + len(samples),
+    }
+
+
+def _progress_columns(progress: Progress) -> dict[str, Any]:
+    total = progress.total_steps
+    share = min(1.0, progress.step / total) if total else 0.0
+    return {
+        "current_step": progress.step,
+        "total_steps": total,
+        "current_epoch": progress.epoch,
+        "total_epochs": progress.total_epochs,
+        "tokens": progress.tokens,
+        "eta_seconds": progress.eta_seconds,
+        "progress": share,
+    }
+
+
+def _row(point: MetricPoint, job_id: str, attempt: int, seq: int) -> dict[str, Any]:
+    number = json_number(point.value)
+    is_named = isinstance(number, str)
+    return {
+        "job_id": job_id, "name": point.name, "step": point.step, "at": point.at, "attempt": attempt, "seq": seq,
+        "value": None if is_named else number, "special": number if is_named else None,
+    }  # fmt: skip
+
+
+def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(_METRIC)
+    changed = {column: statement.excluded[column] for column in ("at", "value", "special", "attempt", "seq")}
+    # The rows are parameters, not part of the statement: it is compiled once for all batches of all sizes.
+    session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed), rows)
+
+
+def _kept_steps(session: Session, *wanted: ColumnElement[bool], max_points: int) -> list[int]:
+    """Which points remain after the thinning; everything is read as bare numbers, a portion at a time."""
+    count = session.scalar(select(func.count()).select_from(_METRIC).where(*wanted)) or 0
+    query = select(_METRIC.c.step, summaries.ORDER).where(*wanted).order_by(_METRIC.c.step)
+    parts = session.execute(query, execution_options=_STREAMED).partitions()
+    return [step for step, _ in downsample(chain.from_iterable(parts), count, max_points)]
+
+
+def _as_rows(session: Session, numbers: Sequence[int]) -> Select[tuple[int]]:
+    """The numbers as a query of one parameter: thousands of parameters take longer to send than to look up."""
+    if session.get_bind().dialect.name == "postgresql":
+        return select(func.unnest(bindparam("steps", numbers, postgresql.ARRAY(Integer))))
+    return select(func.json_each(json.dumps(numbers)).table_valued("value").c.value)
+
+
+def _read(session: Session, *wanted: ColumnElement[bool]) -> list[SeriesPoint]:
+    query = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).where(*wanted)
+    return [
+        SeriesPoint(step=step, at=at, value=number_of(value, special))
+        for step, at, value, special in session.execute(query.order_by(_METRIC.c.step)).all()
+    ]

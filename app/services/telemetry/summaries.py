@@ -1,0 +1,152 @@
+"""Summaries of long metric series: kept by the one who writes the points, read instead of them.
+
+Level 1 has a row for 16 points, level 2 one for 16 of those rows, and so on: a tenth more rows, each written once. The
+newest points have none yet. A level has no gaps: it is made from its beginning on, and cut where a step is done again.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, kept_steps, merged, span_of, spans_of
+from app.domain.errors import LeaseLost
+from app.domain.lifecycle.states import HELD
+from app.models import Job
+from app.models.base import Base
+
+_METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
+_SUMMARY = Base.metadata.tables["metric_summary"]
+# NaN has no order; here it is the largest value, above infinity, so that a point that broke is never dropped.
+ORDER = func.coalesce(
+    _METRIC.c.value,
+    case((_METRIC.c.special == "-Infinity", -math.inf), (_METRIC.c.special == "Infinity", sys.float_info.max),
+         else_=math.inf),
+)  # fmt: skip
+DUE = FAN_OUT**2  # so many new points of a series are worth a write
+_POINTS_AT_ONCE = 4096  # a transaction must stay short, whatever an earlier attempt has left undone
+
+
+class SummaryCount:
+    """Which series of a running job have enough new points to be summarised, as their writer knows it."""
+
+    def __init__(self) -> None:
+        self._new: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
+
+    def add(self, points: Iterable[tuple[str, int]]) -> None:
+        """Names and steps of points that were stored."""
+        for name, step in points:
+            self._new[name] = self._new.get(name, 0) + 1
+            self._newest[name] = max(step, self._newest.get(name, step))
+
+    def due(self) -> dict[str, int]:
+        """The newest step of each series that is due, by name: the newest since it was summarised last."""
+        return {name: self._newest[name] for name, count in self._new.items() if count >= DUE}
+
+    def done(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._new.pop(name, None)
+            self._newest.pop(name, None)
+
+
+def extend(db: Database, *, job_id: str, fence: int, newest: Mapping[str, int]) -> None:
+    """Summarise what is below the newest step of each series: that one may still be replaced. Raises LeaseLost.
+
+    What an earlier attempt has left above it will be done again, and is not looked at.
+    """
+    with db.write() as session:
+        reached = max(newest.values())
+        known = func.coalesce(Job.metric_summary_step, -1)
+        held = session.scalar(
+            update(Job)
+            .where(Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
+            .values(metric_summary_step=case((known > reached, known), else_=reached))
+            .returning(Job.id)
+            .execution_options(synchronize_session=False)
+        )
+        if held is None:
+            raise LeaseLost(f"job {job_id} may no longer be reported about")
+        for name, step in newest.items():
+            _extend_series(session, job_id, name, step)
+
+
+def forget(session: Session, job_id: str, steps: Mapping[str, int]) -> None:
+    """Drop the summaries of each series from a step on, which is being written again."""
+    for name, step in steps.items():
+        for level in range(1, LEVELS + 1):
+            of_it = _of(job_id, name, level)
+            containing = select(func.max(_SUMMARY.c.first_step)).where(*of_it, _SUMMARY.c.first_step <= step)
+            begin = func.coalesce(containing.scalar_subquery(), step)
+            session.execute(
+                delete(_SUMMARY).where(*of_it, _SUMMARY.c.first_step >= begin, _SUMMARY.c.last_step >= step)
+            )
+
+
+def thinned_steps(session: Session, job_id: str, name: str, *, since_step: int, most: int) -> list[int] | None:
+    """Which points remain after the thinning to ``most``; None when the summaries are too few to tell."""
+    for level in range(LEVELS, 0, -1):
+        of_it = (*_of(job_id, name, level), _SUMMARY.c.first_step > since_step)
+        count = session.scalar(select(func.count()).select_from(_SUMMARY).where(*of_it)) or 0
+        # Half as many points as were allowed are as good a picture, for a sixteenth of the reading.
+        if count >= max(1, (most - 2) // 4):
+            return kept_steps(_covering(session, job_id, name, level, since_step), most)
+    return None
+
+
+def _covering(session: Session, job_id: str, name: str, level: int, since_step: int) -> list[Span]:
+    """A level from a step on, with what lies before and behind its rows summarised now."""
+    rows = _rows(session, job_id, name, level, since_step)
+    size = FAN_OUT**level
+    before = _points(session, job_id, name, _METRIC.c.step > since_step, _METRIC.c.step < rows[0].first_step)
+    behind = _points(session, job_id, name, _METRIC.c.step > rows[-1].last_step)
+    return [*spans_of(before, size), *rows, *spans_of(behind, size)]
+
+
+def _extend_series(session: Session, job_id: str, name: str, below_step: int) -> None:
+    last = _last_step(session, job_id, name, 1)
+    wanted = (_METRIC.c.step > last, _METRIC.c.step < below_step)
+    points = _points(session, job_id, name, *wanted, limit=_POINTS_AT_ONCE)
+    _add(session, job_id, name, 1, [span_of(group) for group in _whole_groups(points)])
+    for level in range(2, LEVELS + 1):
+        rows = _rows(session, job_id, name, level - 1, _last_step(session, job_id, name, level))
+        _add(session, job_id, name, level, [merged(group) for group in _whole_groups(rows)])
+
+
+def _add(session: Session, job_id: str, name: str, level: int, spans: Sequence[Span]) -> None:
+    if spans:
+        session.execute(
+            insert(_SUMMARY), [{"job_id": job_id, "name": name, "level": level, **s._asdict()} for s in spans]
+        )
+
+
+def _rows(session: Session, job_id: str, name: str, level: int, after_step: int) -> list[Span]:
+    query = select(*(_SUMMARY.c[field] for field in Span._fields)).where(
+        *_of(job_id, name, level), _SUMMARY.c.first_step > after_step
+    )
+    return [Span(*row) for row in session.execute(query.order_by(_SUMMARY.c.first_step)).all()]
+
+
+def _last_step(session: Session, job_id: str, name: str, level: int) -> int:
+    query = select(_SUMMARY.c.last_step).where(*_of(job_id, name, level))
+    last = session.scalar(query.order_by(_SUMMARY.c.first_step.desc()).limit(1))
+    return -1 if last is None else last
+
+
+def _points(
+    session: Session, job_id: str, name: str, *wanted: ColumnElement[bool], limit: int | None = None
+) -> Sequence[Point]:
+    query = select(_METRIC.c.step, ORDER).where(_METRIC.c.job_id == job_id, _METRIC.c.name == name, *wanted)
+    return [(step, value) for step, value in session.execute(query.order_by(_METRIC.c.step).limit(limit)).all()]
+
+
+def _of(job_id: str, name: str, level: int) -> tuple[ColumnElement[bool], ...]:
+    return _SUMMARY.c.job_id == job_id, _SUMMARY.c.name == name, _SUMMARY.c.level == level
+
+
+def _whole_groups(items: Sequence[Any]) -> list[Sequence[Any]]:
+    return [items[i : i + FAN_OUT] for i in range(0, len(items) - FAN_OUT + 1, FAN_OUT)]

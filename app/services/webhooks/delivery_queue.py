@@ -1,0 +1,204 @@
+"""Which delivery is sent next, and what becomes of it: turns, pauses and giving up, in short transactions.
+
+A webhook has one turn at a time, whoever of the coordinators has it, so its events go out one after the other. A turn
+whose holder is gone is over after a while; what was being sent then is sent again. Times are the database's.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, or_, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from app.database.engine import Database
+from app.domain.webhooks import GIVEN_UP_AFTER, TRIES_IN_LINE, pause_after, rest_after
+from app.models import Webhook, WebhookDelivery
+from app.models.base import database_now
+from app.models.webhook import IS_WAITING
+from app.security.secrets import SecretBox, SecretKeyMissing
+from app.services.webhooks.http_post import Posted
+
+# Longer than a try may take, with a name that resolves slowly.
+TURN_MARGIN_SECONDS = 30.0
+# Nothing is put off for longer than an hour: what seems to be was written by a clock that has been set back since.
+_TOO_FAR = timedelta(hours=2)
+_NOT_TAKEN = "not taken within 24 hours"
+_UNREADABLE_SECRET = "its secret was stored under another secret key of this installation; give it a new one"  # noqa: S105
+
+
+Clock = Callable[[Session], datetime]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """A webhook for which something waits."""
+
+    webhook_id: str
+    project: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parcel:
+    """One try: what to send where, under which turn. ``problem`` says why it cannot even be tried."""
+
+    webhook_id: str
+    turn: str
+    delivery_id: str
+    event_type: str
+    url: str
+    secret: str
+    body: bytes
+    at: datetime
+    problem: str = ""
+
+
+class Turns:
+    """Used by all threads of a coordinator; ``turn_seconds`` covers one try."""
+
+    def __init__(self, db: Database, *, secret_key: str, timeout_seconds: float, clock: Clock = database_now) -> None:
+        self._db = db
+        self._now = clock
+        self._secret_key = secret_key
+        self._lasts = timedelta(seconds=timeout_seconds + TURN_MARGIN_SECONDS)
+
+    def due(self, *, besides: Collection[str], besides_projects: Collection[str], limit: int) -> list[Due]:
+        """Webhooks that nobody delivers to and that have something due; those longest without a turn first."""
+        with self._db.read() as session:
+            now = self._now(session)
+            waiting = _due_deliveries(now).where(WebhookDelivery.webhook_id == Webhook.id).correlate(Webhook).exists()
+            rows = session.execute(
+                select(Webhook.id, Webhook.project)
+                .where(*_free(now), Webhook.id.not_in(besides), Webhook.project.not_in(besides_projects), waiting)
+                .order_by(Webhook.turn_until.asc().nulls_first(), Webhook.id)
+                .limit(limit)
+            )
+            return [Due(webhook_id=row.id, project=row.project) for row in rows]
+
+    def take(self, due: Due) -> Parcel | None:
+        """Begin a turn; None when somebody else has it, or nothing is left to send."""
+        turn = secrets.token_hex(8)
+        with self._db.write() as session:
+            now = self._now(session)
+            taken = _set(session, due.webhook_id, *_free(now), turn=turn, turn_until=now + self._lasts)
+            return self._next(session, due.webhook_id, turn, now) if taken else None
+
+    def settle(self, parcel: Parcel, posted: Posted, *, go_on: bool) -> Parcel | None:
+        """Write down how it went; the next of the same turn, or None: the turn is over."""
+        with self._db.write() as session:
+            now = self._now(session)
+            # The webhook before its delivery, as whoever deletes it locks them, too.
+            mine = _hold(session, parcel)
+            if not posted.problem:
+                _finish(session, parcel.delivery_id, posted, now)  # whoever's turn it is: it was taken
+            if not mine:
+                return None
+            if posted.problem:
+                self._fail(session, parcel, posted, now)
+            else:
+                _set(session, parcel.webhook_id, failures=0, rests_until=None, turn_until=now + self._lasts)
+                if go_on:
+                    return self._next(session, parcel.webhook_id, parcel.turn, now)
+            _end(session, parcel.webhook_id, parcel.turn, now)
+            return None
+
+    def _next(self, session: Session, webhook_id: str, turn: str, now: datetime) -> Parcel | None:
+        hook = session.get_one(Webhook, webhook_id, populate_existing=True)
+        delivery = session.scalar(
+            _due_deliveries(now).where(WebhookDelivery.webhook_id == webhook_id).order_by(WebhookDelivery.id).limit(1)
+        )
+        if delivery is None or not hook.is_active:
+            _end(session, webhook_id, turn, now)
+            return None
+        secret, problem = self._opened(hook.sealed_secret)
+        return Parcel(
+            webhook_id=webhook_id, turn=turn, delivery_id=delivery.id, event_type=delivery.event_type, url=hook.url,
+            secret=secret, body=body_of(delivery.payload), at=now, problem=problem,
+        )  # fmt: skip
+
+    def _opened(self, sealed: str) -> tuple[str, str]:
+        """The secret, or why there is none: a coordinator with a wrong key must still do everything else."""
+        try:
+            return str(SecretBox(self._secret_key).open(sealed)["secret"]), ""
+        except SecretKeyMissing:
+            return "", _UNREADABLE_SECRET
+
+    def _fail(self, session: Session, parcel: Parcel, posted: Posted, now: datetime) -> None:
+        hook = session.get_one(Webhook, parcel.webhook_id, populate_existing=True)
+        hook.failures += 1
+        hook.rests_until = now + rest_after(hook.failures, posted.retry_after_seconds)
+        delivery = session.get(WebhookDelivery, parcel.delivery_id)
+        if delivery is not None and delivery.state == "waiting":
+            delivery.tries += 1
+            delivery.status_code, delivery.problem = posted.status_code, posted.problem
+            if delivery.tries >= TRIES_IN_LINE:
+                delivery.next_try_at = now + pause_after(delivery.tries)
+        session.flush()
+        give_up(session, now, WebhookDelivery.webhook_id == parcel.webhook_id)
+
+
+def give_up(session: Session, now: datetime, *which: ColumnElement[bool]) -> None:
+    """What has waited for too long is not tried any more, so that what a dead receiver leaves behind has an end."""
+    session.execute(
+        update(WebhookDelivery)
+        .where(IS_WAITING, WebhookDelivery.created_at <= now - GIVEN_UP_AFTER, *which)
+        .values(
+            state="given_up", finished_at=now,
+            problem=case(
+                (WebhookDelivery.problem == "", _NOT_TAKEN),
+                else_=_NOT_TAKEN + "; the last try: " + WebhookDelivery.problem,
+            ),
+        )
+        .execution_options(synchronize_session=False)
+    )  # fmt: skip
+
+
+def body_of(payload: dict[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":")).encode()
+
+
+def _free(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Webhook.is_active.is_(True),
+        or_(Webhook.turn == "", _is_over(Webhook.turn_until, now)),
+        _is_over(Webhook.rests_until, now),
+    )
+
+
+def _due_deliveries(now: datetime) -> Any:
+    return select(WebhookDelivery).where(IS_WAITING, _is_over(WebhookDelivery.next_try_at, now))
+
+
+def _is_over(until: InstrumentedAttribute[datetime | None], now: datetime) -> ColumnElement[bool]:
+    return or_(until.is_(None), until <= now, until > now + _TOO_FAR)
+
+
+def _finish(session: Session, delivery_id: str, posted: Posted, now: datetime) -> None:
+    session.execute(
+        update(WebhookDelivery)
+        .where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "waiting")
+        .values(
+            state="delivered", tries=WebhookDelivery.tries + 1, status_code=posted.status_code, problem="",
+            finished_at=now,
+        )
+        .execution_options(synchronize_session=False)
+    )  # fmt: skip
+
+
+def _hold(session: Session, parcel: Parcel) -> bool:
+    """Lock the webhook; False when this turn is over. Deliveries may still be added to it meanwhile."""
+    query = select(Webhook.id).where(Webhook.id == parcel.webhook_id, Webhook.turn == parcel.turn)
+    return session.scalar(query.with_for_update(key_share=True)) is not None
+
+
+def _end(session: Session, webhook_id: str, turn: str, now: datetime) -> None:
+    """``turn_until`` stays as the time of the last turn: who had none for the longest time is next."""
+    _set(session, webhook_id, Webhook.turn == turn, turn="", turn_until=now)
+
+
+def _set(session: Session, webhook_id: str, *only_if: ColumnElement[bool], **values: Any) -> bool:
+    query = update(Webhook).where(Webhook.id == webhook_id, *only_if).values(**values).returning(Webhook.id)
+    return session.scalar(query.execution_options(synchronize_session=False)) is not None

@@ -1,0 +1,156 @@
+"""Webhooks of a project: making, listing, changing and deleting them."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import NotFound, QuotaExceeded
+from app.domain.ids import new_id
+from app.domain.webhooks import check_url
+from app.models import Project, Webhook
+from app.security.permissions import Caller
+from app.security.secrets import SecretBox
+from app.services.access import projects
+from app.services.lifecycle import audit
+from app.services.requests.idempotency import Remember, forget
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+ORDERS: Orders = {"created_at": (Webhook.created_at, Webhook.id)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookRules:
+    """What the operator decides: which private hosts may be named, and how many webhooks a project may have."""
+
+    allow: tuple[str, ...] = ()
+    max_per_project: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedWebhook:
+    """What a caller asked for; without a project it is the caller's own, without a secret one is made."""
+
+    url: str
+    description: str = ""
+    event_types: tuple[str, ...] = ()
+    secret: str | None = None
+    is_active: bool = True
+    project: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewWebhook:
+    """The row, and the secret, which is shown this once."""
+
+    row: Webhook
+    secret: str
+
+
+class Webhooks:
+    """The use cases; each is one transaction, with its line in the audit trail."""
+
+    def __init__(self, db: Database, box: SecretBox, rules: WebhookRules) -> None:
+        self._db = db
+        self._box = box
+        self._rules = rules
+
+    def create(self, caller: Caller, wanted: WantedWebhook, *, remember: Remember = forget) -> NewWebhook:
+        """Raises BadSpec for an address that is none or not allowed, QuotaExceeded for one too many."""
+        check_url(wanted.url, self._rules.allow, field="url")
+        project = wanted.project or caller.home_project
+        secret = wanted.secret or f"whsec_{secrets.token_urlsafe(32)}"
+        with self._db.write() as session:
+            projects.visible(session, caller, project)
+            self._refuse_more(session, project)
+            row = Webhook(
+                id=new_id("whk"), project=project, url=wanted.url, description=wanted.description,
+                event_types=_sorted(wanted.event_types), sealed_secret=self._box.seal({"secret": secret}),
+                is_active=wanted.is_active, created_by=caller.actor,
+            )  # fmt: skip
+            session.add(row)
+            session.flush()
+            _note(session, caller, row, "webhook.create", host=_host(row))
+            new = NewWebhook(row=row, secret=secret)
+            remember(session, new)
+        return new
+
+    def change(self, caller: Caller, webhook_id: str, changes: Mapping[str, Any]) -> Webhook:
+        """Change the named fields; a new address, secret or being switched on is tried at once."""
+        if "url" in changes:
+            check_url(changes["url"], self._rules.allow, field="url")
+        with self._db.write() as session:
+            row = find(session, caller, webhook_id)
+            for name in ("url", "description", "is_active"):
+                if name in changes:
+                    setattr(row, name, changes[name])
+            if "event_types" in changes:
+                row.event_types = _sorted(changes["event_types"])
+            if "secret" in changes:
+                row.sealed_secret = self._box.seal({"secret": changes["secret"]})
+            if changes.keys() & {"url", "is_active", "secret"}:
+                wake(row)
+            _note(session, caller, row, "webhook.patch", changed=sorted(changes))
+        return row
+
+    def delete(self, caller: Caller, webhook_id: str) -> None:
+        """What is still on its way to it is dropped."""
+        with self._db.write() as session:
+            row = find(session, caller, webhook_id)
+            _note(session, caller, row, "webhook.delete", host=_host(row))
+            session.delete(row)
+
+    def _refuse_more(self, session: Session, project: str) -> None:
+        # Locked: two requests at once must not both find room.
+        if session.get(Project, project, with_for_update={"key_share": True}) is None:
+            raise NotFound(f"no project {project}")
+        count = session.scalar(select(func.count()).select_from(Webhook).where(Webhook.project == project)) or 0
+        if count >= self._rules.max_per_project:
+            raise QuotaExceeded(
+                f"the project {project} has {count} webhooks, the most that TRAINYARD_WEBHOOK_MAX_PER_PROJECT allows; "
+                "delete one first",
+                retry_after_seconds=60,
+            )
+
+
+def page(session: Session, caller: Caller, request: PageRequest, *, project: str | None = None) -> Page[Webhook]:
+    query = select(Webhook)
+    if project is not None:
+        projects.visible(session, caller, project)
+    wanted = project or caller.project
+    if wanted is not None:
+        query = query.where(Webhook.project == wanted)
+    return page_of(session, query, ORDERS, request)
+
+
+def find(session: Session, caller: Caller, webhook_id: str) -> Webhook:
+    """Raises NotFound alike for one that does not exist and one of another project."""
+    row = session.get(Webhook, webhook_id)
+    missing = f"no webhook {webhook_id[:64]}"
+    if row is None:
+        raise NotFound(missing)
+    caller.require_sight(row.project, missing)
+    return row
+
+
+def wake(row: Webhook) -> None:
+    """Somebody expects it to answer now: it is not left alone any longer."""
+    row.failures, row.rests_until = 0, None
+
+
+def _host(row: Webhook) -> str:
+    """The rest of the address may hold what only the receiver should know."""
+    return urlsplit(row.url).hostname or ""
+
+
+def _sorted(event_types: Any) -> list[str]:
+    return sorted(set(event_types))
+
+
+def _note(session: Session, caller: Caller, row: Webhook, action: str, **data: Any) -> None:
+    audit.record(session, actor=caller.actor, action=action, project=row.project, target=row.id, data=data)

@@ -1,0 +1,1 @@
+"""Threads of the coordinator: planning, preflight, webhook delivery, the result mirror."""

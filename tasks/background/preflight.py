@@ -1,0 +1,178 @@
+"""Looks at model and data of waiting jobs, in child processes, a few at a time: no thread of the coordinator waits."""
+
+import contextlib
+import functools
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+from app.services.preflight import admission, inspections
+from app.services.preflight.admission import Looking
+from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedLine, InspectionLine
+from app.services.preflight.inspections import Open, Report, Work
+from config.settings import PreflightSettings, Settings
+from tasks.background.loop import Loop
+from tasks.celery_app import Runtime
+
+# After its own time limit the child still says what it found; then nobody waits for it any more.
+PATIENCE_SECONDS = 15.0
+MOST_PROCESSES = 2
+OFF = "TRAINYARD_PREFLIGHT_ENABLED is off"
+NEEDED = ("torch", "transformers", "datasets", "trl")
+
+logger = logging.getLogger(__name__)
+
+
+def looking_of(settings: Settings) -> Looking | None:
+    """What admission is told: None when no job is to be looked at."""
+    preflight = settings.preflight
+    if not preflight.enabled:
+        return None
+    return Looking(rows=preflight.rows, waiting=preflight.waiting, unable=why_unable())
+
+
+@functools.cache
+def why_unable() -> str:
+    """Empty when this coordinator has what trains installed; nothing of it is imported here."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    return f"this coordinator has no {', '.join(missing)} installed" if missing else ""
+
+
+class Inspector:
+    """Claims waiting inspections and sees them to their end, or till nobody wants to know any more.
+
+    Where nothing can or shall be looked at, it leaves to the nodes what no other coordinator takes up.
+    """
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._why_not = why_unable() if runtime.settings.preflight.enabled else OFF
+        self._abandoned = AbandonedLine(runtime.database)
+        self._line = InspectionLine(runtime.database)
+        self._limit = _limit(runtime.settings.preflight)
+        self._running: dict[str, threading.Thread] = {}
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopping = threading.Event()
+        self._loop = Loop("inspections", self._look, runtime.settings.scheduler.poll_seconds)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def wake(self) -> None:
+        self._loop.wake()
+
+    def stop(self) -> None:
+        """What is under way is given up: the next coordinator, or the next start, begins it anew."""
+        self._stopping.set()
+        self._loop.stop()
+        for child in list(self._children.values()):
+            child.kill()
+
+    def join(self) -> None:
+        self._loop.join()
+        for thread in list(self._running.values()):
+            thread.join(RENEW_SECONDS)
+
+    def _look(self) -> None:
+        if self._why_not:
+            self._leave(self._why_not)
+            return
+        free = self._line.free(self._running)
+        while free and len(self._running) < self._limit and not self._stopping.is_set():
+            self._take(free.pop(0))
+
+    def _leave(self, why: str) -> None:
+        for seen in self._abandoned.left():
+            work = inspections.claim(self._runtime.database, seen, self._abandoned.me)
+            if work is not None:
+                self._conclude(work, work.report or {"left_out": [why]})
+
+    def _take(self, seen: Open) -> None:
+        work = inspections.claim(self._runtime.database, seen, self._line.me)
+        if work is None:
+            return
+        if work.report is not None:  # known already
+            self._conclude(work, work.report)
+            return
+        thread = threading.Thread(target=self._inspect, args=(work,), name=f"inspection-{work.id}", daemon=True)
+        self._running[work.id] = thread
+        thread.start()
+
+    def _inspect(self, work: Work) -> None:
+        """The child dies with this thread, so it stays until the child's end."""
+        try:
+            report = self._ask(work)
+            if report is not None:
+                self._conclude(work, report)
+        except Exception:
+            logger.exception(
+                "the inspection %s of %s goes wrong and is tried again", work.id, work.job_id or "a request"
+            )
+        finally:
+            del self._running[work.id]
+            self._loop.wake()
+
+    def _conclude(self, work: Work, report: Report) -> None:
+        if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:
+            self._runtime.on_admitted(work.job_id)
+
+    def _ask(self, work: Work) -> Report | None:
+        """The child's report; None when it is not wanted any more."""
+        command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            self._children[work.id] = process
+            try:
+                said = self._hear(process, work)
+            finally:
+                del self._children[work.id]
+                process.kill()
+        return None if said is None or self._stopping.is_set() else _report(said, process.returncode)
+
+    def _hear(self, process: subprocess.Popen[bytes], work: Work) -> bytes | None:
+        """What it says until its end, or until its time is over; None when nobody wants to know any more."""
+        until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + PATIENCE_SECONDS
+        question: bytes | None = _question(work)
+        while time.monotonic() < until:
+            try:
+                return process.communicate(question, timeout=RENEW_SECONDS)[0]
+            except subprocess.TimeoutExpired:
+                question = None  # it has been sent, or waits in the pipe
+            if not self._goes_on(work):
+                return None
+        return b""
+
+    def _goes_on(self, work: Work) -> bool:
+        if self._stopping.is_set():
+            return False
+        with contextlib.suppress(Exception):  # the database is away for a moment: the look goes on
+            return inspections.renew(self._runtime.database, work)
+        return True
+
+
+def _question(work: Work) -> bytes:
+    """Not in the command line, which everybody on the machine can read."""
+    asked: dict[str, Any] = {
+        "project": work.project, "job_id": work.job_id, "spec": dict(work.spec), "sealed_secrets": work.sealed_secrets,
+    }  # fmt: skip
+    return json.dumps(asked).encode()
+
+
+def _report(said: bytes, code: int) -> Report:
+    try:
+        report = json.loads(said.splitlines()[-1])
+        if isinstance(report, dict):
+            return report
+    except (IndexError, ValueError):
+        pass
+    return {"left_out": [f"the look at model and data ended without a result (exit code {code})"]}
+
+
+def _limit(settings: PreflightSettings) -> int:
+    return settings.processes or max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // 2))

@@ -1,0 +1,1 @@
+"""The protocol between a rank and its supervisor: messages, channel, manifest, commands."""

@@ -1,0 +1,246 @@
+"""A run's link to whoever watches it, and what it says over that link to a supervisor."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainyard import _stacks
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import Channel, Message
+from trainyard.protocol.commands import CheckpointNotSaved, Wishes
+
+_METRIC_BYTES = 64  # about, of a name with its value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Which run this is; copied into the manifest of its checkpoints."""
+
+    run_dir: Path
+    rank: int = 0
+    world_size: int = 1
+    job_id: str = "local"
+    attempt: int = 1
+    framework: str = "CUSTOM"
+    training_type: str = ""
+    threads_per_rank: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far the run is; `step` counts finished optimizer steps."""
+
+    step: int
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: float | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint records besides its files."""
+
+    step: int
+    epoch: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    data_position: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a run ended; `stopped` is the wish it followed, None when it ran to its end."""
+
+    stopped: str | None = None
+    step: int = 0
+    tokens: int = 0
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    output: str = ""
+    weight_files: tuple[str, ...] = ()
+
+
+class Session(Protocol):
+    """What hooks and built-in trainers report through. Only rank 0's reports are passed on."""
+
+    identity: Identity
+    wishes: Wishes
+
+    def declare(self, *, can_checkpoint: bool) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def progress(self, progress: Progress) -> None: ...
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None: ...
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None: ...
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str: ...
+    def wait_stored(self) -> None: ...
+    def pause_failed(self, number: int, message: str) -> None: ...
+    def finish(self, result: Result) -> None: ...
+    def fail(self, error_type: str, message: str, stack: str) -> None: ...
+
+
+class SupervisedSession:
+    """Reports over the channel of a supervisor."""
+
+    def __init__(
+        self,
+        channel_path: str,
+        identity: Identity,
+        *,
+        can_checkpoint: bool,
+        on_orphaned: Callable[[], None] | None = None,
+    ) -> None:
+        self.identity = identity
+        self.wishes = Wishes()
+        self._leads = identity.rank == 0
+        self._sections: list[tuple[str, float | None]] = []
+        self._committed = 0
+        self._in_flight: str | None = None
+        self._channel = Channel(
+            channel_path,
+            rank=identity.rank,
+            can_checkpoint=can_checkpoint,
+            dumps=_stacks.register(identity.run_dir, identity.rank),
+            on_command=self._receive,
+            on_closed=on_orphaned or self.wishes.orphan,
+        )
+
+    def _receive(self, message: Message) -> None:
+        if message["type"] == "stacks":
+            _stacks.write()
+        else:
+            self.wishes.receive(message)
+
+    def declare(self, *, can_checkpoint: bool) -> None:
+        """Correct what the hello said."""
+        self._channel.hello(can_checkpoint=can_checkpoint)
+
+    def phase(self, name: str) -> None:
+        if self._leads:
+            self._channel.release()
+            self._channel.send("phase", phase=name)
+
+    def progress(self, progress: Progress) -> None:
+        """Report at most every half second; the last one goes out in any case."""
+        if self._leads:
+            self._channel.send_newest("progress", vars(progress))
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        if self._leads and values:
+            fields = {"step": step, "at": _now(), "values": {str(name): value for name, value in values.items()}}
+            self._channel.send_later("metric", fields, size_bytes=_METRIC_BYTES * (1 + len(values)))
+
+    def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
+        """Make `tmp_dir` a complete checkpoint and offer it to the supervisor; returns its path.
+
+        One at a time is under way to storage: a slow storage slows the run rather than fill the disk.
+        """
+        self._settle_previous()
+        self._committed += 1
+        name = f"{self._committed:04d}-step-{saved.step}"
+        final_dir = self.identity.run_dir / "checkpoints" / name
+        final_dir.parent.mkdir(exist_ok=True)
+        manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
+        self._in_flight = str(final_dir)
+        self._channel.release()
+        self._channel.send(
+            "checkpoint",
+            step=saved.step,
+            epoch=saved.epoch,
+            path=self._in_flight,
+            metrics=dict(saved.metrics),
+        )
+        return self._in_flight
+
+    def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
+        """Say something that belongs into the job's history."""
+        if self._leads:
+            self._channel.send("note", reason=reason, message=message, data=dict(data))
+
+    def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
+        """Announce work without steps, None for its end: it is not to be taken for a hang.
+
+        Within another announced work: at the end of the inner one the outer one goes on.
+        """
+        if not self._leads:
+            return
+        if name is not None:
+            self._sections.append((name, max_seconds))
+        elif self._sections:
+            self._sections.pop()
+        around: tuple[str | None, float | None] = self._sections[-1] if self._sections else (None, None)
+        self._channel.release()
+        self._channel.send("section", name=around[0], max_seconds=around[1])
+
+    def wait_stored(self) -> None:
+        """Wait for the answer about the last checkpoint. Raises CheckpointNotSaved; returns when a cancel comes."""
+        path, self._in_flight = self._in_flight, None
+        if path is not None:
+            self.wishes.wait_saved(path)
+
+    def pause_failed(self, number: int, message: str) -> None:
+        """Say that the run goes on although a pause, that of this number, was wished for, and why."""
+        if self._leads:
+            self._channel.send("pause_failed", number=number, message=message)
+
+    def finish(self, result: Result) -> None:
+        """Say that this rank is done, and hang up; rank 0 waits for its checkpoints first.
+
+        Raises CheckpointNotSaved when the run stops for a pause and its checkpoint is lost, unless it must stop.
+        """
+        if self._leads:
+            stop = self.wishes.stop
+            if result.stopped == "pause" and not (stop is not None and stop.force):
+                self.wait_stored()
+            self._settle_previous()
+            self._channel.release()
+            self._channel.send(
+                "result",
+                stopped=result.stopped,
+                step=result.step,
+                tokens=result.tokens,
+                final_metrics=dict(result.final_metrics),
+                output=result.output,
+                weight_files=list(result.weight_files),
+            )
+        else:
+            self._channel.send("done")
+        self._channel.close()
+
+    def fail(self, error_type: str, message: str, stack: str) -> None:
+        """Say why this rank ends; the process must exit non-zero afterwards."""
+        self._channel.release()
+        self._channel.send("error", error_type=error_type, message=message, stack=stack)
+        self._channel.flush()
+
+    def _settle_previous(self) -> None:
+        if self._in_flight is None:
+            return
+        try:
+            self.wishes.wait_saved(self._in_flight)
+        except CheckpointNotSaved as error:
+            # The run goes on: the next checkpoint may fare better, and an older one is still there.
+            print(f"trainyard: checkpoint not stored: {error}", file=sys.stderr)  # noqa: T201
+        self._in_flight = None
+
+
+def manifest_for(identity: Identity, saved: Saved) -> manifest.Manifest:
+    """The manifest of a checkpoint of this run, still without its files."""
+    return manifest.Manifest(
+        job_id=identity.job_id,
+        attempt=identity.attempt,
+        step=saved.step,
+        epoch=saved.epoch,
+        world_size=identity.world_size,
+        threads_per_rank=identity.threads_per_rank,
+        framework=identity.framework,
+        training_type=identity.training_type,
+        metrics=dict(saved.metrics),
+        data_position=dict(saved.data_position),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

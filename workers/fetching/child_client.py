@@ -1,0 +1,89 @@
+"""Work that needs large libraries or secrets, done by a child process: it is told by stdin, and heard on stdout.
+
+The child says lines of JSON: ``{"arrived": n}`` while something arrives, and at last ``{"answer": …}``.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from typing import Any
+
+from workers.attempt_failed import AttemptFailed
+
+# Of the environment, what would lead the libraries elsewhere than the settings say.
+NOT_PASSED_ON = ("AWS_", "TRAINYARD_")
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
+
+
+def ask(
+    module: str,
+    request: Mapping[str, Any],
+    *,
+    what: str,
+    stalled_seconds: float,
+    proxies: bool = False,
+    on_start: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
+) -> Any:
+    """The answer of ``python -m module``. ``proxies``: the machine's own may be used.
+
+    ``on_start`` gets the process, so that another thread can end it.
+
+    Raises AttemptFailed when it is silent for too long, or ends without an answer.
+    """
+    command = [sys.executable, "-m", module, "--die-with", str(os.getpid())]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(proxies=proxies)
+    ) as process:
+        try:
+            on_start(process)
+            _tell(process, request)
+            with closing(_heard(process, stalled_seconds)) as lines:
+                for line in lines:
+                    if "answer" in line:
+                        return line["answer"]
+        except TimeoutError as error:
+            message = f"{what}: nothing has arrived for {stalled_seconds:g} s"
+            raise AttemptFailed("STORAGE_ERROR", message) from error
+        finally:
+            process.kill()
+    raise AttemptFailed("STORAGE_ERROR", f"{what}: the process that fetches ended with {process.returncode}")
+
+
+def _tell(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
+    assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
+    try:
+        process.stdin.write(json.dumps(request).encode())
+        process.stdin.close()
+    except BrokenPipeError:  # it ended already; its silence will tell
+        return
+
+
+def _heard(process: subprocess.Popen[bytes], stalled_seconds: float) -> Generator[dict[str, Any]]:
+    """Its lines until it ends. Raises TimeoutError."""
+    assert process.stdout is not None  # noqa: S101
+    pipe, rest = process.stdout.fileno(), b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        deadline = time.monotonic() + stalled_seconds
+        while True:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            read = os.read(pipe, 1 << 16)
+            if not read:
+                return
+            *lines, rest = (rest + read).split(b"\n")
+            deadline = time.monotonic() + stalled_seconds
+            yield from map(json.loads, filter(None, lines))
+
+
+def _environment(*, proxies: bool) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(NOT_PASSED_ON) and (proxies or name.lower() not in PROXIES)
+    }

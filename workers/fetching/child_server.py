@@ -1,0 +1,109 @@
+"""The child's side of ``asking``: hides itself, dies with its parent, says what arrives, and answers."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from app.domain.spec.credentials import texts_of
+from app.host.processes import die_with_parent, hide_from_same_user
+from workers.fetching.uris import shown
+
+SAY_SECONDS = 0.5
+Watch = Callable[[], int]
+
+
+class Heart:
+    """Tells the parent that something arrives: what is counted here, or what a watched directory grows by."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._watches: list[Watch] = []
+        self._out = os.dup(1)
+        self._deadline = float("inf")
+        self._late: Any = None
+        self._counting, self._speaking = threading.Lock(), threading.Lock()
+        threading.Thread(target=self._beat, name="heart", daemon=True).start()
+
+    def arrived(self, count: int) -> None:
+        """So many bytes came; 0: we wait for somebody who is watched himself."""
+        with self._counting:
+            self._count += count or 1
+
+    def watch(self, size: Watch) -> None:
+        """Count what this returns, too."""
+        self._watches.append(size)
+
+    @contextlib.contextmanager
+    def watching(self, size: Watch) -> Iterator[None]:
+        """The same for a while."""
+        self.watch(size)
+        try:
+            yield
+        finally:
+            self._watches.remove(size)
+
+    def limit(self, seconds: float, answer: Any) -> None:
+        """From now on so long; then this process answers that, and ends."""
+        self._late = answer
+        self._deadline = time.monotonic() + seconds
+
+    def say(self, line: dict[str, Any]) -> None:
+        text = memoryview(json.dumps(line).encode() + b"\n")
+        with self._speaking:  # the beat must not come in between
+            while text:
+                text = text[os.write(self._out, text) :]
+
+    def _beat(self) -> None:
+        before: list[int] = []
+        while True:
+            time.sleep(SAY_SECONDS)
+            now = [self._count, *(size() for size in tuple(self._watches))]
+            if now != before:
+                self.say({"arrived": sum(now)})
+            before = now
+            if time.monotonic() > self._deadline:
+                self.say({"answer": self._late})
+                os._exit(1)
+
+
+class _Shown(io.TextIOBase):
+    """A stream that shows no secrets, whatever libraries print."""
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self._secrets = secrets
+
+    def write(self, text: str) -> int:
+        os.write(2, shown(text, self._secrets).encode())
+        return len(text)
+
+
+def serve(work: Callable[[dict[str, Any], Heart], Any]) -> int:
+    """Read the request, do the work, answer. What the work raises is said without secrets."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--die-with", required=True, type=int)
+    die_with_parent(parser.parse_args().die_with)
+    hide_from_same_user()
+    request = json.loads(sys.stdin.buffer.read())
+    sys.stderr = sys.stdout = _Shown(secrets_in(request))
+    heart = Heart()
+    try:
+        heart.say({"answer": work(request, heart)})
+    except Exception:  # noqa: BLE001 – the outermost: the parent sees that no answer came
+        sys.stderr.write(traceback.format_exc())
+        return 1
+    return 0
+
+
+def secrets_in(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """What must stand in no message: the job's secrets, and those of the settings."""
+    settings = request.get("fetch", {})
+    ours = (value for name, value in settings.items() if name.endswith(("_secret", "_key")))
+    return tuple(value for value in (*texts_of(request.get("secrets", {})), *ours) if value)

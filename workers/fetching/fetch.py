@@ -1,0 +1,64 @@
+"""The parent's side: a list of items in, their files in the cache out, by one child process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from config.fetching import CacheSettings, FetchSettings
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.child_client import ask
+from workers.fetching.items import FetchedFile, Item, settings_to_json
+from workers.fetching.uris import scheme_of, shown
+
+NOUNS = {"data": "data source", "model": "base model"}
+
+
+class TooLargeHere(AttemptFailed):
+    """It is larger than the limit of whoever asked; where that is greater, it may be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Where to put what, under which limits, and with whose secrets."""
+
+    fetch: FetchSettings
+    cache: CacheSettings
+    root: Path
+    secrets: Mapping[str, str]
+
+
+def fetch(order: Order, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
+    """The files of each item. Raises AttemptFailed, TooLargeHere among them, for the first that has none."""
+    if not items:
+        return []
+    what = ", ".join(_named(item) for item in items[:3])
+    request = {
+        "fetch": settings_to_json(order.fetch),
+        "cache_bytes": order.cache.max_bytes,
+        "root": str(order.root),
+        "secrets": dict(order.secrets),
+        "items": [asdict(item) for item in items],
+    }
+    answers = ask(
+        "workers.fetching", request, what=what, stalled_seconds=order.fetch.stalled_seconds,
+        # A hub may be behind the machine's proxy; whom jobs name must not be reached by way of one.
+        proxies=all(_is_of_hub(item) for item in items),
+    )  # fmt: skip
+    return [(item, _files(item, answer)) for item, answer in zip(items, answers, strict=False)]
+
+
+def _files(item: Item, answer: Mapping[str, Any]) -> list[FetchedFile]:
+    failure = answer.get("failure")
+    if failure is None:
+        return [FetchedFile(**file) for file in answer["files"]]
+    failed = TooLargeHere if failure.get("too_large") else AttemptFailed
+    raise failed(failure["error_type"], f"{_named(item)}: {failure['message']}")
+
+
+def _named(item: Item) -> str:
+    return f"{NOUNS[item.kind]} {shown(item.location)}"
+
+
+def _is_of_hub(item: Item) -> bool:
+    return item.hub_id or scheme_of(item.location) == "hf"

@@ -1,0 +1,1 @@
+"""The node worker: inventory, heartbeats, and one supervisor process per attempt."""

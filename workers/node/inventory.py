@@ -1,0 +1,196 @@
+"""What this machine has, by NVML and /proc, without importing torch."""
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
+from app.domain.spec.frameworks.custom import MPI
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS
+from workers.node.node_config import NodeConfig
+from workers.node.nvlink import grouped, links_of
+from workers.rank.mpi import MPIRUN
+
+try:
+    import pynvml
+except ImportError:  # the `gpu` extra is not installed: no GPU can be offered
+    pynvml = None
+
+log = logging.getLogger(__name__)
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    device: Device
+    uuid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    devices: tuple[Device, ...]
+    cpu_cores: int
+    ram_mb: int
+    storage_mb: int
+
+
+def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
+    """Declared devices if there are any, else the GPUs found, else CPU slots; and the machine around them."""
+    devices = _declared(config) or find_gpus() or cpu_slots()
+    return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
+
+
+def found_capabilities() -> tuple[str, ...]:
+    """What jobs need of a node's software, beside what its configuration says."""
+    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()))
+
+
+def _has_module(name: str) -> bool:
+    """Without importing it, only the packages around it."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even a package around it
+        return False
+
+
+def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:
+    """The NVIDIA GPUs that this process may use, by NVML index; none without driver or library.
+
+    ``visible`` stands in for CUDA_VISIBLE_DEVICES.
+    """
+    if nvml is None:
+        return ()
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return ()
+    try:
+        gpus = [gpu for index in range(nvml.nvmlDeviceGetCount()) if (gpu := _gpu(nvml, index)) is not None]
+        slices = {gpu.device.index: found for gpu in gpus if (found := _slices(nvml, gpu)) is not None}
+        whole = [gpu.device.index for gpu in gpus if gpu.device.index not in slices]
+        links = {index: links_of(nvml, index) for index in whole}
+    except nvml.NVMLError:
+        log.warning("the NVIDIA driver does not say what GPUs there are", exc_info=True)
+        return ()
+    finally:
+        nvml.nvmlShutdown()
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
+    every = [part for gpu in gpus for part in slices.get(gpu.device.index, [gpu])]
+    if listed is None:
+        return grouped([each.device for each in every], links)
+    ours = visible_indices(listed, [*gpus, *(part for parts in slices.values() for part in parts)])
+    return grouped([each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours], links)
+
+
+def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves to us: indices or (beginnings of) UUIDs up to the first bad entry."""
+    found: set[int] = set()
+    for entry in (part.strip() for part in listed.split(",")):
+        if entry.isdecimal():
+            matching = [gpu.device.index for gpu in gpus if gpu.device.index == int(entry)]
+        else:
+            kinds = ("GPU-", "MIG-")
+            matching = [gpu.device.index for gpu in gpus if entry.startswith(kinds) and gpu.uuid.startswith(entry)]
+        if len(matching) != 1:
+            if entry != "":
+                log.warning("CUDA_VISIBLE_DEVICES: %r is no GPU here; what comes after it does not count", entry)
+            break
+        found.add(matching[0])
+    return found
+
+
+def cpu_slots() -> tuple[Device, ...]:
+    """At least two, so that a job of two ranks runs on any laptop."""
+    return tuple(Device(index=index, type="cpu") for index in range(max(2, usable_cores())))
+
+
+def usable_cores() -> int:
+    """Cores this process may run on: fewer than the machine has where it was confined to some."""
+    return len(os.sched_getaffinity(0))
+
+
+def _declared(config: NodeConfig) -> tuple[Device, ...]:
+    devices = []
+    for index, declared in enumerate(each for each in config.devices for _ in range(each.count)):
+        kind, memory_mb = normalise_gpu_type(declared.type)
+        if declared.mig_profile:
+            kind = slice_of(kind, declared.mig_profile)
+        memory_mb = declared.memory_mb or memory_mb
+        link_group = declared.link_group
+        devices.append(Device(index=index, type=kind, memory_mb=memory_mb, simulated=True, link_group=link_group))
+    return tuple(devices)
+
+
+def _gpu(nvml: Any, index: int) -> Gpu | None:
+    """One broken GPU must not keep the others, and the node, from working."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        kind, _ = normalise_gpu_type(_text(nvml.nvmlDeviceGetName(handle)))
+        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+    except nvml.NVMLError as error:
+        log.warning("GPU %d is not offered: %s", index, error)
+        return None
+    try:
+        memory_mb = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // MEBIBYTE
+    except nvml.NVMLError as error:
+        log.warning("GPU %d does not say how much memory it has: %s", index, error)
+        memory_mb = 0
+    return Gpu(Device(index=index, type=kind, memory_mb=memory_mb), uuid)
+
+
+def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
+    """The MIG slices of a GPU; None when it is not split. Split, it can't be used as a whole, also without any."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(gpu.device.index)
+    try:
+        if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return None
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:  # most GPUs can't be split, and say so in this way
+        return None
+    found = (_slice(nvml, gpu, handle, number) for number in range(most))
+    return [part for part in found if part is not None]
+
+
+def _slice(nvml: Any, gpu: Gpu, handle: Any, number: int) -> Gpu | None:
+    try:
+        part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+    except nvml.NVMLError:  # less are made than there may be
+        return None
+    try:
+        uuid = _text(nvml.nvmlDeviceGetUUID(part))
+        name = _text(nvml.nvmlDeviceGetName(part))
+        memory_mb = int(nvml.nvmlDeviceGetMemoryInfo(part).total) // MEBIBYTE
+    except nvml.NVMLError as error:
+        log.warning("MIG slice %d of GPU %d is not offered: %s", number, gpu.device.index, error)
+        return None
+    profile = name.rpartition(" ")[2]  # of "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    if not MIG_PROFILE.fullmatch(profile):
+        log.warning("MIG slice %d of GPU %d is not offered: %r has no profile", number, gpu.device.index, name)
+        return None
+    index = slice_index(gpu.device.index, number)
+    kind = slice_of(gpu.device.type, profile)
+    return Gpu(Device(index=index, type=kind, memory_mb=memory_mb, uuid=uuid), uuid)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _ram_mb() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemTotal":
+            return int(rest.split()[0]) // 1024
+    return 0
+
+
+def _storage_mb(data_dir: Path) -> int:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(data_dir).free // MEBIBYTE

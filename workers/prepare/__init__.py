@@ -1,0 +1,1 @@
+"""Preparing an attempt: inputs, resume point, run directory, preflight."""

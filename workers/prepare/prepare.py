@@ -1,0 +1,301 @@
+"""Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.database.engine import Database
+from app.domain.scheduling.resources import Device, gpu_of
+from app.domain.spec.credentials import access_of, texts_of
+from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
+from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.rules.model import is_drawn, is_without_model
+from app.domain.spec.secrets import MODEL_PATH, source_path
+from app.domain.units import WHOLE
+from app.models import Job
+from app.services.attempts.work_orders import Work
+from app.services.requests.storage_access import reading_rules
+from app.storage.storage import Storage
+from config.redaction import Redaction
+from config.settings import Settings
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.uris import scheme_of, shown
+from workers.job_secrets import opened_secrets
+from workers.prepare.input_library import Data, Library, Sources
+from workers.prepare.named_files import named_files
+from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_code, find_script
+from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
+from workers.publishing.preflight import check_output
+from workers.rank.script_checkpoints import FILES
+from workers.run_dir.layout import RunDirectory, write_atomically
+from workers.sandbox.gpu_devices import own_gpus
+from workers.sandbox.launcher import LaunchPlan
+from workers.sandbox.sandbox import NoSandbox, Sandbox, View, choose_sandbox
+
+ENVIRONMENT = "training_config.environment."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An attempt that can be launched. What was fetched for it stays as long as its supervisor lives."""
+
+    plan: LaunchPlan
+    start: StartPoint
+    redaction: Redaction = field(default_factory=Redaction)  # knows the job's secrets
+
+
+def prepare(
+    settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
+) -> Prepared:
+    """Find and check everything, and write spec.json. Raises AttemptFailed with the precise cause.
+
+    What the job's secrets are is added to ``redaction`` before anything could tell them.
+    """
+    secrets = opened_secrets(settings, work.sealed_secrets)
+    redaction.add(texts_of(secrets))
+    check_output(settings, work)  # first: it is quick, and what is fetched next may not be
+    library = library_for(settings, db, work.project, secrets)
+    sources = find_sources(library, work.framework, work.spec)
+    start = choose_start(storage, work.resume, run.path / "resume")
+    refuse_changed_data(start, sources.data)
+    if start.path is not None and checkpoint_glob(work.spec):
+        give_back(start.path, run)
+    spec = make_spec(work, run, sources, start)
+    refuse_changed_reward(start, spec["reward_sha256"])
+    write_atomically(run.spec, spec)
+    resume = (start.path,) if start.path is not None else ()
+    view = View(
+        run_dir=run.path,
+        data_dir=settings.data.dir.resolve(),
+        code=sources.code,
+        readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
+        protected=(run.spec, run.supervisor),
+        hidden=private_places(settings, storage),
+        gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
+    )
+    plan = LaunchPlan(
+        spec=spec,
+        spec_path=run.spec,
+        view=view,
+        sandbox=sandbox_of(settings),
+        job_environment=job_environment(work.spec, secrets),
+    )
+    return Prepared(plan=plan, start=start, redaction=redaction)
+
+
+def sandbox_of(settings: Settings) -> Sandbox:
+    """Raises AttemptFailed where it went away after the node had reported one."""
+    try:
+        return choose_sandbox(settings.node.sandbox)
+    except NoSandbox as error:
+        raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
+
+
+def give_back(checkpoint: Path, run: RunDirectory) -> None:
+    """Put what was kept of a script's own files where the script had them. Raises OSError."""
+    kept = checkpoint / FILES
+    if kept.is_dir():  # else the script, or that of the job before, saved it by hooks
+        shutil.copytree(kept, run.path / "work", symlinks=True, dirs_exist_ok=True)
+
+
+def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
+    """What no job may see although it may lie outside the data directory: everybody's results, and SQLite's files."""
+    places = []
+    stored = storage.local_path("jobs")
+    if stored is not None:
+        stored.mkdir(parents=True, exist_ok=True)  # what is not there yet can't be hidden
+        places.append(stored.parent)
+    scheme, _, path = settings.database.url.partition(":///")
+    if scheme.startswith("sqlite") and path.startswith("/"):
+        database = Path(path.partition("?")[0])
+        places += [database.parent, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))]
+    return tuple(places)
+
+
+def library_for(settings: Settings, db: Database, project: str, secrets: Mapping[str, str] | None = None) -> Library:
+    """What this project's jobs may read on this node; ``secrets`` are the job's, opened."""
+
+    def project_of_job(job_id: str) -> str | None:
+        with db.read() as session:
+            job = session.get(Job, job_id)
+            return job.project if job is not None else None
+
+    return Library(
+        rules=reading_rules(settings), cache_dir=settings.data.dir.resolve() / "cache", project=project,
+        project_of_job=project_of_job, fetch=settings.fetch, cache=settings.cache, secrets=secrets or {},
+    )  # fmt: skip
+
+
+def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
+    """The job's model, data and script on this machine, fetched where need be. Raises AttemptFailed."""
+    training, base = spec["training_config"], spec["training_config"]["base_model"]
+    custom = framework == parsing.CUSTOM
+    script, code = find_program(library, training["framework"]) if custom else (None, None)
+    values = {} if custom else training.get("hyperparameters") or {}
+    judge, judging = reward_file(values), reward_model(values)
+    found_judge = find_script(library, judge, "reward") if judge else None
+    wanted = model_wishes(base, library.secrets, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
+    models, data = find(library, wanted, data_wishes(spec["data_config"], library.secrets, custom=custom))
+    found_model = models.pop() if judging else None
+    return Sources(
+        model=None if is_without_model(base, custom=custom) else models[0],
+        tokenizer=models[-1] if base.get("tokenizer_id") else None,
+        data=tuple(data),
+        script=script,
+        code=code,
+        reward=found_judge,
+        reward_model=found_model,
+    )
+
+
+def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
+    """A CUSTOM job's script and directory of code, as far as it has them. Raises AttemptFailed."""
+    script, code = framework.get("custom_script_path"), framework.get("custom_code_dir")
+    if not code:
+        found = find_script(library, script) if script else None
+        return found, found.parent if found is not None else None
+    directory = find_code(library, code)
+    if not script:
+        return None, directory
+    path = directory / below(script, code) if scheme_of(code) != "file" else find_script(library, script)
+    if not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
+        raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
+    return path, directory
+
+
+def model_wishes(base: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[ModelWish]:
+    """The model, unless a script or the document brings its own, and its tokenizer, if another one is named."""
+    drawn = is_drawn(base)
+    model = ModelWish(
+        model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn,
+        access=access_of(base, MODEL_PATH, secrets),
+    )  # fmt: skip
+    named = base.get("tokenizer_id")
+    tokenizer = [ModelWish(model_id=named, without_weights=drawn)] if named else []
+    return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
+
+
+def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataWish]:
+    """In the order of data_config.sources; a signed URL is among the secrets."""
+    return [
+        DataWish(
+            location=secrets.get(source_path(i), each["path"]), format=each.get("format"), split=each.get("split"),
+            custom=custom, access=access_of(each, f"data_config.sources.{i}", secrets),
+        )
+        for i, each in enumerate(data_config["sources"])
+    ]  # fmt: skip
+
+
+def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
+    """The part of spec.json that names the files of each source."""
+    return [
+        {
+            "location": shown(source.location),
+            "files": [{**asdict(file), "path": str(file.path)} for file in source.files],
+            "sha256": source.sha256,
+        }
+        for source in data
+    ]
+
+
+def reward_document(sources: Sources) -> dict[str, str]:
+    """The part of spec.json about what judges completions, if that is a file or a model."""
+    path, model = sources.reward, sources.reward_model
+    return {
+        "reward_path": "" if path is None else str(path),
+        "reward_sha256": "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest(),
+        "reward_model_path": "" if model is None else str(model.path),
+    }
+
+
+def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
+    """What agent and ranks read. Never holds a secret: those go by environment."""
+    on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
+    indices = [device.index for device in work.devices]
+    training = {**work.spec["training_config"], "environment": {}}
+    return {
+        "job_id": work.job_id,
+        "attempt": work.attempt,
+        "node": work.node,
+        "name": work.name,
+        "run_dir": str(run.path),
+        "channel": str(run.channel),
+        "framework": work.framework,
+        "training_type": work.training_type,
+        "training_config": training,
+        "data_config": work.spec["data_config"],
+        "output_config": _output_config(work),
+        "hyperparameters": _hyperparameters(work),
+        "model_path": str(sources.model.path) if sources.model is not None else "",
+        "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
+        "data_paths": [str(source.path) for source in sources.data],
+        **reward_document(sources),
+        "sources": sources_document(sources.data),
+        **program(work.spec, run, sources),
+        "device_type": "cuda" if on_gpus else "cpu",
+        "device_indices": indices,
+        "device_uuids": device_uuids(work.devices) if on_gpus else [],
+        "gpu_memory_fraction": work.device_share / WHOLE,
+        "world_size": work.world_size,
+        "threads_per_rank": work.threads_per_rank,
+        "launcher": launcher(work.spec),
+        "checkpoint_glob": checkpoint_glob(work.spec),
+        "gpu_memory_percent": work.limits.default_gpu_memory_percent,
+        "resume_checkpoint": str(start.path) if start.path is not None else "",
+        "resume_step": start.step,
+        "adjustments": work.adjustments,
+    }
+
+
+def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dict[str, Any]:
+    """What the ranks of a CUSTOM job run, and where they start."""
+    framework = spec["training_config"]["framework"]
+    code, command = run.path / "code", framework.get("custom_command") or []
+    script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""
+    starts_in_code = bool(command) and sources.code is not None
+    return {
+        "script": script,
+        "arguments": framework.get("custom_arguments") or [],
+        "command": command,
+        "directory": str(code if starts_in_code else run.path / "work"),
+    }
+
+
+def device_uuids(devices: Sequence[Device]) -> list[str]:
+    """What CUDA knows them by; none when that can't be told. Of slices only NVML could, which the node has asked."""
+    if all(device.uuid for device in devices):
+        return [device.uuid for device in devices]
+    return [gpu.uuid for gpu in own_gpus([device.index for device in devices])]
+
+
+def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the job asked for, the secret ones too."""
+    environment = dict(spec["training_config"].get("environment") or {})
+    opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
+    return environment | opened
+
+
+def _output_config(work: Work) -> dict[str, Any]:
+    """The job's, with what its first node presets where it does not say when to save."""
+    output: dict[str, Any] = work.spec.get("output_config") or {}
+    checkpoint = output.get("checkpoint") or {}
+    interval = work.node_defaults.get("checkpoint_interval_epochs")
+    if interval is None or "save_strategy" in checkpoint or "save_steps" in checkpoint:
+        return output
+    return {**output, "checkpoint": {**checkpoint, "save_strategy": "epoch", "save_epochs": interval}}
+
+
+def _hyperparameters(work: Work) -> dict[str, Any]:
+    raw = work.spec["training_config"].get("hyperparameters") or {}
+    try:
+        return parsing.parse(work.framework, work.training_type, raw)
+    except parsing.InvalidHyperparameter as error:
+        raise AttemptFailed("INVALID_CONFIG", error.message) from error
+    except KeyError as error:
+        known = ", ".join(f"{framework}/{kind}" for framework, kind in parsing.TABLES)
+        pair = f"{work.framework}/{work.training_type}"
+        raise AttemptFailed("INVALID_CONFIG", f"no trainer for {pair}; known: {known}, CUSTOM") from error

@@ -1,0 +1,66 @@
+"""Model and data as a look before the training finds them: nothing large is fetched, nothing read to be compared."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workers.fetching.digests import Digests
+from workers.prepare.input_library import Library, Model, Sources
+
+
+class _NoDigests(Digests):
+    """Reading a large file twice would take most of the time."""
+
+    def of(self, path: Path) -> str:  # noqa: ARG002  (the same for every file)
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview(Library):
+    """Of local files no digests are made, of models elsewhere no weights fetched."""
+
+    @classmethod
+    def of(cls, library: Library, *, fetch_bytes: int) -> "Preview":
+        """The same library with a limit for what is fetched."""
+        values = {each.name: getattr(library, each.name) for each in fields(library)}
+        return cls(**{**values, "fetch_bytes": fetch_bytes, "without_weights": True})
+
+    @cached_property
+    def digests(self) -> Digests:
+        return _NoDigests(self.cache_dir)
+
+
+def has_weights(model: Model, library: Library) -> bool:
+    """Whether they would have to be in its directory."""
+    return not model.path.is_relative_to(library.cache_dir)
+
+
+def all_here(sources: Sources, library: Library) -> bool:
+    """Whether nothing was fetched: then the coordinator knew the fingerprint without a look."""
+    paths = [model.path for model in _models(sources)] + [file.path for data in sources.data for file in data.files]
+    return not any(path.is_relative_to(library.cache_dir) for path in paths)
+
+
+def identities(sources: Sources) -> list[Any]:
+    """What changes with the content of any file, for what was fetched wherever it was put."""
+    found: list[Any] = [
+        [data.location, file.name, file.sha256 or _facts(file.path)] for data in sources.data for file in data.files
+    ]
+    for model in _models(sources):
+        found += [[path.name, *_facts(path)] for path in sorted(model.path.iterdir())]
+    if sources.reward is not None:
+        found.append([sources.reward.name, *_facts(sources.reward)])
+    return found
+
+
+def _models(sources: Sources) -> Iterator[Model]:
+    return (model for model in (sources.model, sources.tokenizer, sources.reward_model) if model is not None)
+
+
+def _facts(path: Path) -> tuple[int, ...]:
+    # Not the change time: another name for a cached file changes it.
+    status = os.stat(path)  # noqa: PTH116 – links are followed
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

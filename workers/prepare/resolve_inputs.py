@@ -1,0 +1,314 @@
+"""From what a job names to what lies on this machine: its model, data and script, by the reading rules.
+
+What lies on this machine's disks is used in place. What lies elsewhere is fetched by a child process into this node's
+cache, and handed out as links in a directory that belongs to this process (``Library.holding``).
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.errors import BadSpec
+from app.domain.spec.credentials import NO_ACCESS, Access
+from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
+from workers.attempt_failed import AttemptFailed
+from workers.fetching import cache_index
+from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
+from workers.fetching.fetch import fetch
+from workers.fetching.items import FetchedFile, Item
+from workers.fetching.listing import MAGIC, Found, Wanted, expand
+from workers.fetching.local import LocalFiles, claimed
+from workers.fetching.uris import scheme_of, shown
+from workers.prepare.input_library import Data, DataFile, Library, Model
+
+# More files than that are made visible by their directories: each costs the sandbox a mount.
+MOST_MOUNTS = 64
+
+UNREADABLE = (
+    "it lies outside every directory that jobs may read; move it below one of them, or have the administrator add "
+    "the directory to TRAINYARD_STORAGE_ROOTS"
+)
+
+Allowed = Callable[[str], bool]  # whether jobs may read what a path really leads to
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataWish:
+    """One of data_config.sources. ``custom``: a script reads it as it likes, so a directory is taken as it is."""
+
+    location: str
+    format: str | None = None
+    split: str | None = None
+    custom: bool = False
+    access: Access = NO_ACCESS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelWish:
+    """``source`` hub: never a local directory; local: never a hub."""
+
+    model_id: str
+    revision: str | None = None
+    source: str | None = None
+    without_weights: bool = False  # of what is fetched
+    access: Access = NO_ACCESS
+
+
+def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
+    """Everything that a job names. What is not here is fetched only when all that should be here is.
+
+    Raises AttemptFailed.
+    """
+    local_models = [_local_model(library, wish) for wish in models]
+    local_data = [_local_data(library, wish) for wish in data]
+    items = [_model_item(library, wish) for wish, here in zip(models, local_models, strict=True) if here is None]
+    items += [_data_item(library, wish) for wish, here in zip(data, local_data, strict=True) if here is None]
+    fetched = iter(_fetched(library, items))
+    found_models = [here if here is not None else _fetched_model(*next(fetched)) for here in local_models]
+    return found_models, [here if here is not None else _fetched_data(*next(fetched)) for here in local_data]
+
+
+def find_model(library: Library, wish: ModelWish) -> Model:
+    """A local directory if there is one, else fetched from where its id or URI says. Raises AttemptFailed."""
+    return find(library, [wish], [])[0][0]
+
+
+def find_data(library: Library, wish: DataWish) -> Data:
+    """Regular, readable, non-empty files. Raises AttemptFailed."""
+    return find(library, [], [wish])[1][0]
+
+
+def find_script(library: Library, location: str, noun: str = "custom script") -> Path:
+    """The user's script, which lies on this machine. Raises AttemptFailed."""
+    found = _existing(library, location, "INVALID_CONFIG", noun)
+    if found is None or not found.is_file():
+        raise AttemptFailed("INVALID_CONFIG", f"{noun} {location} is not a file on this node")
+    return found
+
+
+def find_code(library: Library, location: str) -> Path:
+    """A directory of the user's on this machine, fetched if a URI names it. Raises AttemptFailed."""
+    if scheme_of(location) != "file":
+        # What is visible of it is the directory; what it has in it may be a single file.
+        return find_data(library, DataWish(location=location, custom=True)).visible[0]
+    found = _existing(library, location, "INVALID_CONFIG", "code directory")
+    if found is None or not found.is_dir():
+        raise AttemptFailed("INVALID_CONFIG", f"code directory {location} is not a directory on this node")
+    return found
+
+
+def _local_model(library: Library, wish: ModelWish) -> Model | None:
+    """None when it has to be fetched."""
+    model_id = wish.model_id
+    if not _is_local(library, model_id, wish.access) or (wish.source == "hub" and is_hub_id(model_id)):
+        return None
+    _refuse_access(wish.access, f"base model {model_id}", is_hub=scheme_of(model_id) == "file")
+    found = _model_directory(library, model_id)
+    if found is None:
+        if is_hub_id(model_id) and wish.source != "local":
+            return None
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} does not exist on this node")
+    if wish.revision:
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"base_model.revision is {wish.revision}, but {model_id} is a local directory, which has no revisions; "
+            "leave revision out",
+        )
+    if not found.is_dir():
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} is not a directory")
+    if not os.access(found, os.R_OK | os.X_OK) or not any(found.iterdir()):
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model directory {model_id} is empty or can't be read")
+    return Model(path=found, visible=_visible_model(library, found))
+
+
+def _model_directory(library: Library, model_id: str) -> Path | None:
+    if scheme_of(model_id) == "file":
+        return _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
+    try:
+        path, _ = claimed(model_id, library.fetch.directory_of(scheme_of(model_id)))
+    except FetchFailed as error:
+        raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
+    return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
+
+
+def _local_data(library: Library, wish: DataWish) -> Data | None:
+    """None when it has to be fetched."""
+    if not _is_local(library, wish.location, wish.access):
+        return None
+    _refuse_access(wish.access, f"data source {wish.location}")
+    failure: FetchFailed = NotThere("it does not exist on this node")
+    try:
+        for path, allowed in _data_places(library, wish.location):
+            try:
+                return _data_at(library, wish, path, allowed)
+            except NotThere as error:
+                failure = error
+        raise failure
+    except FetchFailed as error:
+        raise _failed(error, "DATA_NOT_FOUND", f"data source {wish.location}") from error
+
+
+def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
+    """Where it may lie, and what its links may lead to. Raises FetchFailed, AttemptFailed."""
+    if scheme_of(location) != "file":
+        path, base = claimed(location, library.fetch.directory_of(scheme_of(location)))
+        return [(path, functools.partial(within, directory=base))]
+    places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
+    return [(real, functools.partial(may_read, library)) for real in places]
+
+
+def _data_at(library: Library, wish: DataWish, path: str, allowed: Allowed) -> Data:
+    """Raises FetchFailed."""
+    lister = LocalFiles(allowed)
+    there = lister.info(path)
+    if wish.custom and there is not None and there.kind == "directory":
+        return Data(location=wish.location, files=(), path=Path(path), visible=(Path(path),))
+    chosen = expand(lister, path, Wanted(max_files=library.fetch.max_files, format=wish.format))
+    # A script's data is compared by nobody, and may be large.
+    digest = (lambda _: "") if wish.custom else library.digests.of
+    files = tuple(_data_file(name, found, digest) for name, found in chosen)
+    if len(files) == 1:
+        return Data(location=wish.location, files=files, path=files[0].path, visible=(files[0].path,))
+    visible = _visible_files(files, allowed)
+    if wish.custom:
+        links = _links(library.new_directory(), files)
+        return Data(location=wish.location, files=files, path=links, visible=(links, *visible))
+    return Data(location=wish.location, files=files, path=Path(path).parent, visible=visible)
+
+
+def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> DataFile:
+    path = Path(os.path.realpath(found.path))
+    if not os.access(path, os.R_OK):
+        raise NotThere(f"{name} can't be read: permission denied")
+    if found.size == 0:
+        raise Unusable(f"{name} is empty")
+    try:
+        return DataFile(path=path, name=name, size_bytes=found.size, sha256=digest(path))
+    except OSError as error:
+        raise Trouble(f"{name} can't be read: {error.strerror}") from error
+
+
+def _links(directory: Path, files: Sequence[DataFile]) -> Path:
+    for file in files:
+        link = directory / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.path)
+    return directory
+
+
+def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, ...]:
+    paths = tuple(file.path for file in files)
+    parents = tuple(dict.fromkeys(path.parent for path in paths))
+    few_enough = len(paths) <= MOST_MOUNTS
+    return paths if few_enough or not all(allowed(str(parent)) for parent in parents) else parents
+
+
+def _model_item(library: Library, wish: ModelWish) -> Item:
+    return Item(
+        kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
+        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights or wish.without_weights,
+        credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
+    )  # fmt: skip
+
+
+def _data_item(library: Library, wish: DataWish) -> Item:
+    return Item(
+        kind="data", location=wish.location, target=str(library.new_directory()), tree=wish.custom, format=wish.format,
+        split=wish.split, credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
+    )  # fmt: skip
+
+
+def _limit(library: Library) -> dict[str, Any]:
+    own, less = library.fetch.max_bytes, library.fetch_bytes
+    if less is not None and less < own:
+        return {"max_bytes": less, "limit_name": "TRAINYARD_PREFLIGHT_FETCH_BYTES"}
+    return {"max_bytes": own, "limit_name": "TRAINYARD_FETCH_MAX_BYTES"}
+
+
+def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, list[FetchedFile]]]:
+    """In their order. The hub's and the others apart: only a hub may be reached by the machine's proxy."""
+    of_hub = [item for item in items if item.hub_id or scheme_of(item.location) == "hf"]
+    others = [item for item in items if item not in of_hub]
+    files = {item.target: found for part in (of_hub, others) for item, found in fetch(library.order, part)}
+    for item in items:
+        cache_index.note(library.order.root, item, files[item.target])
+    return ((item, files[item.target]) for item in items)
+
+
+def _fetched_model(item: Item, files: Sequence[FetchedFile]) -> Model:
+    if not files:
+        raise AttemptFailed("MODEL_NOT_FOUND", f"base model {shown(item.location)} has no files")
+    return Model(path=Path(item.target), visible=Path(item.target))
+
+
+def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> Data:
+    found = tuple(
+        DataFile(path=Path(file.path), name=file.name, size_bytes=file.size_bytes, sha256=file.sha256) for file in files
+    )
+    directory = Path(item.target)
+    path = found[0].path if len(found) == 1 and not _names_folder(item, found[0].name) else directory
+    return Data(location=item.location, files=found, path=path, visible=(directory,))
+
+
+def _names_folder(item: Item, only: str) -> bool:
+    """Whether a script asked for a folder, which it gets as one even where it holds a single file."""
+    last = item.location.rpartition("/")[2]
+    in_store = scheme_of(item.location) in ("s3", "oci", "obs")
+    return item.tree and (not last or (in_store and last != only and not MAGIC.search(last)))
+
+
+def _visible_model(library: Library, model: Path) -> Path:
+    """In a hub's cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
+    repository = model.parents[1] if model.parent.name == "snapshots" else model
+    return repository if repository.name.startswith("models--") and may_read(library, str(repository)) else model
+
+
+def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:
+    """The file or directory that a location names, links followed; None when there is none where jobs may read."""
+    if scheme_of(location) != "file":
+        raise AttemptFailed(error_type, f"{noun} {shown(location)}: this scheme is not supported; give a path")
+    places = _readable_places(library, location, error_type, noun)
+    return next((Path(path) for path in places if os.path.exists(path)), None)  # noqa: PTH110 – never raises
+
+
+def _readable_places(library: Library, location: str, error_type: str, noun: str) -> list[str]:
+    """The absolute paths that a local location may mean, as far as jobs may read there. Raises AttemptFailed."""
+    try:
+        path = local_path(location, field="") or ""
+    except BadSpec as error:
+        raise AttemptFailed(error_type, f"{noun} {location}: {error.message}") from error
+    places = [real for real in candidates(path, library.rules) if may_read(library, real)]
+    if not places and Path(path).is_absolute():
+        # Said whether it exists or not: the answer must not tell what lies where nobody may look.
+        raise AttemptFailed(error_type, f"{noun} {location} can't be used: {UNREADABLE}")
+    return places
+
+
+def may_read(library: Library, real_path: str) -> bool:
+    """Whether jobs of the library's project may read this absolute path, links already followed."""
+    if not readable(real_path, library.rules):
+        return False
+    job_id = job_of_path(real_path, library.rules)
+    return job_id is None or library.project_of_job(job_id) == library.project
+
+
+def _is_local(library: Library, location: str, access: Access) -> bool:
+    scheme = scheme_of(location)
+    return scheme in ("file", "pvc") or (library.fetch.directory_of(scheme) is not None and not access.endpoint)
+
+
+def _refuse_access(access: Access, what: str, *, is_hub: bool = False) -> None:
+    """A directory of this node is opened by nothing; the id of a hub's model may be one, too, and have a token."""
+    if not is_hub and (access.credentials or access.options):
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"{what} is a directory of this installation, which takes neither credentials nor storage_options; leave "
+            "them out, or name its service by endpoint_url",
+        )
+
+
+def _failed(error: FetchFailed, not_there: str, what: str) -> AttemptFailed:
+    return AttemptFailed(error.error_type or not_there, f"{what}: {error.message}")

@@ -1,0 +1,105 @@
+"""Which checkpoint an attempt goes on from: the newest that verifies, fetched to this machine if it lies elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.services.attempts.checkpoints import ResumeCandidate
+from app.storage.failures import StorageRefused
+from app.storage.storage import Storage
+from trainyard.protocol import manifest as _manifest
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.uris import shown
+from workers.prepare.input_library import Data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """A checkpoint that could not be used, and why; ``corrupt`` when no later try can find it better."""
+
+    checkpoint_id: str
+    step: int
+    reason: str
+    corrupt: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartPoint:
+    """Where to go on from; ``path`` None means from the beginning."""
+
+    path: Path | None
+    step: int
+    checkpoint_id: str | None
+    rejected: tuple[Rejected, ...]
+
+
+def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scratch: Path) -> StartPoint:
+    """The first candidate that verifies. Raises AttemptFailed while the storage is away: the newest may be good."""
+    rejected: list[Rejected] = []
+    missing: set[str] = set()
+    for candidate in newest_first:
+        try:
+            path = _fetched(storage, candidate, scratch / candidate.checkpoint_id)
+            _verify(path, candidate)
+        except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
+            corrupt = isinstance(error, _manifest.CorruptCheckpoint)
+            if isinstance(error, NotFound):
+                missing.add(candidate.checkpoint_id)
+            rejected.append(
+                Rejected(checkpoint_id=candidate.checkpoint_id, step=candidate.step, reason=str(error), corrupt=corrupt)
+            )
+            continue
+        except (TransientStorageError, OSError) as error:
+            raise AttemptFailed("STORAGE_ERROR", f"checkpoint {candidate.checkpoint_id}: {error}") from error
+        # Others are gone for good only if this one shows that the storage is there: it may not be mounted.
+        known = tuple(replace(one, corrupt=one.corrupt or one.checkpoint_id in missing) for one in rejected)
+        return StartPoint(path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=known)
+    return StartPoint(path=None, step=0, checkpoint_id=None, rejected=tuple(rejected))
+
+
+def refuse_changed_data(start: StartPoint, data: Sequence[Data]) -> None:
+    """A checkpoint remembers how far the training has read in its data, which must still be the same.
+
+    Raises AttemptFailed.
+    """
+    if start.path is None:
+        return
+    before = _manifest.read(start.path).data_position.get("sources_sha256")
+    for known, source in zip(before or (), data, strict=False):
+        if known and source.sha256 and known != source.sha256:
+            raise AttemptFailed(
+                "DATA_INVALID",
+                f"data source {shown(source.location)} has changed since the checkpoint at step {start.step} was "
+                "saved; put the old file back, or start anew without the checkpoint",
+            )
+
+
+def refuse_changed_reward(start: StartPoint, sha256: str) -> None:
+    """The same for the file that judges completions: a policy can't follow two judges. Raises AttemptFailed."""
+    if start.path is None:
+        return
+    before = _manifest.read(start.path).data_position.get("reward_sha256")
+    if before and sha256 and before != sha256:
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"the file of hyperparameter reward has changed since the checkpoint at step {start.step} was saved; put "
+            "the old file back, or start anew without the checkpoint",
+        )
+
+
+def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path:
+    key = storage.key_of(candidate.uri)
+    in_place = storage.local_path(key)
+    if in_place is not None:
+        if not in_place.is_dir():
+            raise NotFound(f"the storage has no {key}")
+        return in_place.resolve()
+    storage.fetch_tree(key, target)
+    return target
+
+
+def _verify(path: Path, candidate: ResumeCandidate) -> None:
+    manifest = _manifest.verify(path)
+    if _manifest.digest(manifest) != candidate.sha256:
+        raise _manifest.CorruptCheckpoint(_manifest.NAME, "is not the manifest that was recorded")

@@ -1,0 +1,181 @@
+"""The supervisor's side: what a job wishes to be done with its finished model, by child processes that may be ended."""
+
+import logging
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS, access_of
+from app.domain.spec.secrets import OUTPUT_PATH, credential_path
+from app.services.attempts.work_orders import Work
+from config.settings import Settings
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.child_client import ask
+from workers.fetching.items import settings_to_json
+from workers.job_secrets import opened_secrets
+from workers.publishing.failures import NotPublished
+from workers.publishing.orders import Order
+from workers.publishing.places import Destination, destination
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+LONGER = 4.0  # each pause than the one before
+OWN_CREDENTIALS = credential_path(OUTPUT_PATH, "")  # how the paths of the output's begin
+HUB_TOKEN = "output_config.hub_token"  # noqa: S105 – where it stands
+
+
+class Stopped(Exception):
+    """Nobody waits for it any more."""
+
+
+@dataclass(kw_only=True)
+class Published:
+    """What came of it: the model's new URIs, empty where nothing was wished, and what failed."""
+
+    uri: str = ""
+    beside: bool = False  # in a folder of its own, because the directory holds files of others
+    hub_url: str = ""
+    failures: list[str] = field(default_factory=list)
+    passing: list[str] = field(default_factory=list)  # what failed, too, but time may cure it
+
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """One place that fails does not keep the model from the other."""
+        try:
+            yield
+        except NotPublished as error:
+            (self.passing if error.transient else self.failures).append(f"{what}: {error.message}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What ``output_config`` says about where the model goes."""
+
+    output_path: str
+    hub_repository: str
+    hub_private: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.output_path or self.hub_repository)
+
+
+def wishes_of(work: Work) -> Wishes:
+    output = work.spec.get("output_config") or {}
+    private = output.get("hub_private")
+    return Wishes(
+        output_path=output.get("output_path") or "",
+        hub_repository=(output.get("hub_repo_id") or "") if output.get("push_to_hub") else "",
+        hub_private=True if private is None else bool(private),
+    )
+
+
+class Publication:
+    """Carries one model out, on a thread of its own; ``order`` None: only looks whether it would work."""
+
+    def __init__(
+        self, settings: Settings, work: Work, order: Order | None, *, on_done: Callable[[], None] = lambda: None
+    ) -> None:
+        self._settings = settings
+        self._work = work
+        self._order = order
+        self._on_done = on_done
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
+        self.result: Published | None = None  # when all was tried
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End what still goes on; returns when nothing does."""
+        with self._lock:
+            self._stopping.set()
+            if self._process is not None:
+                self._process.kill()
+        self._thread.join()
+
+    def carry_out(self) -> Published:
+        """Do it on the calling thread. Raises Stopped."""
+        wishes, result = wishes_of(self._work), Published()
+        if wishes.output_path:
+            with result.noting(f"output_path {wishes.output_path}"):
+                self._copy(wishes.output_path, result)
+        if wishes.hub_repository:
+            with result.noting("push_to_hub"):
+                self._push(wishes, result)
+        return result
+
+    def _run(self) -> None:
+        try:
+            self.result = self.carry_out()
+        except Stopped:
+            return
+        except Exception as error:
+            log.exception("publishing failed")
+            self.result = Published(failures=[f"a fault of the platform: {type(error).__name__}: {error}"])
+        self._on_done()
+
+    def _copy(self, output_path: str, result: Published) -> None:
+        output = self._work.spec["output_config"]
+        secrets = opened_secrets(self._settings, self._work.sealed_secrets)
+        target: Destination = destination(self._settings, output_path, access_of(output, OUTPUT_PATH, secrets))
+        answer = self._answer({"location": target.location}, what=output_path)
+        result.beside = bool(answer.get("folder"))
+        result.uri = target.shown(answer.get("folder", ""))
+
+    def _push(self, wishes: Wishes, result: Published) -> None:
+        repository = {"name": wishes.hub_repository, "private": wishes.hub_private}
+        answer = self._answer({"repository": repository}, what=wishes.hub_repository)
+        result.hub_url = answer.get("url", "")
+
+    def _answer(self, request: dict[str, Any], *, what: str) -> dict[str, Any]:
+        """The child's, after as many tries as make sense. Raises NotPublished, Stopped."""
+        pause = self._settings.publish.retry_seconds
+        for left in reversed(range(TRIES if self._order is not None else 1)):
+            answer = self._ask(request, what)
+            if "message" not in answer:
+                return answer
+            if not answer["transient"] or not left:
+                break
+            log.warning("publishing is tried again in %g s: %s", pause, answer["message"])
+            if self._stopping.wait(pause):
+                raise Stopped
+            pause *= LONGER
+        raise NotPublished(answer["message"], transient=answer["transient"])
+
+    def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+        secrets = opened_secrets(self._settings, self._work.sealed_secrets)
+        common = {
+            "job_id": self._work.job_id,
+            "order": self._order.document() if self._order is not None else None,
+            "settings": settings_to_json(self._settings.fetch),
+            "secrets": {"hub_token": secrets.get(HUB_TOKEN, "")}
+            | {name: value for name, value in secrets.items() if name.startswith(("forwarded.", OWN_CREDENTIALS))},
+            "output": {name: self._work.spec["output_config"].get(name) for name in (CREDENTIALS, OPTIONS)},
+        }
+        stalled = self._settings.publish.stalled_seconds
+        try:
+            answer: dict[str, Any] = ask(
+                "workers.publishing", common | request, what=what, stalled_seconds=stalled,
+                proxies="repository" in request, on_start=self._started,
+            )  # fmt: skip
+        except AttemptFailed as error:
+            answer = {"message": error.message, "transient": True}
+        finally:
+            with self._lock:
+                self._process = None
+        if self._stopping.is_set():
+            raise Stopped
+        return answer
+
+    def _started(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._process = process
+            if self._stopping.is_set():
+                process.kill()

@@ -1,0 +1,304 @@
+"""The first process inside the sandbox: starts the ranks of this node, watches them, and ends when they have ended.
+
+It speaks JSON lines with the supervisor's launcher over an inherited socket (``--control-fd``), which user code never
+gets: ``start {environment}`` and ``stop {grace_seconds}`` downward, ``rank_exit {rank, exit_code, signal}`` upward.
+When that socket closes the supervisor is dead, and so is everything here. Standard library and ``trainyard`` only.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
+from trainyard.protocol.channel import LineDecoder, Message, encode
+from workers.rank import gang, mpi
+from workers.rank.environment import rank_command, rank_environment
+
+# The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
+TEARDOWN_SECONDS = 3.0
+EXIT_STOPPED = 143
+OOM_SCORE = 500  # half of what the machine has, as if a rank had it in addition
+# Below the kernel's range for outgoing connections, so that none of those sits on the port when rank 0 binds it.
+PORTS = (20000, 32000)
+LOOPBACK = "127.0.0.1"
+
+
+def main() -> int:
+    """Run the ranks that the spec describes; 0 only if each of them exited with 0."""
+    arguments = _arguments()
+    spec = json.loads(Path(arguments.spec).read_text())
+    log_fds = [int(fd) for fd in arguments.log_fds.split(",")]
+    control = socket.socket(fileno=arguments.control_fd)
+    if arguments.die_with:
+        die_with_parent(arguments.die_with)
+    adopt_orphans()
+    _leave_no_core_dumps()
+    agent = RankAgent(spec, Path(arguments.spec), log_fds, control)
+    try:
+        return agent.run()
+    finally:
+        kill(descendants(os.getpid()))
+
+
+class RankAgent:
+    """The ranks of one attempt on this node."""
+
+    def __init__(self, spec: Mapping[str, Any], spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
+        self._spec = spec
+        self._spec_path = spec_path
+        self._log_fds = log_fds
+        self._control = control
+        self._decoder = LineDecoder()
+        self._ranks: dict[int, int] = {}  # pid → rank, the living ones
+        self._ended: set[int] = set()
+        self._mpirun: mpi.Mpirun | None = None  # as long as it runs
+        self._keeper = 0  # the pid of who keeps the script's own checkpoints, as long as it runs
+        self._exit_code = 0
+        self._kill_at: float | None = None
+
+    def run(self) -> int:
+        """Wait for the start message, then for the end of all ranks or a stop message."""
+        with _wakeup_on_signals() as wakeup, selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(wakeup, selectors.EVENT_READ)
+            self._start_ranks(self._environment_from_supervisor())
+            if self._mpirun is not None:
+                selector.register(self._mpirun.reports, selectors.EVENT_READ)
+            while self._has_ranks or self._keeper:
+                for key, _ in selector.select(self._seconds_until_kill()):
+                    if key.fileobj is wakeup:
+                        self._take_signals(wakeup)
+                    elif key.fileobj is self._control:
+                        self._take_commands()
+                self._hear_mpi_ranks()
+                self._collect_exits()
+                if not self._has_ranks and self._keeper:
+                    kill([self._keeper], signal.SIGTERM)
+                if self._seconds_until_kill() == 0:
+                    kill(descendants(os.getpid()))
+        return self._exit_code
+
+    def _environment_from_supervisor(self) -> dict[str, str]:
+        """The job's own variables: sent here, because this process must not run under them."""
+        while True:
+            data = self._control.recv(65536)
+            if not data:
+                raise SystemExit("the supervisor died before the ranks were started")
+            for message in self._decoder.feed(data):
+                if message["type"] == "start":
+                    return dict(message["environment"])
+                raise SystemExit(EXIT_STOPPED)
+
+    def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
+        place = gang.meeting_point(self._spec) or (LOOPBACK, free_port())
+        environments = [
+            rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
+            for local_rank in range(gang.local_ranks(self._spec))
+        ]
+        if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
+            self._keeper = self._spawn_keeper()
+        directory = Path(self._spec["directory"])
+        if self._spec.get("launcher") == mpi.MPI:
+            # One command for all: references to a rank's own number are those of the first.
+            command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
+            self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
+            return  # the ranks open their logs by our descriptors
+        for local_rank, environment in enumerate(environments):
+            pid = self._spawn(
+                rank_command(self._spec, self._spec_path, environment), directory, local_rank, environment
+            )
+            self._ranks[pid] = gang.first_rank(self._spec) + local_rank
+        for fd in self._log_fds:
+            os.close(fd)
+
+    @property
+    def _has_ranks(self) -> bool:
+        return bool(self._ranks) or self._mpirun is not None
+
+    def _spawn_keeper(self) -> int:
+        parent = os.getpid()
+
+        def prepare() -> None:
+            _as_rank(parent)
+            hold_back(signal.SIGTERM)  # until it listens: a script may end before
+
+        process = subprocess.Popen(
+            [sys.executable, "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],
+            cwd=self._spec["run_dir"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log_fds[0],
+            stderr=self._log_fds[0],
+            preexec_fn=prepare,  # noqa: PLW1509
+        )
+        process.returncode = 0  # collected with all others
+        return process.pid
+
+    def _spawn(self, command: list[str], directory: Path, local_rank: int, environment: Mapping[str, str]) -> int:
+        parent = os.getpid()
+        log = self._log_fds[local_rank]
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # This process has one thread: nothing can deadlock between fork and exec.
+            preexec_fn=lambda: _as_rank(parent),  # noqa: PLW1509
+        )
+        process.returncode = 0  # collected by waitpid(-1) below, together with orphans
+        return process.pid
+
+    def _take_commands(self) -> None:
+        data = self._control.recv(65536)
+        if not data:
+            kill(descendants(os.getpid()))
+            raise SystemExit("the supervisor is gone")
+        for message in self._decoder.feed(data):
+            if message["type"] == "stop":
+                self._stop(float(message["grace_seconds"]), EXIT_STOPPED)
+
+    def _take_signals(self, wakeup: socket.socket) -> None:
+        if signal.SIGTERM in wakeup.recv(4096):
+            self._stop(TEARDOWN_SECONDS, EXIT_STOPPED)
+
+    def _stop(self, grace_seconds: float, exit_code: int) -> None:
+        self._exit_code = self._exit_code or exit_code
+        due = time.monotonic() + grace_seconds
+        self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
+        kill(self._ranks, signal.SIGTERM)
+
+    def _seconds_until_kill(self) -> float | None:
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+
+    def _collect_exits(self) -> None:
+        while self._has_ranks or self._keeper:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:  # mpirun's ranks may be collected by their own parent, which then is killed
+                self._ranks.clear()
+                self._keeper = 0
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            rank = self._ranks.pop(pid, None)
+            if rank is not None:
+                self._rank_ended(rank, code, time.monotonic())
+            elif pid == self._keeper:
+                self._keeper = 0
+            elif self._mpirun is not None and pid == self._mpirun.pid:
+                self._hear_mpi_ranks()
+                self._mpirun_ended(code)
+
+    def _hear_mpi_ranks(self) -> None:
+        for message in self._mpirun.heard() if self._mpirun is not None else ():
+            if message["type"] == "rank_started":
+                self._ranks[message["pid"]] = message["rank"]
+            else:
+                self._ranks = {pid: rank for pid, rank in self._ranks.items() if rank != message["rank"]}
+                self._rank_ended(message["rank"], message["code"], message["at"])
+
+    def _mpirun_ended(self, code: int) -> None:
+        """It is the last, unless it is what has failed: of ranks that it has not started, or that died with it."""
+        self._mpirun = None
+        for rank in range(gang.local_ranks(self._spec)):
+            if rank not in self._ended and code != 0:
+                self._rank_ended(rank, code, time.monotonic())
+        # Such as of a rank that ended well, but without MPI_Finalize.
+        self._exit_code = self._exit_code or (128 - code if code < 0 else code)
+
+    def _rank_ended(self, rank: int, code: int, at: float) -> None:
+        if rank in self._ended:  # of ranks of mpirun's it may be known by two ways
+            return
+        self._ended.add(rank)
+        killed_by = signal_name(-code) if code < 0 else None
+        self._send(
+            {
+                "type": "rank_exit",
+                "rank": rank,
+                "exit_code": 128 - code if code < 0 else code,
+                "signal": killed_by,
+                "at": at,
+            }
+        )
+        if code != 0 and self._kill_at is None:
+            self._stop(TEARDOWN_SECONDS, code if code > 0 else 128 - code)
+
+    def _send(self, message: Message) -> None:
+        with contextlib.suppress(OSError):  # its end is noticed where commands are read
+            self._control.sendall(encode(message))
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no names of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def free_port() -> int:
+    """A TCP port nobody uses right now."""
+    while True:
+        port = random.randrange(*PORTS)  # noqa: S311 – spreads jobs, hides nothing
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+
+
+def _as_rank(parent: int) -> None:
+    """Between fork and exec: ends with the agent, and before everything of the platform when memory runs out."""
+    die_with_parent(parent)
+    with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
+        adjustment = Path("/proc/self/oom_score_adj")
+        adjustment.write_text(str(min(1000, int(adjustment.read_text()) + OOM_SCORE)))
+
+
+def _leave_no_core_dumps() -> None:
+    """The memory of a rank that crashes holds the job's secrets, and what writes it for the kernel may run as root."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextlib.contextmanager
+def _wakeup_on_signals() -> Iterator[socket.socket]:
+    """A socket that gets a byte for each SIGCHLD and SIGTERM."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    signal.set_wakeup_fd(writer.fileno())
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(-1)
+        reader.close()
+        writer.close()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="workers.rank.agent", description=__doc__)
+    parser.add_argument("--spec", required=True)
+    parser.add_argument("--log-fds", required=True, help="write ends of the ranks' log pipes, in rank order")
+    parser.add_argument("--control-fd", required=True, type=int)
+    parser.add_argument(
+        "--die-with", type=int, default=0, help="pid of the supervisor, where no sandbox ends us with it"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Keeps the checkpoints that a script writes by itself, without hooks: those that its ``checkpoint_glob`` names.
+
+Runs beside the ranks in the sandbox, as ``python -m workers.rank.script_checkpoints --spec PATH``, where no link of the
+script's leads to anything that the script could not read. What has not changed between two looks is complete and is
+copied; SIGTERM, when the ranks have ended, is followed by a last look. Standard library and ``trainyard`` only.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import signal
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.host.processes import let_through
+from trainyard.protocol import manifest
+from trainyard.protocol.channel import LineDecoder, encode, short_address
+from trainyard.protocol.session import Identity, Saved, manifest_for
+
+LOOK_SECONDS = 2.0
+# Below it the files lie as they did in the script's working directory, where the next attempt puts them again.
+FILES = "work"
+_DRAFT = "kept.tmp"
+_NUMBER = re.compile(r"\d{1,15}")
+
+# Of every regular file of a checkpoint: relative path, size in bytes, time of its last change.
+Signature = tuple[tuple[str, int, int], ...]
+
+
+def main() -> int:
+    """Look until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="workers.rank.script_checkpoints", description=__doc__)
+    parser.add_argument("--spec", required=True)
+    spec = json.loads(Path(parser.parse_args().spec).read_text())
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    let_through(signal.SIGTERM)
+    keeper = Keeper(spec)
+    while not over.wait(LOOK_SECONDS):
+        keeper.look()
+    keeper.look(last=True)
+    return 0
+
+
+class Keeper:
+    """Which checkpoints there are, and which of them are kept already."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._run_dir = Path(spec["run_dir"])
+        self._work = self._run_dir / "work"
+        self._glob = spec["checkpoint_glob"]
+        self._identity = Identity(
+            run_dir=self._run_dir,
+            job_id=spec["job_id"],
+            attempt=spec["attempt"],
+            framework=spec["framework"],
+            training_type=spec["training_type"],
+            threads_per_rank=spec["threads_per_rank"],
+            world_size=spec["world_size"],
+        )
+        self._step = int(spec["resume_step"])
+        self._looked_like: dict[str, Signature] = {}
+        # What the script was given back needs not be kept once more.
+        resume = spec["resume_checkpoint"]
+        self._kept = _found(Path(resume) / FILES, self._glob) if resume else {}
+        self._count = 0
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with short_address(spec["channel"]) as address:
+            self._channel.connect(address)
+        self._decoder = LineDecoder()
+
+    def look(self, *, last: bool = False) -> None:
+        """Keep what is new and complete; ``last``: nobody writes any more, so all is."""
+        found = _found(self._work, self._glob)
+        due = [
+            name
+            for name, signature in found.items()
+            if signature != self._kept.get(name) and (last or signature == self._looked_like.get(name))
+        ]
+        self._looked_like = found
+        for name in sorted(due, key=lambda name: (_step_of(name) or 0, max(time for *_, time in found[name]))):
+            self._keep(name, found[name])
+
+    def _keep(self, name: str, signature: Signature) -> None:
+        step = _step_of(name)
+        self._step = self._step + 1 if step is None else step
+        checkpoints = self._run_dir / "checkpoints"
+        draft = checkpoints / _DRAFT
+        manifest.discard(draft)
+        try:
+            for path, *_ in signature:
+                target = draft / FILES / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(self._work / path, target, follow_symlinks=False)
+            if _signature(self._work, self._work / name) != signature:
+                return  # it is being written anew; a later look finds it complete
+            self._count += 1
+            final = checkpoints / f"kept-{self._count:04d}-step-{self._step}"
+            manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
+        except OSError as error:
+            _tell(f"{name} could not be kept: {error}")
+            return
+        finally:
+            manifest.discard(draft)
+        self._kept[name] = signature
+        self._offer(final)
+
+    def _offer(self, directory: Path) -> None:
+        """Hand it over, and wait for what became of it: a slow storage slows the keeping rather than fill the disk."""
+        offer = {
+            "type": "checkpoint", "rank": 0, "step": self._step, "epoch": 0.0, "path": str(directory), "metrics": {},
+            "kept": True,
+        }  # fmt: skip
+        self._channel.sendall(encode(offer))
+        while data := self._channel.recv(65536):
+            for message in self._decoder.feed(data):
+                if message.get("path") == str(directory):
+                    if message["type"] == "checkpoint_failed":
+                        _tell(f"{directory.name} was not stored: {message.get('message')}")
+                    return
+        sys.exit("the supervisor is gone")
+
+
+def _found(root: Path, glob: str) -> dict[str, Signature]:
+    """Relative path → what it looks like, of all files and directories that match and have something in them."""
+    found = {}
+    for path in root.glob(glob):
+        if signature := _signature(root, path):
+            found[path.relative_to(root).as_posix()] = signature
+    return found
+
+
+def _signature(root: Path, path: Path) -> Signature:
+    return tuple(sorted(_files(root, path)))
+
+
+def _files(root: Path, path: Path) -> Iterator[tuple[str, int, int]]:
+    """Links are not followed: what they lead to is not the script's to keep."""
+    try:
+        told = path.lstat()
+        if stat.S_ISDIR(told.st_mode):
+            for below in path.iterdir():
+                yield from _files(root, below)
+        elif stat.S_ISREG(told.st_mode):
+            yield path.relative_to(root).as_posix(), told.st_size, told.st_mtime_ns
+    except OSError:  # the script has just deleted or moved it
+        return
+
+
+def _step_of(name: str) -> int | None:
+    """The last number in a name: of epoch=3-step=1200.ckpt 1200, of checkpoint-500/ 500."""
+    numbers = _NUMBER.findall(name)
+    return int(numbers[-1]) if numbers else None
+
+
+def _tell(what: str) -> None:
+    print(f"trainyard: {what}", file=sys.stderr, flush=True)  # noqa: T201  (the job's log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The run directory of an attempt: layout, process registry, clean-up."""

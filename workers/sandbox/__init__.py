@@ -1,0 +1,1 @@
+"""The sandbox of a job's processes: mounts, devices, launcher."""

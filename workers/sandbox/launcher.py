@@ -1,0 +1,162 @@
+"""The supervisor's side of the ranks: starts the sandbox with its pipes, stops it, and makes sure nothing is left."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from app.host import processes
+from trainyard.protocol.channel import Message, encode
+from workers.rank import gang
+from workers.sandbox.sandbox import PROCESS, Sandbox, View
+
+PIPE_BYTES = 1 << 20  # a chatty rank must not wait for us on every line
+EXIT_SECONDS = 5.0
+# AF_UNIX addresses of multiprocessing go below TMPDIR and have to fit 108 bytes.
+LONGEST_TMPDIR = 60
+
+# What the ranks may inherit from the node worker: no TRAINYARD_* (credentials), no proxies (passwords).
+PASSED_ON = frozenset(
+    {"PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE"}
+)
+LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE")  # of these, what the ranks have to read
+PASSED_ON_PREFIXES = ("LC_", "NCCL_", "CUDA_DEVICE_", "NVIDIA_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPlan:
+    """Everything needed to start the ranks of one attempt on this node."""
+
+    spec: Mapping[str, Any]
+    spec_path: Path
+    view: View
+    sandbox: Sandbox
+    job_environment: Mapping[str, str]
+
+
+class Launched:
+    """Running ranks: the agent's process, its control socket, and the read end of one log pipe per rank."""
+
+    def __init__(
+        self, plan: LaunchPlan, process: subprocess.Popen[bytes], control: socket.socket, logs: list[int]
+    ) -> None:
+        self.process = process
+        self.control = control
+        self.log_fds = logs
+        self._job_id = plan.spec["job_id"]
+        self._attempt = plan.spec["attempt"]
+        self._node = plan.spec.get("node", "")
+
+    def stop(self, grace_seconds: float) -> None:
+        """SIGTERM to every rank, SIGKILL to what is left after the grace; returns at once."""
+        self.tell({"type": "stop", "grace_seconds": grace_seconds})
+
+    def kill(self, *, root_pid: int = 0) -> bool:
+        """SIGKILL everything and wait; False when a process of the attempt outlives even that.
+
+        ``root_pid``: everything below that process belongs to the attempt.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_SECONDS)
+        return processes.kill_attempt(
+            self._job_id, self._attempt, root_pid=root_pid, node=self._node, seconds=EXIT_SECONDS
+        )
+
+    def wait(self) -> int:
+        """The agent's exit code; to be called once its control socket closed. -SIGKILL when nothing can end it."""
+        try:
+            return self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        try:
+            return self.process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+
+    def tell(self, message: Message) -> None:
+        """Send the agent one message."""
+        with contextlib.suppress(OSError):  # the agent ended just now
+            self.control.sendall(encode(message))
+
+
+def launch(plan: LaunchPlan) -> Launched:
+    """Start the sandbox with the ranks in it. Must run on the main thread: the ranks die with the thread that forks."""
+    ours, theirs = socket.socketpair()
+    pipes = [_log_pipe() for _ in range(gang.local_ranks(plan.spec))]
+    writers = [writer for _, writer in pipes]
+    try:
+        process = subprocess.Popen(
+            plan.sandbox.enclose(
+                _agent_command(plan, writers, theirs.fileno()), replace(plan.view, libraries=inherited_libraries())
+            ),
+            env=_agent_environment(plan),
+            cwd=plan.view.run_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=writers[0],
+            stderr=writers[0],
+            pass_fds=(*writers, theirs.fileno()),
+            start_new_session=True,
+        )
+    finally:
+        theirs.close()
+        for writer in writers:
+            os.close(writer)
+    launched = Launched(plan, process, ours, [reader for reader, _ in pipes])
+    launched.tell({"type": "start", "environment": dict(plan.job_environment)})
+    return launched
+
+
+def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> list[str]:
+    command = [sys.executable, "-m", "workers.rank.agent", "--spec", str(plan.spec_path)]
+    command += ["--log-fds", ",".join(map(str, log_fds)), "--control-fd", str(control_fd)]
+    if plan.sandbox.kind == PROCESS:
+        command += ["--die-with", str(os.getpid())]
+    return command
+
+
+def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
+    work = plan.view.run_dir / "work"
+    environment = {
+        **inherited_environment(),
+        "HOME": str(work),
+        "HF_HOME": str(work / "huggingface"),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        # By these the processes of an attempt are found in /proc.
+        "TRAINYARD_JOB_ID": plan.spec["job_id"],
+        "TRAINYARD_ATTEMPT": str(plan.spec["attempt"]),
+        **({"TRAINYARD_NODE": plan.spec["node"]} if plan.spec.get("node") else {}),
+    }
+    temporary = str(plan.view.temporary_dir)
+    if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:
+        environment["TMPDIR"] = temporary
+    return environment
+
+
+def inherited_environment() -> dict[str, str]:
+    """What of our own environment a process in the sandbox may have."""
+    return {
+        name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+    }
+
+
+def inherited_libraries() -> tuple[Path, ...]:
+    """What of it names places that such a process has to read."""
+    return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
+
+
+def _log_pipe() -> tuple[int, int]:
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reader, False)
+    with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size does too
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return reader, writer

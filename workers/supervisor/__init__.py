@@ -1,0 +1,1 @@
+"""The supervisor: one process per attempt and node, from preparation to completion."""

@@ -1,0 +1,1 @@
+"""Control of a running attempt: lease renewal, stop requests, fencing, hang detection, rendezvous."""

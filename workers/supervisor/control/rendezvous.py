@@ -1,0 +1,143 @@
+"""How the ranks of several nodes find each other: when all are prepared, the first node chooses address and port."""
+
+import fcntl
+import logging
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from app.database.engine import Database
+from app.database.transient_errors import passes
+from app.services.attempts import rendezvous
+from app.services.attempts.rendezvous import Place
+from app.services.attempts.work_orders import Work
+from config.settings import Settings
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.prepare import Prepared
+from workers.rank.agent import PORTS
+from workers.run_dir.layout import write_atomically
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+LOOPBACK = "127.0.0.1"
+SIOCGIFADDR = 0x8915
+DISCARD = 9  # nothing is sent there: connecting a UDP socket only asks the kernel for the way
+TRIES = 200
+
+
+def meet(
+    settings: Settings, db: Database, work: Work, prepared: Prepared, *, is_over: Callable[[], bool]
+) -> Prepared | None:  # fmt: skip
+    """What was prepared, of a gang with the place where its ranks meet; waits for the other nodes.
+
+    None when it is over before: why that is, whoever ended it knows, and it must not become a failure of this node.
+
+    Raises AttemptFailed when this node can't go on from where the first one does, and LeaseLost.
+    """
+    if not work.is_gang:
+        return prepared
+    address = own_address(settings)
+    if work.part == 0:
+        place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
+    else:
+        _wait_for(lambda: rendezvous.say_prepared(db, work), is_over)
+        place = _wait_for(lambda: rendezvous.place(db, work), is_over)
+    if place is None:
+        return None
+    if place.checkpoint_id != prepared.start.checkpoint_id:
+        raise AttemptFailed(
+            "STORAGE_ERROR",
+            f"node {work.node_names[0]} goes on from checkpoint {place.checkpoint_id}, which node {work.node} does not "
+            "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
+        )
+    gang = {
+        "node_rank": work.part, "nodes": len(work.node_names), "local_ranks": work.ranks_per_node,
+        "address": place.address, "port": place.port, "interface": interface_of(address),
+    }  # fmt: skip
+    plan = replace(prepared.plan, spec={**prepared.plan.spec, "gang": gang})
+    write_atomically(plan.spec_path, dict(plan.spec))
+    return replace(prepared, plan=plan)
+
+
+def _choose(
+    db: Database, work: Work, address: str, checkpoint_id: str | None, is_over: Callable[[], bool]
+) -> Place | None:  # fmt: skip
+    """The place that the first node names as soon as all others are prepared."""
+    if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
+        return None
+    place = Place(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
+    return _wait_for(lambda: rendezvous.say_place(db, work, place), is_over)
+
+
+def own_address(settings: Settings) -> str:
+    """The one that was set, else the one from which this machine reaches the broker, as the other nodes do.
+
+    Raises AttemptFailed when there is no way there.
+    """
+    if settings.node.address:
+        return settings.node.address
+    host = urlsplit(settings.broker.url).hostname
+    if not host:  # a socket of this machine
+        return LOOPBACK
+    try:
+        family, *_, target = socket.getaddrinfo(host, DISCARD, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise AttemptFailed(
+            "NETWORK_ERROR", f"this node's address can't be told ({error}); set TRAINYARD_NODE_ADDRESS"
+        ) from error
+
+
+def free_port(address: str) -> int:
+    """A TCP port of the address that nobody uses right now.
+
+    One that somebody takes before rank 0 does ends the attempt, and the next one chooses anew. Raises AttemptFailed
+    when the address is none of this machine's.
+    """
+    for _ in range(TRIES):
+        port = random.randrange(*PORTS)  # noqa: S311 – spreads jobs, hides nothing
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family) as probe:
+                probe.bind((address, port))
+                return port
+        except OSError as error:
+            said = error
+    raise AttemptFailed("NETWORK_ERROR", f"no port of {address} is free for the ranks to meet at: {said}")
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has the address; empty when it can't be told, as of an address of IPv6."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            asked = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, asked)
+            except OSError:  # it has none
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""
+
+
+def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | None:
+    """The first answer that is something, however long the database is away; None when it is over."""
+    while not is_over():
+        try:
+            if found := ask():
+                return found
+        except Exception as error:
+            if not passes(error):
+                raise
+            log.warning("the database can't be asked about the other nodes yet: %s", error)
+        time.sleep(LOOK_SECONDS)
+    return None

@@ -1,0 +1,399 @@
+"""One attempt from claim to outcome: holds the lease, prepares, runs the ranks, relays, obeys wishes, concludes.
+
+Started as ``python -m workers.supervisor.main --job JOB --attempt N`` by the node worker.
+"""
+
+from workers.supervisor import lean_imports  # noqa: F401, I001  before all that imports SQLAlchemy
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from app.domain.errors import LeaseLost, NotFound
+from app.domain.lifecycle.events import EventType
+from app.domain.spec.hyperparameters import parsing
+from app.database.engine import Database, make_engine
+from app.models import Job
+from app.services.attempts import leases, work_orders
+from app.services.attempts.leases import Wishes
+from app.services.attempts.work_orders import Work
+from app.services.jobs import control_requests
+from app.storage.storage import Storage
+from config.logging import configure_logging, log_crashes
+from config.queues import node_name
+from config.redaction import Redaction, secrets_of
+from config.settings import Settings, load_settings
+from workers.supervisor.recording import disk_space
+from app.host import processes
+from workers.supervisor.finalize import Attempt, conclude, give_up
+from workers.attempt_failed import AttemptFailed
+from workers.supervisor.control.fence import Fence
+from workers.supervisor.recording.context import Ground
+from workers.supervisor.control.hang_report import KEEP_SECONDS, keep_stacks, without_stacks
+from workers.supervisor.control.hang_detector import Hang, HangWatch
+from workers.supervisor.recording.recorders import start_keeping
+from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.messages import MAX_SAID
+from workers.supervisor.control.stop_controller import Obedience
+from workers.supervisor.ranks.verdict import Sightings
+from workers.prepare.prepare import Prepared, prepare
+from workers.supervisor.ranks.rank_logs import RankLogs
+from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.rank_group import Ranks
+from workers.supervisor.control.rendezvous import meet
+from workers.supervisor.control.lease_renewal import Renewal
+from workers.supervisor.recording.report_writer import Note
+from workers.run_dir.process_registry import RollCall, held_here
+from workers.run_dir.layout import remove_earlier, run_directory
+from workers.node.spawn_supervisor import become_supervisor
+from workers.supervisor.ranks.progress_watchdog import StepWatch
+from workers.supervisor.ranks.usage import UsageWatch
+
+log = logging.getLogger(__name__)
+
+EXIT_LOST = 3
+# Ranks are there soon, and their children come and go.
+FIRST_ROLLS, FIRST_ROLL_SECONDS, ROLL_SECONDS = 8, 0.4, 5.0
+
+
+def main() -> int:
+    """Run one claimed attempt of this node to its end."""
+    began = time.monotonic()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge may come before anybody listens, and would end us
+    arguments = _arguments()
+    settings = load_settings()
+    # Not a logging context: threads start with an empty one.
+    redaction = Redaction(secrets_of(settings))
+    process = f"supervisor {arguments.job}/{arguments.attempt}"
+    configure_logging(settings.log.level, process=process, redaction=redaction)
+    log_crashes()
+    processes.hide_from_same_user()
+    processes.adopt_orphans()
+    db = _database(settings)
+    try:
+        work = _register(db, arguments.job, arguments.attempt, node_name(settings))
+        supervisor = _supervisor(settings, db, work, began, redaction, arguments.checkpoints_asked)
+        exit_code = supervisor.run() if supervisor is not None else 0
+        following = supervisor.following if supervisor is not None else None
+    except (LeaseLost, NotFound) as error:
+        log.warning("nothing to do: %s", error)
+        return EXIT_LOST
+    except Exception:
+        log.exception("the supervisor failed; another attempt follows when its lease has run out")
+        return 1
+    finally:
+        db.close()
+    if supervisor is not None and following is not None:
+        log.info("attempt %s follows in place", following)
+        become_supervisor(
+            arguments.job, following, told_to_end=supervisor.told_to_end, checkpoints_asked=supervisor.checkpoints_asked
+        )
+    return exit_code
+
+
+class Supervisor:
+    """The life of one attempt; everything but the database work of its threads happens on the main thread."""
+
+    def __init__(
+        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
+        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
+    ) -> None:  # fmt: skip
+        self._settings, self._db, self._work, self._began = settings, db, work, began
+        self._metric_names = metric_names
+        self._loop = MainLoop()
+        self._run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
+        self._run.make()
+        self._ground = Ground(
+            db=db, storage=Storage(settings.storage.url), work=work, run=self._run, redaction=redaction or Redaction()
+        )
+        self._seen = Sightings(
+            custom=work.framework == parsing.CUSTOM,
+            said_to_save=work.saves_on_request,
+            time_limit_seconds=work.max_runtime_seconds,
+        )
+        self._roll = RollCall(self._run, held_here(work))
+        self._lost = False
+        self._prepared: Prepared | None = None
+        self.following: int | None = None  # the attempt that this process goes on with
+        self._renewal = self._make_renewal()
+        self._room = disk_space.RoomWatch(
+            settings.watch.disk_full_seconds, hurries=lambda: self._seen.stopping is not None,
+            on_waiting=self._wait_for_room, on_over=self._fill_up,
+        )  # fmt: skip
+        self._keeping = start_keeping(
+            self._ground, room=self._room, on_lost=self._lose,
+            answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)),
+        )  # fmt: skip
+        self._ranks = self._make_ranks()
+        grace = settings.lease.kill_grace_seconds
+        self._obedience = Obedience(
+            self._loop, self._seen, self._ranks, grace_seconds=grace, withdraw=self._withdraw,
+            checkpoints_asked=checkpoints_asked, follows=work.part > 0,
+        )  # fmt: skip
+        self._usage = UsageWatch(
+            work.devices, None if work.part else lambda values: self._loop.call(lambda: self._ranks.take_usage(values))
+        )  # what rank 0 does not say is not known on the other nodes
+
+    def _make_renewal(self) -> Renewal:
+        db, work, began = self._db, self._work, self._began
+        return Renewal(
+            self._settings.lease, Fence(),
+            lambda: leases.renew(
+                db, lease_id=work.lease_id, fence=work.fence, ran_seconds=round(time.monotonic() - began, 3)
+            ),
+            on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)), on_lost=self._lose,
+        )  # fmt: skip
+
+    def _make_ranks(self) -> Ranks:
+        keeping, steps = self._keeping, StepWatch(self._settings.watch, custom=self._seen.custom)
+        return Ranks(
+            self._loop, self._run, self._seen,
+            reports=RankReports(keeping.reporter, keeping.events, steps), checkpoints=keeping.checkpoints,
+            logs=RankLogs(self._loop, keeping.logs), on_pause_failed=self._pause_failed,
+        )  # fmt: skip
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether the machine goes down."""
+        return self._obedience.told_to_end
+
+    @property
+    def checkpoints_asked(self) -> int | None:
+        """How many wishes for a checkpoint the ranks of this attempt, and those before it here, were told."""
+        return self._obedience.checkpoints_asked
+
+    def run(self) -> int:
+        """The process's exit code."""
+        self._run.write_supervisor(processes.own_identity())
+        self._obedience.listen_to_signals(self._renewal.nudge)
+        if self._work.max_runtime_seconds is not None:
+            self._obedience.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
+        self._renewal.start()
+        try:
+            self._train()
+            self._ranks.end(self._patience)
+            self._tell_what_is_left()
+            if self._lost:
+                log.warning("the lease is lost: the ranks are killed, nothing more is written")
+                return EXIT_LOST
+            self._conclude()
+        finally:
+            # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
+            self._ranks.kill(self._patience)
+            self._tell_what_is_left()
+            self._close()
+        return EXIT_LOST if self._lost else 0
+
+    def _call_the_roll(self) -> None:
+        if not self._ranks.ended:
+            calls = self._roll.call(os.getpid())
+            self._loop.call_after(FIRST_ROLL_SECONDS if calls < FIRST_ROLLS else ROLL_SECONDS, self._call_the_roll)
+
+    def _tell_what_is_left(self) -> None:
+        """Before anything else is written: the node worker has to find it, whatever becomes of us."""
+        if self._ranks.left_behind:
+            self._roll.call(os.getpid())
+            self._roll.leave()
+
+    def _patience(self) -> float:
+        """Seconds until a process that nothing can end is left behind; what is lost may be another's already."""
+        return 0.0 if self._lost else self._settings.watch.stuck_seconds
+
+    def _train(self) -> None:
+        if not self._settings.node.keep_runs:
+            # What this very process has left, if it ran the attempt before: it did not stop renewing for that.
+            threading.Thread(target=lambda: remove_earlier(self._run), name="tidy", daemon=True).start()
+        threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
+        self._loop.run_until(lambda: self._prepared is not None or self._is_over())
+        if self._prepared is None or self._is_over():
+            return
+        try:
+            self._ranks.launch(self._prepared, metric_names=self._metric_names)
+        except OSError as error:
+            cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
+            self._seen.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
+            return
+        self._call_the_roll()
+        self._usage.start(self._ranks.root_pid)
+        if self._work.part == 0:
+            HangWatch(self._loop, self._ranks, self._hung).start()
+        self._loop.run_until(lambda: self._ranks.ended or self._lost)
+        self._seen.broken_devices = self._usage.stop(waits=not self._lost)
+
+    def _is_over(self) -> bool:
+        """Whether there is no reason to start ranks any more."""
+        return self._lost or self._seen.failure is not None or self._seen.stopping is not None
+
+    def _prepare(self) -> None:
+        """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
+        try:
+            alone = prepare(
+                self._settings, self._db, self._ground.storage, self._work, self._run, self._ground.redaction
+            )
+            prepared = meet(self._settings, self._db, self._work, alone, is_over=self._is_over)
+            if prepared is None:
+                return
+            for rejected in prepared.start.rejected if self._work.part == 0 else ():
+                self._keeping.reporter.add(
+                    Note(
+                        kind=EventType.RESUME_FALLBACK,
+                        message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
+                        data={"checkpoint_id": rejected.checkpoint_id, "resumed_from": prepared.start.checkpoint_id},
+                        retires=rejected.checkpoint_id if rejected.corrupt else "",
+                    )
+                )
+            self._prepared = prepared
+        except LeaseLost as error:
+            self._lose(str(error))
+        except AttemptFailed as error:
+            self._seen.failure = self._seen.failure or disk_space.named(error)
+        except Exception as error:
+            log.exception("preparing failed")
+            cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
+            self._seen.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
+        self._loop.wake()
+
+    def _obey(self, wishes: Wishes) -> None:
+        if wishes.part_ended and not self._seen.broke:  # else it may be the cause itself, and ends anyway
+            gone = AttemptFailed("RANK_KILLED", f"its part on node {wishes.part_ended} has ended")
+            self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
+        self._obedience.obey(wishes)
+
+    def _pause_failed(self, why: str) -> None:
+        self._obedience.pause_failed(why)
+
+    def _withdraw(self, why: str, done: Callable[[], None]) -> None:
+        """Take back a pause that the ranks could not save for."""
+
+        def write() -> None:
+            control_requests.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
+            self._loop.call(done)
+
+        self._renewal.before_the_next(write)
+
+    def _hung(self, hang: Hang) -> None:
+        """Keep what the ranks do now, on a thread of its own, then kill them."""
+        log.warning("%s", hang)
+        self._seen.detect_seconds = round(hang.seconds, 3)
+        ranks, writing, root_pid = dict(self._ranks.pids), set(self._ranks.write_stacks), self._ranks.root_pid
+
+        def keep() -> None:
+            failure = keep_stacks(
+                self._ground, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
+            )
+            self._loop.call(lambda: self._end_for(failure, grace_seconds=0.0))
+
+        threading.Thread(target=keep, name="stacks", daemon=True).start()
+        self._loop.call_after(KEEP_SECONDS, lambda: self._end_for(without_stacks(hang), grace_seconds=0.0))
+
+    def _wait_for_room(self, what: str) -> None:
+        self._keeping.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
+
+    def _fill_up(self, what: str) -> None:
+        """From any thread: nothing of this training can be kept any more, so others shall have its devices."""
+        failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
+        self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
+
+    def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
+        if not self._ranks.ended and self._seen.failure is None:
+            self._seen.failure = failure
+            self._ranks.terminate(grace_seconds)
+
+    def _lose(self, reason: str) -> None:
+        """From any thread: another attempt may begin soon, so nothing of this one may go on."""
+        log.warning("lease lost: %s", reason)
+        self._lost = True
+        self._loop.wake()
+
+    def _conclude(self) -> None:
+        try:
+            ending = conclude(
+                Attempt(
+                    settings=self._settings, db=self._db, storage=self._ground.storage, work=self._work, run=self._run,
+                    seen=self._seen, ranks=self._ranks, reporter=self._keeping.reporter,
+                    checkpoints=self._keeping.checkpoints, logs=self._keeping.logs, events=self._keeping.events,
+                    renewal=self._renewal, loop=self._loop,
+                    room=self._room, lost=lambda: self._lost, told_to_end=lambda: self.told_to_end, began=self._began,
+                    redaction=self._ground.redaction,
+                )
+            )  # fmt: skip
+            log.info("the end is written: %s", ending or "the attempt ends on another node")
+            self.following = ending.restart if ending is not None else None
+            self._lost = False  # the next attempt's token may have been read as the loss of ours
+        except LeaseLost as error:
+            self._lose(str(error))
+
+    def _close(self) -> None:
+        self._renewal.stop()
+        self._keeping.close()
+        self._loop.close()
+        # By the directory of a process that was left behind the node worker knows what to wait for.
+        if self._ranks.left_behind:
+            return
+        if self._settings.node.keep_runs:
+            self._roll.dismiss()
+        elif self.following is None:
+            self._run.remove()
+
+
+def _supervisor(
+    settings: Settings, db: Database, work: Work, began: float, redaction: Redaction, checkpoints_asked: int | None
+) -> Supervisor | None:
+    """None when there is no room for the attempt's directory; its outcome is written then."""
+    try:
+        return Supervisor(
+            settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
+            checkpoints_asked=checkpoints_asked,
+        )  # fmt: skip
+    except OSError as error:
+        if not disk_space.is_full(error):
+            raise
+        give_up(settings, db, work, AttemptFailed("DISK_FULL", f"the run directory could not be made: {error}"))
+        return None
+
+
+def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
+    """Make this process known as the attempt's supervisor, and get its work order."""
+    work = work_orders.load_work(db, job_id, attempt, node=node)
+    identity = processes.own_identity()
+    leases.register_supervisor(
+        db, work.lease_id, pid=identity.pid, started=identity.start_ticks, boot_id=identity.place
+    )
+    return work
+
+
+def _metric_names(db: Database, work: Work) -> Sequence[str]:
+    """What the job has reported in earlier attempts: the number of names is bounded for all of them together."""
+    with db.read() as session:
+        return tuple(session.get_one(Job, work.job_id).latest_metrics or {})
+
+
+def _database(settings: Settings) -> Database:
+    """One connection is enough: transactions are short, and servers count connections."""
+    engine = make_engine(
+        settings.database.url,
+        busy_seconds=settings.database.busy_seconds,
+        pool_size=1,
+        # An answer that comes after the fence fell is no use.
+        statement_seconds=settings.lease.fence_seconds * 0.8,
+    )
+    return Database().bind(engine)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="workers.supervisor.main", description=__doc__)
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--attempt", required=True, type=int)
+    parser.add_argument(
+        "--checkpoints-asked", type=int, help="wishes for a checkpoint that earlier attempts were told, in this process"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

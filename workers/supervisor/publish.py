@@ -1,0 +1,82 @@
+"""A stored model on its way to where its job wishes it, while its supervisor goes on obeying people."""
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.domain.errors import LeaseLost
+from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import OutcomeKind
+from workers.publishing.orders import File, Order
+from workers.publishing.runner import Publication, Published
+from workers.supervisor.ranks.verdict import Verdict
+from workers.supervisor.recording.model_export import StoredModel
+from workers.supervisor.recording.report_writer import Note
+
+if TYPE_CHECKING:
+    from workers.supervisor.finalize import Attempt
+
+# The training is done: an upload that ends within this time need not be done again elsewhere. A drain waits for 30 s.
+REQUEUE_PATIENCE_SECONDS = 20.0
+KEPT = "the model is complete and kept among the job's artifacts, but it could not be published"
+
+
+def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
+    """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
+    work = attempt.work
+    order = Order(
+        job_id=work.job_id,
+        job_name=work.name,
+        source=model.directory,
+        files=tuple(File(path=a.path, size_bytes=a.size_bytes, sha256=a.sha256) for a in model.artifacts),
+        weight_files=model.weight_files,
+    )
+    publication = Publication(attempt.settings, work, order, on_done=attempt.loop.wake)
+    patience = _Patience(attempt)
+    publication.start()
+    try:
+        attempt.loop.run_until(lambda: publication.result is not None or patience.is_over())
+    finally:
+        publication.stop()
+    if attempt.lost():
+        raise LeaseLost("the lease was lost while the model was being published")
+    if publication.result is None:
+        kind: OutcomeKind = "cancelled" if attempt.seen.stopping == "cancel" else "requeued"
+        return Verdict(kind=kind), model if kind == "cancelled" else StoredModel()
+    return _delivered(attempt, publication.result, verdict, model)
+
+
+def _delivered(
+    attempt: "Attempt", result: Published, verdict: Verdict, model: StoredModel
+) -> tuple[Verdict, StoredModel]:
+    size = sum(each.size_bytes for each in model.artifacts)
+    told = {"files": len(model.artifacts), "size_bytes": size}
+    if result.uri:
+        why = " beside the files of others that lie in output_path" if result.beside else ""
+        message = f"the model was copied to {result.uri}{why}"
+        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"uri": result.uri, **told}))
+        model = replace(model, model_uri=result.uri)
+    if result.hub_url:
+        message = f"the model was pushed to {result.hub_url}"
+        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **told}))
+    problems = "; ".join(result.failures + result.passing)
+    if not problems:
+        return verdict, model
+    return Verdict(kind="failed", cause="EXPORT_FAILED", message=f"{KEPT}: {problems}", exit_code=0), model
+
+
+class _Patience:
+    """How long an upload may go on after somebody wished something else."""
+
+    def __init__(self, attempt: "Attempt") -> None:
+        self._attempt = attempt
+        self._until: float | None = None
+
+    def is_over(self) -> bool:
+        stopping = self._attempt.seen.stopping
+        if self._attempt.lost() or stopping == "cancel":
+            return True
+        if stopping in ("requeue", "preempt") and self._until is None:
+            self._until = time.monotonic() + REQUEUE_PATIENCE_SECONDS
+            self._attempt.loop.call_after(REQUEUE_PATIENCE_SECONDS, lambda: None)  # so that this is asked again
+        return self._until is not None and time.monotonic() >= self._until

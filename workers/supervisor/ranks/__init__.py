@@ -1,0 +1,1 @@
+"""The ranks of an attempt as the supervisor observes them: channel, logs, usage, exit."""

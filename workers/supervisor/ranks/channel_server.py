@@ -1,0 +1,170 @@
+"""The supervisor's end of the channel: JSON lines from ranks that may be anything, even hostile.
+
+A bad line is logged and skipped; a rank can neither stop the supervisor nor make it hold more than a bounded buffer.
+"""
+
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.protocol.channel import MAX_LINE_BYTES, Message, encode, short_address
+from workers.supervisor.ranks.event_loop import MainLoop
+
+RETRY_ACCEPT_SECONDS = 1.0
+MAX_UNSENT_BYTES = 1 << 20
+MAX_COMPLAINTS = 20  # a flood of nonsense must not become a flood in our log
+READ_BYTES = 1 << 16
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[["Connection", Message], None]
+Complain = Callable[[str], None]
+
+
+class Connection:
+    """One client; what it says goes to the handler line by line."""
+
+    def __init__(self, client: socket.socket, on_message: Handler, complain: Complain) -> None:
+        self.socket = client
+        self.can_checkpoint = False
+        self.greeted = False
+        self.rank: int | None = None
+        self._on_message = on_message
+        self._complain = complain
+        self._rest = bytearray()
+        self._skipping = False
+        self._unsent = bytearray()
+
+    def receive(self) -> bool:
+        """Handle what arrived; False when the client hung up."""
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._rest += line
+            self._complete_line()
+        self._rest += rest
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._skip(f"line longer than {MAX_LINE_BYTES} bytes")
+            self._skipping = True
+        return bool(data)
+
+    def send(self, message: Message) -> None:
+        """Send now, or keep what the client does not take yet; a client that never reads loses the rest."""
+        self._unsent += encode(message)
+        with contextlib.suppress(OSError):  # hung up: noticed where it is read
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent)]
+        if len(self._unsent) > MAX_UNSENT_BYTES:
+            self._complain(f"rank {self.rank} does not read its commands")
+            self._unsent.clear()
+
+    def _complete_line(self) -> None:
+        line, self._rest = bytes(self._rest), bytearray()
+        if self._skipping:
+            self._skipping = False
+            return
+        if line.strip():
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            self._skip(f"not JSON: {line[:200]!r}")
+            return
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            self._skip(f"not an object with a type: {line[:200]!r}")
+            return
+        self._on_message(self, message)
+
+    def _skip(self, reason: str) -> None:
+        self._rest.clear()
+        self._complain(f"skipped on the channel of rank {self.rank}: {reason}")
+
+
+class ChannelServer:
+    """Listens at the socket of one attempt and serves all its ranks on the supervisor's loop."""
+
+    def __init__(self, path: Path, loop: MainLoop, on_message: Handler, *, max_connections: int = 20) -> None:
+        self._loop = loop
+        self._on_message = on_message
+        self._max_connections = max_connections
+        self._complaints = 0
+        self._listening = self._closed = False
+        self.connections: list[Connection] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        with short_address(path) as address:
+            self._listener.bind(address)
+        path.chmod(0o600)
+        self._listener.listen(128)
+        self._listen()
+
+    def broadcast(self, message: Message) -> None:
+        """Tell every rank."""
+        for connection in self.connections:
+            connection.send(message)
+
+    def complain(self, what: str) -> None:
+        """Log it, unless this attempt's ranks have filled our log enough already."""
+        self._complaints += 1
+        if self._complaints < MAX_COMPLAINTS:
+            log.warning("%s", what)
+        elif self._complaints == MAX_COMPLAINTS:
+            log.warning("no more of this kind is logged for this attempt, the last was: %s", what)
+
+    def close(self) -> None:
+        """Hear no more; ranks that still live see the channel closed."""
+        self._closed = True
+        self._rest_from_listening()
+        self._listener.close()
+        for connection in list(self.connections):
+            self._drop(connection)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Out of descriptors, most likely. The caller still waits, so the loop would come back at once, for ever.
+            self.complain(f"a connection could not be accepted yet: {error}")
+            self._rest_from_listening()
+            self._loop.call_after(RETRY_ACCEPT_SECONDS, self._listen)
+            return
+        client.setblocking(False)
+        connection = Connection(client, self._on_message, self.complain)
+        self.connections.append(connection)
+        self._loop.watch(client, lambda: self._serve(connection))
+        if len(self.connections) >= self._max_connections:
+            self._rest_from_listening()
+
+    def _listen(self) -> None:
+        if not self._listening and not self._closed and len(self.connections) < self._max_connections:
+            self._loop.watch(self._listener, self._accept)
+            self._listening = True
+
+    def _rest_from_listening(self) -> None:
+        """While full, further clients wait in the kernel's queue, which is bounded."""
+        self._loop.forget(self._listener)
+        self._listening = False
+
+    def _serve(self, connection: Connection) -> None:
+        if not connection.receive():
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self._loop.forget(connection.socket)
+        connection.socket.close()
+        if connection in self.connections:
+            self.connections.remove(connection)
+        self._listen()

@@ -1,0 +1,49 @@
+"""What broke of a GPU's memory while an attempt ran, by NVML: errors that ECC could not correct, and rows given up."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from app.domain.scheduling.resources import gpu_of
+
+_Told = TypeVar("_Told")
+
+
+@dataclass(frozen=True)
+class Health:
+    """None where the GPU does not tell: many have no ECC, and older ones retire pages instead of remapping rows."""
+
+    uncorrected: int | None  # errors since the driver was loaded
+    is_repair_pending: bool | None  # memory is given up at the next reset of the GPU, and used until then
+
+
+def health_of(nvml: Any, handle: Any) -> Health:
+    """As it is now."""
+    uncorrected = _told(
+        nvml,
+        lambda: int(
+            nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+        ),
+    )
+    remapped = _told(nvml, lambda: bool(nvml.nvmlDeviceGetRemappedRows(handle)[2]))
+    retired = _told(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle) == nvml.NVML_FEATURE_ENABLED)
+    known = [each for each in (remapped, retired) if each is not None]
+    return Health(uncorrected, any(known) if known else None)
+
+
+def broken_between(index: int, before: Health, after: Health) -> str:
+    """What is worse than before, in words; "" when nothing is."""
+    said = []
+    if before.uncorrected is not None and after.uncorrected is not None and after.uncorrected > before.uncorrected:
+        count = after.uncorrected - before.uncorrected
+        said.append(f"{count} memory error{'s' if count > 1 else ''} that ECC could not correct")
+    if before.is_repair_pending is False and after.is_repair_pending:
+        said.append("memory that will be given up at its next reset")
+    return f"GPU {gpu_of(index)} has {' and '.join(said)} since the attempt began" if said else ""
+
+
+def _told(nvml: Any, ask: Callable[[], _Told]) -> _Told | None:
+    with contextlib.suppress(nvml.NVMLError):
+        return ask()
+    return None

@@ -1,0 +1,75 @@
+"""Metrics and progress of a script that only prints them: found in rank 0's lines by the job's own patterns."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
+from workers.supervisor import messages
+
+
+class ScriptMetrics:
+    """What the lines said so far.
+
+    A value belongs to the step that was said last. Without a pattern for steps those of a metric are counted.
+    """
+
+    def __init__(self, config: Mapping[str, str], start_step: int) -> None:
+        self._patterns = metric_patterns(config)
+        self._places = {name: self._patterns.pop(name) for name in (STEP, TOTAL_STEPS, EPOCH) if name in self._patterns}
+        self._step = start_step
+        self._total_steps: int | None = None
+        self._epoch = 0.0
+        self._counted: Counter[str] = Counter(dict.fromkeys(self._patterns, start_step))
+
+    @property
+    def wants_lines(self) -> bool:
+        """Whether there is any pattern."""
+        return bool(self._patterns or self._places)
+
+    def read(self, lines: Iterable[str]) -> Iterator[messages.Progress | messages.MetricPoint]:
+        """What is new in further lines, in their order."""
+        for line in lines:
+            moved = self._move(line)
+            values = _numbers(self._patterns, line)
+            if STEP in self._places:
+                points = [(self._step, values)] if values else []
+            else:
+                points = [(self._count(name), {name: value}) for name, value in values.items()]
+            if moved or points:
+                yield messages.Progress(
+                    step=self._step, total_steps=self._total_steps, epoch=self._epoch, total_epochs=None, tokens=0
+                )
+            for step, found in points:
+                yield messages.MetricPoint(step=step, at=datetime.now(UTC), values=found)
+
+    def _move(self, line: str) -> bool:
+        """Whether the line says where the training is; steps never go back, for progress does not."""
+        said = _numbers(self._places, line)
+        before = (self._step, self._total_steps, self._epoch)
+        self._step = max(self._step, _whole(said.get(STEP), self._step))
+        self._total_steps = _whole(said.get(TOTAL_STEPS), 0) or self._total_steps
+        self._epoch = max(self._epoch, said[EPOCH] if 0 <= said.get(EPOCH, -1) <= messages.MAX_STEP else 0.0)
+        return before != (self._step, self._total_steps, self._epoch)
+
+    def _count(self, name: str) -> int:
+        self._counted[name] += 1
+        self._step = max(self._step, self._counted[name])
+        return self._counted[name]
+
+
+def _numbers(patterns: Mapping[str, Any], line: str) -> dict[str, float]:
+    """What the patterns' groups match of the line, of those where it is a number."""
+    values = {}
+    for name, pattern in patterns.items():
+        found = pattern.search(line)
+        with contextlib.suppress(ValueError):
+            if found is not None and found.group(1) is not None:
+                values[name] = float(found.group(1))
+    return values
+
+
+def _whole(value: float | None, otherwise: int) -> int:
+    return int(value) if value is not None and 0 <= value <= messages.MAX_STEP else otherwise

@@ -1,0 +1,197 @@
+"""What an attempt uses of its machine: processor and memory of all its processes, and its own GPUs.
+
+Metrics of every job, custom scripts too, attached to the step that is being trained:
+
+- ``cpu_percent``: processor time of all processes of the attempt since the sample before; 100 is one core kept busy.
+- ``memory_mb``: their resident memory in MiB; pages that several of them share are counted for each.
+- ``gpu_utilization``: percent of the time in which the attempt's GPUs computed, the mean over them.
+- ``gpu_memory_mb``: what is allocated on them, in MiB, the sum.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from app.domain.scheduling.resources import Device
+from workers.supervisor.ranks.device_health import Health, broken_between, health_of
+
+log = logging.getLogger(__name__)
+
+CPU_PERCENT, MEMORY_MB = "cpu_percent", "memory_mb"
+GPU_UTILIZATION, GPU_MEMORY_MB = "gpu_utilization", "gpu_memory_mb"
+# Once a second would show nothing more to a person, and this is read from /proc file by file.
+SAMPLE_SECONDS = 2.0
+LAST_LOOK_SECONDS = 2.0  # for a driver that may never answer
+
+MEBIBYTE = 1 << 20
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """Of a process and all below it: processor time since they began, ended children included, and memory now."""
+
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class UsageMeter:
+    """Samples one attempt. The GPUs are those of ``devices`` that are neither CPU slots nor simulated."""
+
+    def __init__(self, devices: Sequence[Device], *, load_nvml: Callable[[], Any] | None = None) -> None:
+        self._gpus = Gpus([d for d in devices if not d.is_cpu and not d.simulated], load_nvml or _pynvml)
+        self._before: tuple[float, float] | None = None  # when, and processor seconds by then
+
+    def sample(self, root_pid: int) -> dict[str, float]:
+        """Values by name; empty when the processes are gone. The first sample knows no ``cpu_percent`` yet."""
+        used, now = consumption(root_pid), time.monotonic()
+        if used is None:
+            return {}
+        values = {MEMORY_MB: round(used.memory_bytes / MEBIBYTE, 1)}
+        if self._before is not None and now > self._before[0]:
+            # A child whose parent never waits for it takes its time along: the sum may fall.
+            seconds = max(0.0, used.cpu_seconds - self._before[1])
+            values[CPU_PERCENT] = round(100 * seconds / (now - self._before[0]), 1)
+        self._before = now, used.cpu_seconds
+        return values | self._gpus.sample()
+
+    def broken(self) -> str:
+        """What broke of the GPUs since this was made, in words; "" when nothing did."""
+        return self._gpus.broken()
+
+    def close(self) -> None:
+        self._gpus.close()
+
+
+class Gpus:
+    """The attempt's GPUs by NVML; says nothing where there are none, or no driver, or no library for it."""
+
+    def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], Any]) -> None:
+        self._nvml: Any = None
+        self._handles: list[Any] = []
+        self._indices = [device.index for device in devices]
+        self._before: list[Health] = []
+        if not devices:
+            return
+        try:
+            self._nvml = load_nvml()
+            self._nvml.nvmlInit()
+            handles = [_handle(self._nvml, device) for device in devices]
+            self._before = [health_of(self._nvml, handle) for handle in handles]
+            self._handles = handles
+        except Exception:  # NVMLError is known only when the library is there
+            log.warning("the use of the GPUs can't be observed", exc_info=True)
+
+    def sample(self) -> dict[str, float]:
+        values: dict[str, float] = {}
+        if not self._handles:
+            return values
+        # Each by itself: a GPU that is split (MIG) tells its memory, but not how busy it is.
+        with contextlib.suppress(self._nvml.NVMLError):
+            busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
+            values[GPU_UTILIZATION] = round(sum(busy) / len(busy), 1)
+        with contextlib.suppress(self._nvml.NVMLError):
+            used = [int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in self._handles]
+            values[GPU_MEMORY_MB] = round(sum(used) / MEBIBYTE, 1)
+        return values
+
+    def broken(self) -> str:
+        """As of ``UsageMeter``."""
+        now = [health_of(self._nvml, handle) for handle in self._handles]
+        found = zip(self._indices, self._before, now, strict=True) if self._handles else ()
+        return "; ".join(filter(None, (broken_between(*each) for each in found)))
+
+    def close(self) -> None:
+        if self._handles:
+            with contextlib.suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
+            self._handles = []
+
+
+def _handle(nvml: Any, device: Device) -> Any:
+    return nvml.nvmlDeviceGetHandleByUUID(device.uuid) if device.uuid else nvml.nvmlDeviceGetHandleByIndex(device.index)
+
+
+def _pynvml() -> Any:
+    return import_module("pynvml")  # not with this module: only where there are GPUs is it worth its memory
+
+
+def consumption(root_pid: int) -> Consumption | None:
+    """Of ``root_pid`` and everything below it; None when it is gone.
+
+    The time of children that ended counts through the parent that waited for them, so nothing short-lived is missed.
+    """
+    ticks = pages = 0
+    found = False
+    for pid in _tree(root_pid):
+        try:
+            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended just now
+            continue
+        found = True
+        ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+        pages += int(fields[21])
+    return Consumption(ticks / TICKS, pages * PAGE_BYTES) if found else None
+
+
+def _tree(root_pid: int) -> Iterator[int]:
+    """By what each process says of its children: a scan of all of /proc would grow with the machine."""
+    waiting = [root_pid]
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        with contextlib.suppress(OSError):
+            for task in os.listdir(PROC / str(pid) / "task"):  # noqa: PTH208 – a rank has a hundred threads
+                with contextlib.suppress(OSError):
+                    waiting += map(int, (PROC / str(pid) / "task" / task / "children").read_text().split())
+
+
+class UsageWatch:
+    """Samples on a thread of its own, because a GPU that fell off its bus may keep NVML, and thus its caller, for long.
+
+    ``on_sample`` is called on that thread; None: nobody wants samples, but to know what broke.
+    """
+
+    def __init__(self, devices: Sequence[Device], on_sample: Callable[[dict[str, float]], None] | None) -> None:
+        self._devices = devices
+        self._on_sample = on_sample
+        self._stopped, self._ended = threading.Event(), threading.Event()
+        self._broken = ""
+
+    def start(self, root_pid: int) -> None:
+        """Watch that process and all below it until stopped."""
+        threading.Thread(target=self._watch, args=(root_pid,), name="usage", daemon=True).start()
+
+    def stop(self, *, waits: bool = True) -> str:
+        """Take no more samples; what broke of the GPUs meanwhile. Of GPUs that don't answer soon nothing is known."""
+        self._stopped.set()
+        if waits and any(not device.is_cpu and not device.simulated for device in self._devices):
+            self._ended.wait(LAST_LOOK_SECONDS)
+        return self._broken
+
+    def _watch(self, root_pid: int) -> None:
+        meter = UsageMeter(self._devices)
+        try:
+            if self._on_sample is not None:
+                self._sample(meter, root_pid, self._on_sample)
+            self._stopped.wait()
+            self._broken = meter.broken()
+        except Exception:
+            log.exception("the use of processor and memory is not observed any more")
+        finally:
+            self._ended.set()
+            meter.close()
+
+    def _sample(self, meter: UsageMeter, root_pid: int, on_sample: Callable[[dict[str, float]], None]) -> None:
+        meter.sample(root_pid)  # from here on processor time is counted
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            on_sample(meter.sample(root_pid))

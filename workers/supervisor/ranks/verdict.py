@@ -1,0 +1,241 @@
+"""What was seen of an attempt → how it ended and why; pure, so that every case can stand in a table."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.domain.lifecycle.outcomes import OutcomeKind
+from workers.attempt_failed import AttemptFailed
+from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
+from workers.supervisor.messages import Failure, RankExit, Result
+
+# What a rank may say about itself. The rest is for the platform to find out.
+RANKS_MAY_SAY = frozenset(
+    {
+        "INVALID_CONFIG",
+        "MODEL_NOT_FOUND",
+        "DATA_NOT_FOUND",
+        "DATA_INVALID",
+        "SCRIPT_ERROR",
+        "TRAINER_ERROR",
+        "OUT_OF_MEMORY",
+        "HOST_OUT_OF_MEMORY",
+        "NON_FINITE_LOSS",
+        "DIVERGED",
+        "EXPORT_FAILED",
+        "STORAGE_ERROR",
+        "NETWORK_ERROR",
+        "DISK_FULL",
+    }
+)
+# What ranks end by whose GPU returns wrong numbers, or none.
+OF_BROKEN_DEVICES = frozenset(
+    {"SCRIPT_ERROR", "TRAINER_ERROR", "NON_FINITE_LOSS", "DIVERGED", "RANK_KILLED", "HANG", "NO_RESULT"}
+)
+KILLED_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
+ENDED_BY_WISH: Mapping[str, OutcomeKind] = {
+    "pause": "paused",
+    "cancel": "cancelled",
+    "requeue": "requeued",
+    "preempt": "preempted",
+}
+TIME_LIMIT = "time limit"
+STOPPED_LATE = "its ranks stopped for a pause that had been given up; it goes on from its newest checkpoint"
+KILLED_FOR_MEMORY = (
+    "was killed by the kernel because the machine, or the job's share of it, ran out of memory; use a smaller batch, "
+    "fewer workers or shorter sequences, or a node with more memory"
+)
+KILLED_CHILD = "killed by signal"  # as PyTorch says it
+
+
+@dataclass(kw_only=True)
+class Sightings:
+    """Everything about an attempt that decides its outcome."""
+
+    custom: bool
+    said_to_save: bool = False  # a script, in an earlier attempt: this one has only not come to it yet
+    stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: what we asked the ranks for
+    forced: bool = False  # they must stop, saved or not
+    saves: bool = True  # they are to save before
+    unsaved: str = ""  # why they could not, the last time
+    gave_up: bool = False  # a pause, of which the ranks may hear too late
+    failure: AttemptFailed | None = None  # found by us: in preparing and launching, a hang, a full disk
+    broken_devices: str = ""  # what broke of the GPUs while the ranks ran
+    no_room: str = ""  # what could not be stored because a disk is full, at the end
+    detect_seconds: float | None = None  # from the first fault of a rank until we knew
+    said: list[Failure] = field(default_factory=list)
+    exits: list[RankExit] = field(default_factory=list)
+    result: Result | None = None
+    terminated: bool = False  # we sent the ranks SIGTERM: how they exited says nothing
+    ends_since: float | None = None  # by the monotonic clock: since a rank broke or said so, or we told them to end
+    spoke: bool = False  # on the channel, at all
+    exit_code: int | None = None  # of the agent: 0 when every rank exited with 0
+    out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke
+    last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    time_limit_seconds: int | None = None
+
+    @property
+    def broke(self) -> bool:
+        """Whether a rank has broken: the others here are on their way out."""
+        return any(gone.exit_code != 0 for gone in self.exits)
+
+    def ends(self, at: float) -> None:
+        """The first time counts."""
+        self.ends_since = at if self.ends_since is None else self.ends_since
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How the attempt ended."""
+
+    kind: OutcomeKind
+    cause: str = ""
+    message: str = ""
+    stack: str = ""
+    exit_code: int | None = None
+    related_task: str = ""
+
+
+def judge(seen: Sightings) -> Verdict:
+    """A finished training stays finished; else what we asked for explains the end; else it is a fault.
+
+    A fault that a GPU explains which broke meanwhile is that GPU's.
+    """
+    verdict = _judge(seen)
+    if not seen.broken_devices or verdict.cause not in OF_BROKEN_DEVICES:
+        return verdict
+    return replace(verdict, cause="DEVICE_FAULT", message=f"{seen.broken_devices}; {verdict.message}")
+
+
+def _judge(seen: Sightings) -> Verdict:
+    if seen.failure is not None and not _hangs_in_its_exit(seen):
+        return _fault(seen.failure.error_type, seen.failure.message, seen.failure.stack)
+    if _finished(seen):
+        return Verdict(kind="completed", exit_code=0)
+    if seen.stopping == TIME_LIMIT:
+        limit = seen.time_limit_seconds
+        return _fault("MAX_RUNTIME_EXCEEDED", f"the job ran longer than its max_runtime_seconds of {limit}")
+    if seen.stopping is not None and (seen.forced or not _failed_by_itself(seen)):
+        return Verdict(kind=ENDED_BY_WISH[seen.stopping], message=seen.unsaved, exit_code=seen.exit_code)
+    if seen.stopping == "cancel":
+        return Verdict(kind="cancelled", exit_code=seen.exit_code)
+    if seen.gave_up and seen.exit_code == 0 and seen.result is not None:
+        return Verdict(kind="requeued", message=STOPPED_LATE, exit_code=0)
+    return _explain(seen)
+
+
+def judge_part(seen: Sightings) -> Verdict:
+    """The same of ranks on another node than the first one's, of whom nobody hears what they have made."""
+    if seen.failure is not None or seen.exit_code != 0 or seen.out_of_memory_kills:
+        return judge(seen)
+    return Verdict(kind=ENDED_BY_WISH.get(seen.stopping or "", "completed"), exit_code=0)
+
+
+def is_consequence(seen: Sightings, verdict: Verdict) -> bool:
+    """Whether ranks of a gang only ended because others did. Who was killed from outside did not, and knew no more."""
+    if verdict.cause != "RANK_KILLED":
+        return False
+    first = next((gone for gone in seen.exits if gone.exit_code != 0), None)
+    was_killed = first is None or first.signal in KILLED_FROM_OUTSIDE or first.exit_code == EXIT_STOPPED
+    return seen.terminated or not was_killed
+
+
+def _hangs_in_its_exit(seen: Sightings) -> bool:
+    """What the ranks were to do is done, all but ending."""
+    return seen.failure is not None and seen.failure.error_type == "HANG" and seen.result is not None
+
+
+def _finished(seen: Sightings) -> bool:
+    if _hangs_in_its_exit(seen):
+        return seen.result is not None and seen.result.stopped is None
+    if seen.exit_code != 0:
+        return False
+    if seen.result is not None:
+        return seen.result.stopped is None
+    # A script that knows nothing of us says all it has to say by its exit code.
+    return seen.custom and not seen.spoke and seen.stopping is None
+
+
+def _failed_by_itself(seen: Sightings) -> bool:
+    """Whether a rank broke although it was only asked to save and stop."""
+    if seen.terminated:
+        return False
+    return bool(seen.said) or any(e.exit_code != 0 and e.signal not in KILLED_FROM_OUTSIDE for e in seen.exits)
+
+
+def _explain(seen: Sightings) -> Verdict:
+    first = next((e for e in seen.exits if e.exit_code != 0), None)
+    own_fault = "SCRIPT_ERROR" if seen.custom else "TRAINER_ERROR"
+    # A rank that was ended because another one was gone, or lost its connection to that one, knows no cause.
+    knowing = next((said for said in seen.said if said.error_type != "RANK_KILLED"), None)
+    killed = _killed_for_memory(seen, first)
+    # What the others say after the first one was killed follows from that.
+    if killed is not None and (knowing is None or killed is first):
+        return _of_rank(seen, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
+    if knowing is not None:
+        return _as_said(seen, knowing, first, own_fault)
+    ended = next((said for said in seen.said if first is not None and said.rank == first.rank), None)
+    if ended is not None:
+        return _as_said(seen, ended, first, "RANK_KILLED")
+    if first is not None and first.signal in KILLED_FROM_OUTSIDE:
+        return _of_rank(seen, first, "RANK_KILLED", f"was killed from outside ({first.signal})")
+    if first is not None and first.signal is not None:
+        return _of_rank(seen, first, own_fault, f"crashed ({first.signal})")
+    if first is not None:
+        return _of_rank(seen, first, own_fault, f"ended with exit code {first.exit_code}")
+    if seen.exit_code == 0:
+        return _no_result(seen)
+    if seen.out_of_memory_kills:
+        return _fault("HOST_OUT_OF_MEMORY", f"the ranks' parent {KILLED_FOR_MEMORY}", _tail(seen, 0))
+    return _fault("RANK_KILLED", f"the ranks were gone without a word (exit code {seen.exit_code})", _tail(seen, 0))
+
+
+def _killed_for_memory(seen: Sightings, first: RankExit | None) -> RankExit | None:
+    """The first rank that the kernel killed, and not we: what outlives the first one that broke is killed by us."""
+    if not seen.out_of_memory_kills or seen.terminated or first is None:
+        return None
+    ours_from = math.inf if first.at is None else first.at + TEARDOWN_SECONDS
+    return next((e for e in seen.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
+
+
+def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: str) -> Verdict:
+    cause = said.error_type if said.error_type in RANKS_MAY_SAY else own_fault
+    message = said.message or f"rank {said.rank} failed without saying why"
+    if cause == "STORAGE_ERROR" and seen.no_room:
+        cause, message = "DISK_FULL", f"{message} ({seen.no_room})"
+    elif cause == own_fault and seen.out_of_memory_kills and KILLED_CHILD in message:
+        # A data loader's worker, of which the rank that started it tells.
+        cause = "HOST_OUT_OF_MEMORY"
+    return Verdict(
+        kind="failed",
+        cause=cause,
+        message=message,
+        stack=said.stack,
+        exit_code=first.exit_code if first is not None else seen.exit_code,
+        related_task=f"rank-{said.rank}",
+    )
+
+
+def _no_result(seen: Sightings) -> Verdict:
+    if seen.result is not None:
+        return _fault("NO_RESULT", f"the trainer stopped for a {seen.result.stopped} that nobody had asked for")
+    return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(seen, 0))
+
+
+def _of_rank(seen: Sightings, first: RankExit, cause: str, what: str) -> Verdict:
+    return Verdict(
+        kind="failed",
+        cause=cause,
+        message=f"rank {first.rank} {what}",
+        stack=_tail(seen, first.rank),
+        exit_code=first.exit_code,
+        related_task=f"rank-{first.rank}",
+    )
+
+
+def _fault(cause: str, message: str, stack: str = "") -> Verdict:
+    return Verdict(kind="failed", cause=cause, message=message, stack=stack)
+
+
+def _tail(seen: Sightings, rank: int) -> str:
+    return "\n".join(seen.last_lines.get(rank, ()))

@@ -1,0 +1,1 @@
+"""Recording what ranks report: checkpoints, logs, metrics, TensorBoard, models."""

@@ -1,0 +1,264 @@
+"""The thread that takes a rank's complete checkpoints over: verified, moved to the storage, recorded, answered."""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from app.database.transient_errors import passes
+from app.domain.errors import LeaseLost, TrainyardError
+from app.domain.lifecycle.events import EventType
+from app.services.attempts import checkpoints
+from app.services.attempts.checkpoints import NewCheckpoint
+from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
+from app.storage.keys import checkpoint_key
+from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.channel import Message
+from workers.supervisor.messages import CheckpointReady, clean_text
+from workers.supervisor.recording import disk_space
+from workers.supervisor.recording.context import Ground
+from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.report_writer import Note, Reporter
+from workers.supervisor.recording.takeover import Refused, take_over
+from workers.supervisor.recording.upload import RETRY_SECONDS, Patience, move_to_storage
+
+log = logging.getLogger(__name__)
+
+MAX_MANIFEST_BYTES = 32 << 20
+# Our trainers and hooks wait for the answer before they offer the next one.
+MAX_WAITING = 2
+# Each failure is a line in the job's history; a rank may make thousands a second.
+FAILURE_BURST = 20
+FAILURE_SECONDS = 30.0
+MAX_REASON = 2000
+# For what was said before a checkpoint to be stored, in portions, so that an end needs not wait long.
+SETTLE_SECONDS = 0.5
+SETTLE_TRIES = 20
+WHAT = "a checkpoint"
+
+
+class CheckpointStore:
+    """Takes checkpoints in the order they were offered; ``answer`` gets what the ranks are to be told.
+
+    To be made before any rank runs: it holds the directory of the offers open, so that none can put another there.
+    """
+
+    def __init__(
+        self,
+        on: Ground,
+        reporter: Reporter,
+        logs: LogStore,
+        *,
+        room: RoomWatch,
+        answer: Callable[[Message], None],
+    ) -> None:
+        self._db = on.db
+        self._storage = on.storage
+        self._work = on.work
+        self._run = run = on.run
+        self._reporter = reporter
+        self._room = room
+        self._answer = answer
+        self._logs = logs
+        self._offers_fd = os.open(run.checkpoints, DIRECTORY)
+        self._taken_fd = os.open(run.taken_over, DIRECTORY)
+        self._taken = 0
+        self.newest_step = 0  # of those that were stored
+        self._failures = Allowance(FAILURE_BURST, FAILURE_SECONDS)
+        self._changed = threading.Condition()
+        self._offered: deque[CheckpointReady] = deque()
+        self._busy = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._serve, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def offer(self, ready: CheckpointReady) -> None:
+        with self._changed:
+            if len(self._offered) < MAX_WAITING:
+                self._offered.append(ready)
+                self._changed.notify_all()
+                return
+        self._answer(self._failed(ready, Refused(f"{MAX_WAITING} checkpoints wait already to be stored")))
+
+    def drain(self, seconds: float | None = None) -> bool:
+        """Wait until every offered checkpoint was dealt with."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ended or not (self._busy or self._offered), seconds)
+
+    def close(self) -> None:
+        """Take no more; one that is being stored is finished first."""
+        with self._changed:
+            self._ended = True
+            self._offered.clear()
+            self._changed.notify_all()
+        self._thread.join()
+        os.close(self._offers_fd)
+        os.close(self._taken_fd)
+
+    def _serve(self) -> None:
+        while (ready := self._next()) is not None:
+            try:
+                self._answer(self._take_over(ready))
+            except LeaseLost as error:
+                self._reporter.lose(str(error))
+                with self._changed:
+                    self._ended = True
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _next(self) -> CheckpointReady | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or bool(self._offered))
+            self._busy = bool(self._offered) and not self._ended
+            return self._offered.popleft() if self._busy else None
+
+    def _take_over(self, ready: CheckpointReady) -> Message:
+        try:
+            checkpoint_id = self._store(ready)
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001  logged, with a bound, where the answer is made
+            # Whatever a rank made of its directory: it gets an answer, and the next checkpoint its chance.
+            return self._failed(ready, error)
+        return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
+
+    def _failed(self, ready: CheckpointReady, error: Exception) -> Message:
+        no_room = disk_space.reason(error)
+        reason = f"the storage has no room: {no_room}" if no_room else clean_text(str(error), MAX_REASON)
+        if self._failures.take():
+            log.warning("checkpoint at step %s not stored", ready.step, exc_info=error)
+            self._reporter.add(
+                Note(
+                    kind=EventType.CHECKPOINT_FAILED,
+                    message=f"checkpoint at step {ready.step} was not stored: {reason}",
+                    data={"step": ready.step},
+                )
+            )
+        return {"type": "checkpoint_failed", "path": ready.path, "message": reason}
+
+    def _store(self, ready: CheckpointReady) -> str:
+        self._taken += 1
+        directory = self._run.taken_over / str(self._taken)
+        try:
+            self._take_out_of_reach(ready.path, directory.name)
+            return self._store_taken(directory, ready)
+        finally:
+            _manifest.discard(directory)  # what was not stored is of no use, and takes the next one's room
+
+    def _store_taken(self, directory: Path, ready: CheckpointReady) -> str:
+        known = {_manifest.NAME: _own_manifest(directory, ready.path)}
+        manifest = _manifest.verify(directory)
+        known |= {file.path: Content(file.size, file.sha256) for file in manifest.files}
+        self._check(manifest, ready)
+        checkpoint_id = checkpoints.new_checkpoint_id()
+        key = checkpoint_key(self._work.job_id, checkpoint_id)
+        patience = Patience(rest=self._rest, waits=partial(self._room.full, WHAT))
+        move_to_storage(self._storage, directory, key, patience, known=known)
+        self._room.stored(WHAT)
+        new = NewCheckpoint(
+            checkpoint_id=checkpoint_id,
+            # Numbers that were checked; the manifest's own may be anything.
+            step=ready.step,
+            epoch=ready.epoch,
+            world_size=self._work.world_size,
+            threads_per_rank=self._work.threads_per_rank,
+            size_bytes=manifest.size_bytes,
+            sha256=_manifest.digest(manifest),
+            uri=self._storage.uri(key),
+            # PostgreSQL's JSON knows no NaN, and no checkpoint is best by one.
+            metrics={name: value for name, value in ready.metrics.items() if abs(value) < float("inf")},
+        )
+        # Steps up to here are never done again: what was said of them must not get lost with us.
+        if not self._settle():
+            self._delete(key)
+            raise Refused("the attempt ended before the metrics of its steps were stored")
+        self._record(new, key)
+        self.newest_step = max(self.newest_step, ready.step)
+        return checkpoint_id
+
+    def _settle(self) -> bool:
+        """False when the end came first. Lines are not waited for longer than a while: theirs may be another disk."""
+        for _ in range(SETTLE_TRIES):
+            if self._logs.settle(SETTLE_SECONDS) or self._ended:
+                break
+        while not self._reporter.settle(SETTLE_SECONDS):
+            if self._ended:
+                return False
+        return True
+
+    def _take_out_of_reach(self, named: str, target: str) -> None:
+        """Move the directory to where its rank can't change it any more; it must be one of the rank's own."""
+        path = Path(named)
+        if path.parent != self._run.checkpoints or path.name in ("", ".", ".."):
+            raise Refused(f"{named} is not directly in {self._run.checkpoints}")
+        take_over(path.name, self._offers_fd, self._taken_fd, target)
+
+    def _check(self, manifest: _manifest.Manifest, ready: CheckpointReady) -> None:
+        said = (manifest.job_id, manifest.attempt, manifest.step)
+        expected = (self._work.job_id, self._work.attempt, ready.step)
+        if said != expected:
+            raise Refused(f"its manifest is of (job, attempt, step) {said}, not {expected}")
+
+    def _rest(self, seconds: float) -> bool:
+        """Wait before another try; False when there is to be none."""
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._ended, seconds)
+
+    def _record(self, new: NewCheckpoint, key: str) -> None:
+        work = self._work
+        while True:
+            try:
+                recorded = checkpoints.record(
+                    self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, actor=work.actor, new=new
+                )
+                break
+            except LeaseLost:
+                self._delete_unrecorded(new, key)
+                raise
+            except Exception as error:
+                if not passes(error):
+                    self._delete_unrecorded(new, key)
+                    raise
+                log.warning("checkpoint %s could not be recorded yet: %s", new.checkpoint_id, error)
+                if not self._rest(RETRY_SECONDS):
+                    raise
+        for checkpoint_id, _ in recorded.prune:
+            self._delete(checkpoint_key(work.job_id, checkpoint_id))
+
+    def _delete_unrecorded(self, new: NewCheckpoint, key: str) -> None:
+        """Its files, but only if the database answers that it does not know it: a commit's answer may have got lost."""
+        try:
+            known = checkpoints.is_recorded(self._db, new.checkpoint_id)
+        except Exception:
+            log.warning("%s may be of no use; housekeeping finds out", key, exc_info=True)
+            return
+        if not known:
+            self._delete(key)
+
+    def _delete(self, key: str) -> None:
+        try:
+            self._storage.delete_tree(key)
+        except TrainyardError:
+            log.warning("%s could not be deleted; housekeeping will", key, exc_info=True)
+
+
+def _own_manifest(directory: Path, named: str) -> Content:
+    """Put a copy of our own in the manifest's place, for the rank may have kept that open; what it holds."""
+    blocks: list[bytes] = []
+    try:
+        with directory_opened(directory) as root, file_opened(root, _manifest.NAME) as file:
+            if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
+                raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
+            content = copied(file, _manifest.NAME, blocks.append)
+    except FileNotFoundError:
+        raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}") from None
+    path = directory / _manifest.NAME
+    path.unlink()
+    path.write_bytes(b"".join(blocks))
+    return content

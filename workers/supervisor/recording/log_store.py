@@ -1,0 +1,128 @@
+"""The thread that writes log lines to the storage in batches, and says when ranks must wait for it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from app.domain.errors import TransientStorageError
+from app.storage.logs import LogWriter
+from app.storage.storage import Storage
+from workers.supervisor.recording.disk_space import RoomWatch, is_full
+from workers.supervisor.recording.log_backlog import LogBacklog
+from workers.supervisor.recording.log_lines import LogLine
+
+log = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+BATCH_LINES = 5000
+WHAT = "log lines"
+# A storage that takes nothing for so long holds no rank up: the oldest lines are dropped, and readers see where.
+STALLED_SECONDS = 5.0
+
+
+class LogStore:
+    """Lines in, chunks out. Lines are dropped only while the storage fails or has stalled."""
+
+    def __init__(
+        self, storage: Storage, job_id: str, attempt: int, *, room: RoomWatch,
+        backlog: LogBacklog | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._room = room
+        self._clock = clock
+        self._writer = LogWriter(storage, job_id, attempt)
+        self._changed = threading.Condition()
+        self._backlog = backlog if backlog is not None else LogBacklog()
+        self._batch: list[LogLine] = []  # being written
+        self._failing = False
+        self._stored_at = clock()  # the last time that the storage took lines, or that there were none to take
+        self._ended = False
+        self._urgent = False
+        self._taken = self._settled = 0  # lines ever; the latter counts those that were lost, too
+        self._thread = threading.Thread(target=self._serve, name="logs", daemon=True)
+        self._thread.start()
+
+    def add(self, lines: list[LogLine]) -> None:
+        if lines:
+            with self._changed:
+                if not self._batch and not len(self._backlog):
+                    self._stored_at = self._clock()
+                self._backlog.add(lines)
+                self._taken += len(lines)
+                self._changed.notify_all()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether ranks may write on; also when waiting for the storage would not help them."""
+        with self._changed:
+            stalled = self._failing or self._clock() - self._stored_at >= STALLED_SECONDS
+            return stalled or not self._backlog.is_full
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until the lines so far are stored, for at most that long; False when they are not."""
+        with self._changed:
+            taken = self._taken
+            return self._changed.wait_for(lambda: self._ended or self._settled >= taken, seconds)
+
+    def close(self, seconds: float) -> int:
+        """Write what is left, for at most that long; returns how many lines could not be stored."""
+        with self._changed:
+            self._urgent = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._batch or len(self._backlog)), seconds)
+            self._ended = True
+            lost = sum(line.stands_for for line in self._batch) + self._backlog.unstored
+            self._changed.notify_all()
+        self._thread.join(seconds)
+        if lost:
+            log.warning("%s log lines could not be stored", lost)
+        return lost
+
+    def _serve(self) -> None:
+        while self._wait_for_lines():
+            batch = self._next_batch()
+            while batch and not self._write(batch):
+                with self._changed:
+                    self._failing = True
+                    self._changed.wait_for(lambda: self._ended, RETRY_SECONDS)
+                    if self._ended:
+                        return
+            with self._changed:
+                self._batch = []
+                self._failing = False
+                self._stored_at = self._clock()
+                self._settled = self._taken - len(self._backlog)
+                self._changed.notify_all()
+
+    def _wait_for_lines(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or len(self._backlog) > 0)
+            self._changed.wait_for(
+                lambda: self._ended or self._urgent or len(self._backlog) >= BATCH_LINES, BATCH_SECONDS
+            )
+            return not self._ended
+
+    def _next_batch(self) -> list[LogLine]:
+        with self._changed:
+            self._batch = self._backlog.take(BATCH_LINES)
+            return self._batch
+
+    def _write(self, batch: list[LogLine]) -> bool:
+        rows = [
+            (line.number, line.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), line.rank, line.text)
+            for line in batch
+        ]
+        try:
+            self._writer.append(rows)
+        except TransientStorageError as error:
+            log.warning("log lines could not be stored yet", exc_info=True)
+            if is_full(error):
+                self._room.full(WHAT, error)
+            return False
+        except Exception:
+            log.exception("%s log lines can't be stored", len(batch))
+            with self._changed:
+                self._backlog.drop(batch)
+        self._room.stored(WHAT)
+        return True

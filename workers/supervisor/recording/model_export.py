@@ -1,0 +1,179 @@
+"""The finished model: what of the output directory is kept, its hash, and the report about it."""
+
+import hashlib
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.errors import TrainyardError, TransientStorageError
+from app.services.attempts.work_orders import NewArtifact
+from app.storage.beneath import Content, copied, directory_opened, file_opened
+from app.storage.keys import artifacts_key, is_run_file
+from app.storage.storage import Storage
+from app.storage.trees import TreeFile, walked
+from config.storage import StorageSettings
+from trainyard import _outputs
+from workers.attempt_failed import AttemptFailed
+from workers.supervisor.messages import Result
+from workers.supervisor.recording.upload import Patience, move_to_storage
+
+MAX_PATH = 512  # characters of an artifact's path, as the table has them
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredModel:
+    """What was moved to the storage."""
+
+    artifacts: tuple[NewArtifact, ...] = ()
+    weight_files: tuple[str, ...] = ()
+    model_hash: str = ""
+    model_uri: str = ""
+    directory: Path = Path()  # where its files lie on this machine, if they do
+
+    def report(self, final_metrics: dict[str, Any]) -> dict[str, Any]:
+        """The part of the completion report that only this end of the platform knows."""
+        return {
+            "model_hash": self.model_hash,
+            "model_uri": self.model_uri,
+            "weight_files": list(self.weight_files),
+            "final_metrics": final_metrics,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputLimits:
+    """What an output may come to at most; ``size_rule`` names the field or setting that says so."""
+
+    files: int
+    size_mb: int
+    size_rule: str
+
+
+def output_limits(spec: Mapping[str, Any], settings: StorageSettings) -> OutputLimits:
+    """The job's own limit where it is lower than the operator's, which holds for every job."""
+    asked = (spec.get("output_config") or {}).get("max_output_size_mb")
+    most = settings.max_output_size_mb
+    if asked is not None and asked <= most:
+        return OutputLimits(
+            files=settings.max_output_files, size_mb=asked, size_rule="output_config.max_output_size_mb"
+        )
+    return OutputLimits(
+        files=settings.max_output_files, size_mb=most, size_rule="the operator's TRAINYARD_STORAGE_MAX_OUTPUT_SIZE_MB"
+    )
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output directory as the ranks, which are dead, left it: path in it → file."""
+
+    directory: Path
+    files: Mapping[str, str]  # relative path → where its bytes lie, for links inside stand for files
+
+
+def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Output:
+    """What there is to keep. Raises AttemptFailed unless it is a directory of our own with files that may be kept.
+
+    A rank could have put a link in its place: nothing behind that is this job's. A script of the user's may remove
+    what it does not need.
+    """
+    try:
+        mode = directory.lstat().st_mode
+    except FileNotFoundError:
+        if custom:
+            return Output(directory, {})
+        raise AttemptFailed("EXPORT_FAILED", "the output directory is gone") from None
+    if not stat.S_ISDIR(mode):
+        raise AttemptFailed("EXPORT_FAILED", "the output directory was replaced by something else, such as a link")
+    try:
+        files = {file.path: file.source for file in _bounded(walked(directory), limits)}
+    except (TrainyardError, OSError) as error:
+        raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
+    for path in files:
+        if len(path) > MAX_PATH:
+            raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {MAX_PATH}: {path}")
+        if is_run_file(path):
+            raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
+    return Output(directory, dict(sorted(files.items())))
+
+
+def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:
+    """The files, until they are too many or too large: that is known before any of them is read."""
+    count = size = 0
+    for file in files:
+        count, size = count + 1, size + file.size_bytes
+        if count > limits.files:
+            raise AttemptFailed(
+                "EXPORT_FAILED",
+                f"the output has more than {limits.files} files, the most that TRAINYARD_STORAGE_MAX_OUTPUT_FILES "
+                "allows; pack them into fewer, such as an archive, or ask the operator to raise it",
+            )
+        if size > limits.size_mb << 20:
+            raise AttemptFailed(
+                "EXPORT_FAILED",
+                f"the output is larger than the {limits.size_mb} MB that {limits.size_rule} allows (sparse files "
+                "count with their full size); keep less of it, or raise the limit",
+            )
+        yield file
+
+
+def store_model(
+    storage: Storage, job_id: str, output: Output, result: Result | None, *, patience: Patience, keep: bool = False
+) -> StoredModel:
+    """Hash the output and move it to the storage. Raises AttemptFailed.
+
+    ``keep``: it is needed on this machine afterwards, where ``StoredModel.directory`` says.
+    """
+    weights = _weight_files(output, result)
+    if not output.files:
+        return StoredModel()
+    try:
+        artifacts, model_hash = _describe(output, weights)
+    except (TrainyardError, OSError) as error:
+        raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
+    key = artifacts_key(job_id)
+    in_place = storage.local_path(key)
+    known = {each.path: Content(each.size_bytes, each.sha256) for each in artifacts}
+    try:
+        move_to_storage(storage, output.directory, key, patience, known=known, move=in_place is not None or not keep)
+    except TransientStorageError as error:
+        raise AttemptFailed("STORAGE_ERROR", f"the finished model could not be stored: {error}") from error
+    except TrainyardError as error:
+        raise AttemptFailed("EXPORT_FAILED", f"the finished model could not be stored: {error}") from error
+    return StoredModel(
+        artifacts=artifacts,
+        weight_files=weights,
+        model_hash=model_hash,
+        model_uri=storage.uri(key),
+        directory=in_place or output.directory,
+    )
+
+
+def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
+    """Those that the result names, else those that look like weights."""
+    if result is None or result.weight_files is None:
+        names = _outputs.weight_files(output.directory) if output.files else []
+        return tuple(name for name in names if name in output.files)
+    for name in result.weight_files:
+        if name not in output.files:
+            raise AttemptFailed("EXPORT_FAILED", f"weight file {name} is named in the result but is not in the output")
+    return result.weight_files
+
+
+def _describe(output: Output, weights: tuple[str, ...]) -> tuple[tuple[NewArtifact, ...], str]:
+    """Every file with its hash, and SHA-256 over the bytes of the weights in their order, each byte read once.
+
+    Anyone can compute the latter again from the artefacts; without weights it is empty.
+    """
+    model, files = hashlib.sha256(), output.files
+    with directory_opened(output.directory) as root:
+        described = {name: _hashed(root, name, files[name], model.update) for name in weights}
+        described |= {name: _hashed(root, name, files[name]) for name in files if name not in described}
+    return tuple(described[name] for name in files), model.hexdigest() if weights else ""
+
+
+def _hashed(root: int, name: str, source: str, more: Callable[[bytes], object] = len) -> NewArtifact:
+    with file_opened(root, source) as file:
+        content = copied(file, name, more)
+    return NewArtifact(path=name, size_bytes=content.size_bytes, sha256=content.sha256)

@@ -1,0 +1,41 @@
+"""DeepSpeed's part in a training with transformers' Trainer."""
+
+from collections.abc import Callable
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from trl.models.utils import prepare_deepspeed
+
+from workers.rank.run_context import RunContext
+from workers.trainers.deepspeed import universal_checkpoint
+from workers.trainers.deepspeed.configuration import configuration, enter
+from workers.trainers.distributed import StepBoundary
+from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving
+from workers.trainers.hf_trainer.loop.parallelism import Replicas
+
+
+class Zero(Replicas):
+    """Every rank has a part of the optimizer's state, and of what else the job asks for."""
+
+    def arguments(self, context: RunContext) -> dict[str, Any]:
+        return {"deepspeed": configuration(context.spec, universal=universal_checkpoint.is_needed(context))}
+
+    def resumable(self, context: RunContext, checkpoint: str) -> str:
+        return universal_checkpoint.resumable(context, checkpoint)
+
+    def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+        # What is divided among ranks can't be copied.
+        divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
+        return read() if divided else super().twin(model, read)
+
+    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+        return prepare_deepspeed(model, trainer.accelerator)
+
+    def saving(
+        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+    ) -> HostSaving:
+        enter(context.spec.device_type)
+        from workers.trainers.deepspeed.saving import ZeroSaving  # noqa: PLC0415  (DeepSpeed must know the device before)
+
+        return ZeroSaving(context, boundary, read)

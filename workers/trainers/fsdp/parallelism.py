@@ -1,0 +1,37 @@
+"""FSDP's part in a training with transformers' Trainer."""
+
+from collections.abc import Callable
+from typing import Any
+
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.models.utils import prepare_fsdp
+
+from workers.rank.run_context import RunContext
+from workers.trainers.distributed import StepBoundary
+from workers.trainers.fsdp.saving import FsdpSaving
+from workers.trainers.fsdp.sharding import sharded_arguments
+from workers.trainers.hf_trainer.loop.parallelism import Replicas
+
+
+class Sharded(Replicas):
+    """Every rank has a part of the model and of the optimizer's state."""
+
+    def arguments(self, context: RunContext) -> dict[str, Any]:
+        return sharded_arguments(context.spec)
+
+    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+        if trainer.args.world_size == 1:
+            return super().prepared(trainer, model)
+        return prepare_fsdp(model, trainer.accelerator)
+
+    def ready_to_complete(self, model: Any) -> None:
+        base = model.get_base_model() if isinstance(model, PeftModel) else model
+        # transformers sets it where it divides a model by itself: a rank whose completions have ended goes on as long
+        # as the others, who would otherwise wait for its part of the next layer.
+        base._is_fsdp_managed_module = True  # noqa: SLF001
+
+    def saving(
+        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+    ) -> FsdpSaving:
+        return FsdpSaving(context, boundary, read)

@@ -1,0 +1,1 @@
+"""Saving checkpoints: asynchronous writes, host copies, the best weights."""

@@ -1,0 +1,1 @@
+"""The training loop: arguments, batches, stopping and saving, parallelism."""

@@ -1,0 +1,125 @@
+"""From a job's document to the part of trl's configuration that all methods have: every value that is set, and why."""
+
+from typing import Any
+
+from app.domain.lifecycle.checkpoints import best_rule
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, check_data
+from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER, trainer_arguments
+from workers.rank.run_context import RunContext
+from workers.trainers.data.sources import seed_of
+from workers.trainers.distributed import TIMEOUT
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
+from workers.trainers.hf_trainer.loop.lr_schedule import PLATEAU, learning_rate_factor
+from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.model.pretrained import precision
+
+DEFAULT_SAVE_STEPS = 500
+
+
+def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[str, Any]:
+    """What the configuration of every method is made with. Raises InvalidConfig."""
+    return {
+        **_optimization(context, plan),
+        **_cadence(context, validates=validates),
+        **_surroundings(context),
+        **_passed_on(context),
+    }
+
+
+def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
+    values = context.spec.hyperparameters
+    copied = (
+        "num_train_epochs",
+        "max_steps",
+        "lr_scheduler_type",
+        "optim",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_epsilon",
+        "max_grad_norm",
+        "label_smoothing_factor",
+        "full_determinism",
+    )
+    seed = seed_of(context.spec.data_config)
+    # What did not fit into the memory when learning would not when measuring.
+    measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
+    return {
+        **{name: values[name] for name in copied if name in values},
+        "learning_rate": values["learning_rate"] * learning_rate_factor(context.spec),
+        "warmup_steps": values["warmup_steps"] or values["warmup_ratio"],
+        "neftune_noise_alpha": values.get("neftune_noise_alpha") or None,
+        "activation_checkpointing": values["gradient_checkpointing"],
+        "per_device_train_batch_size": plan.batch_size,
+        "per_device_eval_batch_size": min(measured) if plan.is_halved else measured[0],
+        "gradient_accumulation_steps": plan.accumulation,
+        "seed": seed,
+        "data_seed": seed,
+    }
+
+
+def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
+    """When to save, evaluate and log; evaluation follows the checkpoints unless the job says otherwise."""
+    checkpoint = _checkpoint(context)
+    save_strategy = checkpoint.get("save_strategy") or "steps"
+    save_steps = checkpoint.get("save_steps") or DEFAULT_SAVE_STEPS
+    evaluation = context.spec.training_config.get("evaluation") or {}
+    eval_strategy = evaluation.get("strategy") or (save_strategy if validates else "no")
+    if eval_strategy != "no" and not validates:
+        raise InvalidConfig(
+            f"evaluation.strategy is {eval_strategy}, but there is no validation data: "
+            "set data_config.validation_split or give a source with split validation"
+        )
+    values = context.spec.hyperparameters
+    try:
+        check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
+    except InvalidHyperparameter as error:
+        raise InvalidConfig(error.message) from error
+    best = best_rule(checkpoint, context.spec.method)
+    plateau = values["lr_scheduler_type"] == PLATEAU
+    return {
+        "save_strategy": save_strategy,
+        "save_steps": save_steps,
+        "eval_strategy": eval_strategy,
+        "eval_steps": evaluation.get("steps") or save_steps,
+        "logging_strategy": "steps",
+        "logging_steps": values["logging_steps"],
+        # A NaN must be seen, not replaced by the average of the losses before it.
+        "logging_nan_inf_filter": False,
+        # Nothing else asks for it: the best checkpoint is chosen where the checkpoints are kept.
+        "metric_for_best_model": best[0] if plateau else None,
+        "greater_is_better": best[1] if plateau else None,
+    }
+
+
+def _surroundings(context: RunContext) -> dict[str, Any]:
+    spec = context.spec
+    on_cpu = spec.device_type != "cuda"
+    chosen = precision(spec)
+    if chosen.note and context.rank == 0:
+        print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
+    pin_memory = spec.data_config.get("pin_memory")
+    return {
+        "output_dir": str(context.work_dir / "trainer"),
+        "use_cpu": on_cpu,
+        "bf16": chosen.bf16,
+        "fp16": chosen.fp16,
+        "dataloader_num_workers": spec.data_config.get("num_workers") or 0,
+        "dataloader_pin_memory": not on_cpu and (pin_memory is None or pin_memory),
+        "ddp_timeout": int(TIMEOUT.total_seconds()),
+        "report_to": [],
+        "disable_tqdm": True,
+        **division_of(spec.framework).arguments(context),
+    }
+
+
+def _passed_on(context: RunContext) -> dict[str, Any]:
+    """What framework.config says of the Trainer; that of other frameworks says how a model is divided."""
+    if context.spec.framework != HF_TRAINER:
+        return {}
+    return dict(trainer_arguments((context.spec.training_config.get("framework") or {}).get("config") or {}))
+
+
+def _checkpoint(context: RunContext) -> dict[str, Any]:
+    return dict(context.spec.output_config.get("checkpoint") or {})

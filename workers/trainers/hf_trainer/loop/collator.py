@@ -1,0 +1,100 @@
+"""Batches of tokenized records, padded as the job says."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollatorForJudging
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from app.domain.spec.defaults import MAX_SEQ_LENGTH
+from workers.rank.run_context import RunSpec
+
+
+def max_seq_length(spec: RunSpec) -> int:
+    """Tokens of the longest record that is learned whole."""
+    return int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+
+
+def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
+    """Pads to the longest record of a batch, or to max_seq_length, on the side of the tokenizer."""
+    return Padding(**_padding(spec, tokenizer))
+
+
+def preference_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PreferencePadding":
+    """The same for pairs: the longer answers of a batch decide."""
+    return PreferencePadding(**_padding(spec, tokenizer))
+
+
+def judging_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "JudgingPadding":
+    """The same for a reward model, which learns no tokens."""
+    return JudgingPadding(**_padding(spec, tokenizer))
+
+
+def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    preprocess = spec.data_config.get("preprocess") or {}
+    return {
+        "pad_token_id": tokenizer.pad_token_id,
+        # No record is longer, so the next multiple is that length itself.
+        "pad_to_multiple_of": max_seq_length(spec) if preprocess.get("padding") == "max_length" else None,
+        "left": tokenizer.padding_side == "left",
+    }
+
+
+@dataclass
+class Padding(DataCollatorForLanguageModeling):
+    """trl's collator, which by itself pads on the right only."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids, labels and attention_mask of shape (records, longest); position_ids where padding moves them."""
+        if not self.left:
+            return dict(super().torch_call(examples))
+        mirrored = [{name: example[name][::-1] for name in ("input_ids", "labels")} for example in examples]
+        batch = {name: values.flip(1) for name, values in super().torch_call(mirrored).items()}
+        batch["position_ids"] = _positions(batch["attention_mask"])
+        return batch
+
+
+@dataclass
+class PreferencePadding(DataCollatorForPreference):
+    """The same of trl's collator for pairs."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids, attention_mask, completion_mask of shape (2 × records, longest), the chosen answers first."""
+        batch = dict(super().torch_call(examples))
+        return _moved_left(batch) if self.left else batch
+
+
+@dataclass
+class JudgingPadding(DataCollatorForJudging):
+    """The same of trl's collator for reward models, which takes prompts and answers together."""
+
+    left: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """input_ids and attention_mask of shape (2 × records, longest), the chosen answers first."""
+        whole = [
+            {name: each["prompt_ids"] + each[name] for name in ("chosen_ids", "rejected_ids")} for each in examples
+        ]
+        batch = dict(super().torch_call(whole))
+        return _moved_left(batch) if self.left else batch
+
+
+def _moved_left(batch: dict[str, Any]) -> dict[str, Any]:
+    """With the padding, which is on the right, on the left."""
+    shifts = (batch["attention_mask"] == 0).sum(1).tolist()
+    moved = {
+        name: torch.stack([row.roll(shift) for row, shift in zip(values, shifts, strict=True)])
+        for name, values in batch.items()
+    }
+    return {**moved, "position_ids": _positions(moved["attention_mask"])}
+
+
+def _positions(attention_mask: torch.Tensor) -> torch.Tensor:
+    return (attention_mask.cumsum(1) - 1).clamp(min=0)

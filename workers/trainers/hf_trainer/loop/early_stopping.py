@@ -1,0 +1,74 @@
+"""Ends a training whose measured quality no longer improves, by the metric that also chooses the best checkpoint."""
+
+# ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from app.domain.lifecycle.checkpoints import best_rule
+from workers.rank.run_context import RunContext
+from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
+
+
+class EarlyStopping(TrainerCallback):
+    """Counts evaluations without an improvement; what it has counted goes into every checkpoint.
+
+    Added after `Reporting`, whose latest metrics it judges, and before `Boundaries`.
+    """
+
+    def __init__(self, context: RunContext, reporting: Reporting) -> None:
+        values = context.spec.hyperparameters
+        self.stopped = False
+        self._patience = int(values.get("early_stopping_patience", 0))
+        self._threshold = float(values.get("early_stopping_threshold", 0.0))
+        self._metric, self._greater_is_better = best_rule(
+            context.spec.output_config.get("checkpoint") or {}, context.spec.method
+        )
+        self._reporting = reporting
+        self._leads = context.rank == 0
+        self._best: float | None = None
+        self._without_improvement = 0
+        manifest = context.resume_manifest()
+        # Another job that goes on from this checkpoint has its own patience.
+        if manifest is not None and context.taken_over() is None:
+            self._restore(manifest.data_position.get("early_stopping") or {})
+
+    def to_document(self) -> dict[str, Any]:
+        return {"best": self._best, "without_improvement": self._without_improvement, "stopped": self.stopped}
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._patience or self.stopped or "eval_loss" not in (metrics or {}):
+            return
+        self._judge()
+        if self._without_improvement >= self._patience:
+            self.stopped = control.should_training_stop = True
+            # Where others are saved, the last one is.
+            control.should_save = control.should_save or args.save_strategy != "no"
+            self._say(state.global_step)
+
+    def _judge(self) -> None:
+        found = score_of(self._reporting.latest, self._metric, greater_is_better=self._greater_is_better)
+        if found is not None and (self._best is None or found > self._best + self._threshold):
+            self._best, self._without_improvement = found, 0
+        else:
+            self._without_improvement += 1
+
+    def _restore(self, document: Mapping[str, Any]) -> None:
+        best = document.get("best")
+        self._best = None if best is None else float(best)
+        self._without_improvement = int(document.get("without_improvement", 0))
+        self.stopped = bool(document.get("stopped", False))
+
+    def _say(self, step: int) -> None:
+        if self._leads:
+            text = f"early stopping at step {step}: {self._metric} did not improve in {self._patience} evaluations"
+            print(text, flush=True)  # noqa: T201  (the job's log is stdout)

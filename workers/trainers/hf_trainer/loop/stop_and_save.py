@@ -1,0 +1,226 @@
+"""What happens between two steps of a Hugging Face trainer: stopping, saving, and saying which phase it is."""
+
+# ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
+from workers.trainers.distributed import StepBoundary, wait_for_all
+from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
+from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
+from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
+from workers.trainers.hf_trainer.monitoring.reporting import Reporting
+
+
+class Saving(Protocol):
+    """How a framework has its checkpoints written."""
+
+    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """It goes into every checkpoint."""
+
+    def reserve(self, model: Any, optimizer: Any) -> None:
+        """Prepare for the first one, while the training goes on; the optimizer has made a step."""
+
+    def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
+        """Have what was taken written into `directory`, completed and handed over; False: rest until that is done."""
+        ...
+
+
+class Boundaries(TrainerCallback):
+    """Follows the wishes that all ranks agreed on; has each checkpoint of the trainer written and handed over.
+
+    Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow has set what is due at
+    this step.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        reporting: Reporting,
+        early_stopping: EarlyStopping,
+        best: BestWeights,
+        saving: Saving,
+        boundary: StepBoundary,
+    ) -> None:
+        self.stop: Stop | None = None
+        self.training_over = False
+        self.saved_step = -1  # of the newest checkpoint
+        self._context = context
+        self._reporting = reporting
+        self._early_stopping = early_stopping
+        self._best = best
+        self._boundary = boundary
+        self._saving = saving
+        self._epochs = int((context.spec.output_config.get("checkpoint") or {}).get("save_epochs") or 1)
+        self._reserved = False
+        self._asked = False
+        self._phase = ""
+        self._first_step = ExitStack()
+
+    def agree_on_stop(self, step: int) -> Stop | None:
+        """Ask all ranks once more, after the last step and its checkpoint."""
+        self._context.settle()
+        self.stop = self.stop or self._boundary.decide().stop
+        if self.stop is not None and self.stop.save_checkpoint and step == self.saved_step:
+            self._secure(self.stop)
+        return self.stop
+
+    def is_unsaved(self, step: int) -> bool:
+        """Whether a stop that shall lose nothing still needs a checkpoint of the weights after `step`."""
+        return self.stop is not None and self.stop.save_checkpoint and step != self.saved_step
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._enter("TRAINING")
+        # Streamed records that were learnt already are read again, and some GPU code is compiled only now.
+        self._first_step.enter_context(self._context.section("first step"))
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self._first_step.close()
+        self._context.check()
+        decision = self._boundary.decide()
+        self._asked = decision.save
+        if decision.stop is not None:
+            self.stop = decision.stop
+            control.should_training_stop = True
+            self._prepare_stop(args, state, control)
+        elif decision.save:
+            control.should_save = True
+        elif not self._reserved and args.save_strategy != "no":
+            self._reserved = True
+            self._saving.reserve(model, optimizer)
+        self._announce(control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The trainer ends an epoch also when it is told to stop in the middle of one."""
+        if state.global_step == self.saved_step or not self._is_due(args, state, control):
+            control.should_save = False
+        if self.stop is not None:
+            due = self.is_unsaved(state.global_step)
+            control.should_save = due
+            control.should_evaluate = control.should_evaluate and due
+        self._announce(control)
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Weights of a loss that seems to explode are saved only if somebody asks: the last good ones count."""
+        if self._reporting.watch.suspects and not self._asked and not control.should_training_stop:
+            control.should_save = False
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if control.should_save and control.should_training_stop:
+            self._enter("CHECKPOINTING")
+        else:
+            self._back_to_training(control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.saved_step = state.global_step
+        if self._context.rank == 0:
+            directory = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            if self.stop is not None:
+                self._context.excuse()
+            if not self._saving.commit(directory, self._saved(state), self._best.opened()):
+                self._enter("CHECKPOINTING")
+                self._context.rest()
+        if self.stop is not None and not self._secure(self.stop):
+            control.should_training_stop = state.global_step >= state.max_steps or self._early_stopping.stopped
+        self._back_to_training(control)
+
+    def _is_due(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> bool:
+        """Whether this epoch is one of those that are saved; the last always is."""
+        done = round(state.epoch or 0.0)
+        return args.save_strategy != "epoch" or done % self._epochs == 0 or control.should_training_stop
+
+    def _prepare_stop(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
+        """Save now, or at the end of the epoch if this step is its last and an evaluation is due there.
+
+        An evaluation draws random numbers. The run that goes on later must draw as many as one
+        that was never stopped, so what is due at this step happens before it is saved.
+        """
+        wants = self.stop is not None and self.stop.save_checkpoint
+        at_epoch_end = "epoch" in (args.save_strategy, args.eval_strategy) and _completes_epoch(state)
+        control.should_save = wants and not at_epoch_end
+        control.should_evaluate = control.should_evaluate and wants
+
+    def _secure(self, stop: Stop) -> bool:
+        """Stop only when the checkpoint is in storage; else a pause that need not be is given up, on every rank."""
+        with self._context.section("checkpoint"):
+            problem = self._context.secure() if self._context.rank == 0 else ""
+            if not self._boundary.any_rank(bool(problem)):
+                return not self._is_given_up(stop)
+        # It may have become more urgent meanwhile.
+        latest = self._context.stop or stop
+        if self._boundary.any_rank(latest.kind != "pause" or latest.force):
+            self._context.note(CHECKPOINT_FAILED, f"stopped without the checkpoint asked for: {problem}")
+            return True
+        self.stop = None
+        self._context.forget_stop(stop)
+        # From here on another pause may be wished for, and no rank may still have to forget this one.
+        wait_for_all()
+        self._context.pause_failed(stop, problem)
+        return False
+
+    def _is_given_up(self, stop: Stop) -> bool:
+        """An evaluation before the save may have taken longer than a pause is waited for."""
+        given_up = self._boundary.any_rank(self._context.rank == 0 and self._context.is_given_up(stop))
+        if given_up:
+            self.stop = None
+            self._context.forget_stop(stop)
+        return given_up
+
+    def _announce(self, control: TrainerControl) -> None:
+        """Only a last checkpoint has a phase of its own: others are written while the training goes on."""
+        # What was counted since the last log belongs into the checkpoint, or into the result.
+        control.should_log = control.should_log or control.should_save or control.should_training_stop
+        if control.should_evaluate:
+            self._enter("EVALUATING")
+        elif control.should_save and control.should_training_stop:
+            self._enter("CHECKPOINTING")
+
+    def _back_to_training(self, control: TrainerControl) -> None:
+        # A checkpoint that was written beside the training has not left it.
+        if self._phase != "TRAINING" and not control.should_training_stop and not self.training_over:
+            self._enter("TRAINING")
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._context.phase(phase)
+
+    def _saved(self, state: TrainerState) -> Saved:
+        epoch = state.epoch or 0.0
+        position = {
+            "epoch": epoch,
+            **self._reporting.totals.to_document(),
+            "early_stopping": self._early_stopping.to_document(),
+            "best": self._best.to_document(),
+            "loss_watch": self._reporting.watch.to_document(),
+            "records_per_step": self._reporting.records_per_step,
+            "learning_rate_factor": learning_rate_factor(self._context.spec),
+        }
+        digests = [source.get("sha256") for source in self._context.spec.sources]
+        if all(digests):
+            # Whoever prepares a run that goes on from here checks that the data is still the same.
+            position["sources_sha256"] = digests
+        if self._context.spec.reward_sha256:
+            position["reward_sha256"] = self._context.spec.reward_sha256
+        metrics = self._reporting.metrics_at(state.global_step)
+        return Saved(step=state.global_step, epoch=epoch, metrics=metrics, data_position=position)
+
+
+def _completes_epoch(state: TrainerState) -> bool:
+    epoch = state.epoch or 0.0
+    return abs(epoch - round(epoch)) < 1e-9

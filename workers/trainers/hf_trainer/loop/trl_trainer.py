@@ -1,0 +1,207 @@
+"""What a job needs of any trl trainer besides: exact orders, perplexity, a way back to a checkpoint's weights."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, Trainer, TrainerState, set_seed
+from transformers.trainer import SCHEDULER_NAME
+
+from app.domain.spec.metrics import evaluated, perplexity
+from trainyard.protocol.manifest import Manifest
+from workers.rank.run_context import RunSpec
+from workers.trainers.data.sources import seed_of
+from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving
+from workers.trainers.hf_trainer.loop import warm_start
+from workers.trainers.hf_trainer.loop.batch_order import FilledUp, LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor, scale, scheduler_kwargs
+from workers.trainers.hf_trainer.monitoring.straggler_timing import Pace
+
+_STATE_FILE = "trainer_state.json"
+
+
+class TrlTrainer(Trainer):
+    """The first base of a class whose second is the trl trainer of a method; records come tokenized already."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        saving: HostSaving,
+        *,
+        pace: Pace,
+        filled_up_to: int = 1,
+        perplexity: bool = False,
+        resumed: Manifest | None = None,
+        taken_over: Manifest | None = None,
+        **arguments: Any,
+    ) -> None:
+        self._spec = spec
+        self._saving = saving
+        self._pace = pace
+        self._filled_up_to = filled_up_to
+        self._taken_over = taken_over
+        self._own_settings: warm_start.Settings = []
+        self._resumed = resumed
+        self._perplexity = perplexity
+        saving.prepare(arguments["args"])
+        super().__init__(**arguments)
+        self.module.register_forward_pre_hook(lambda *_: pace.go_on())
+        # One line per step would fill the job's log; Reporting prints what a reader needs.
+        self.remove_callback(PrinterCallback)
+
+    @property
+    def module(self) -> Any:
+        return self.accelerator.unwrap_model(self.model)
+
+    def whole_model(self) -> Any:
+        """What is exported, on rank 0; every rank takes part."""
+        return self._saving.whole_model(self)
+
+    def own_files(self) -> dict[str, Any]:
+        """What a checkpoint has besides, by file: what is changed in place is copied."""
+        return {}
+
+    def is_finished(self, checkpoint: str) -> bool:
+        """Whether a checkpoint was taken after all the steps that this job plans."""
+        state = json.loads((Path(checkpoint) / _STATE_FILE).read_text(encoding="utf-8"))
+        if self._taken_over is None and state["global_step"] < state["max_steps"]:
+            return False
+        # The job that goes on may ask for other steps than the one that made the checkpoint.
+        _, per_epoch, *_, planned = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        return self._step_of(state["global_step"], per_epoch) >= int(planned)
+
+    def save(self) -> None:
+        """A checkpoint of the weights as they are, outside of the training's own rhythm."""
+        self._save_checkpoint(self.model, None)
+        self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+
+    def restore(self, checkpoint: str) -> None:
+        """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
+        self._saving.restore(self, checkpoint)
+        self.state = TrainerState.load_from_json(str(Path(checkpoint) / _STATE_FILE))
+
+    def measure_test(self, dataset: Dataset) -> dict[str, float]:
+        """The metrics of the test split, named test_…"""
+        found = self.evaluate(dataset, metric_key_prefix="test")
+        # trl calls what it adds eval_… in any case.
+        named = {name.partition("_")[2]: float(value) for name, value in found.items()}
+        return {f"test_{name}": named[name] for name in evaluated(self._spec.method) if name in named}
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        for prefix in ("eval", "test") if self._perplexity else ():
+            if f"{prefix}_loss" in logs:
+                logs[f"{prefix}_perplexity"] = perplexity(logs[f"{prefix}_loss"])
+        super().log(logs, start_time)
+
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with self._pace.waiting():
+            return super()._get_num_items_in_batch(*args, **kwargs)
+
+    def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        # trl gathers one count of each rank. As "metrics" of an epoch's last batch some ranks' counts would be left
+        # out, and others after a resume.
+        self.accelerator.gather_for_metrics = self._gather
+        # Around the model, DDP first waits for the buffers of rank 0.
+        self._pace.pause()
+        try:
+            return super().compute_loss(model, *args, **kwargs)
+        finally:
+            del self.accelerator.gather_for_metrics
+            if model.training:
+                # The backward pass sends gradients on their way.
+                self._pace.waits()
+
+    def _gather(self, values: Any) -> Any:
+        with self._pace.waiting():
+            return self.accelerator.gather(values)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
+        found = super().create_scheduler(num_training_steps, optimizer)
+        # Made before anything is loaded, which DeepSpeed does earlier than others.
+        self._own_settings = warm_start.settings_of(cast("torch.optim.Optimizer", self.optimizer))
+        return found
+
+    def _save_checkpoint(self, *_: Any) -> None:
+        self.store_flos()
+        self._saving.take(self)
+
+    def _step_of(self, step: int, steps_per_epoch: int) -> int:
+        """Where this job is in its own steps at a checkpoint's step."""
+        manifest = self._taken_over
+        if manifest is None or manifest.world_size == self._spec.world_size or self.args.max_steps > 0:
+            return step
+        return warm_start.step_after(manifest.epoch, steps_per_epoch)
+
+    def _init_training_state(
+        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: str | None, trial: Any
+    ) -> tuple[int, int]:
+        place: tuple[int, int] = super()._init_training_state(
+            max_steps, num_update_steps_per_epoch, num_train_epochs, checkpoint, trial
+        )
+        if self._taken_over is None:
+            return place
+        # What was read are the other job's.
+        self.state.compute_steps(self.args, max_steps)  # type: ignore[no-untyped-call]
+        self.state.train_batch_size = self._train_batch_size
+        self.state.global_step = self._step_of(self.state.global_step, num_update_steps_per_epoch)
+        epochs, steps = divmod(self.state.global_step, num_update_steps_per_epoch)
+        return epochs, steps * self.args.gradient_accumulation_steps
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        optimizer = cast("torch.optim.Optimizer", self.optimizer)
+        if self._taken_over is None or checkpoint is None:
+            if checkpoint is None or not self._saving.load_optimizer(self, Path(checkpoint)):
+                super()._load_optimizer_and_scheduler(checkpoint)
+            else:
+                scheduler: Any = self.lr_scheduler
+                scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True))
+            self._follow_adjusted_rate(optimizer)
+            return
+        if not self._saving.load_optimizer(self, Path(checkpoint)):
+            warm_start.load_optimizer(optimizer, checkpoint)
+        warm_start.set_again(optimizer, self._own_settings)
+        warm_start.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
+
+    def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:
+        position = self._resumed.data_position if self._resumed is not None else {}
+        ratio = learning_rate_factor(self._spec) / float(position.get("learning_rate_factor") or 1.0)
+        if self._resumed is not None and ratio != 1.0:
+            scale(self.lr_scheduler, optimizer, ratio)
+
+    def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
+        if not self._saving.load_weights(self, Path(checkpoint)):
+            super()._load_from_checkpoint(checkpoint, model)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if self._resumed is None or self._resumed.world_size == self._spec.world_size:
+            super()._load_rng_state(checkpoint)
+            return
+        # There is one state for each of the ranks of then. Left as they are, the numbers would be those of the start.
+        place = f"{seed_of(self._spec.data_config)}/{self.state.global_step}/{self.args.process_index}"
+        set_seed(random.Random(place).randrange(1 << 32))  # noqa: S311
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Tied weights are written once, so one of their names is always missing."""
+        tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
+        if not set(load_result.missing_keys) <= tied or load_result.unexpected_keys:
+            super()._issue_warnings_after_load(load_result)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        if not isinstance(dataset, Dataset):
+            return super()._get_train_sampler(train_dataset)
+        seed = seed_of(self._spec.data_config)
+        order: Any = None
+        if self._spec.hyperparameters.get("group_by_length"):
+            order = LengthGrouped(dataset, self.get_total_train_batch_size(self.args), seed, self._epoch_to_come)
+        if self._filled_up_to > 1:
+            return FilledUp(order or Shuffled(dataset, seed, self._epoch_to_come), self._filled_up_to)
+        return order or super()._get_train_sampler(train_dataset)
+
+    def _epoch_to_come(self) -> int:
+        # A checkpoint at the end of an epoch stands before the next one.
+        return int((self.state.epoch or 0) + 1e-9)

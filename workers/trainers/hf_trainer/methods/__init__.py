@@ -1,0 +1,1 @@
+"""Training methods: SFT, LoRA, QLoRA, continued pretraining, DPO, RLHF."""

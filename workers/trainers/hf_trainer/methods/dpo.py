@@ -1,0 +1,68 @@
+"""Direct preference optimization: of two answers the preferred one becomes likelier, compared with the base model.
+
+Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly a Reward Model, 2023
+(arXiv:2305.18290). The losses besides are trl's.
+"""
+
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+
+from workers.trainers.data.datasets import Splits
+from workers.trainers.hf_trainer.loop.arguments import arguments
+from workers.trainers.hf_trainer.loop.collator import preference_collator
+from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.training import Training
+from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.model.pretrained import leave_out_dropout
+from workers.trainers.hf_trainer.model.trainable_weights import AllWeights, chosen_weights
+
+
+class _Dpo(TrlTrainer, DPOTrainer):
+    """trl's trainer, of pairs that are tokenized already."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+
+class DpoTrainer(Training):
+    """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
+
+    def choose_weights(self) -> AllWeights:
+        return chosen_weights(self.context.spec)
+
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
+        spec = self.context.spec
+        values = spec.hyperparameters
+        config = DPOConfig(
+            **arguments(self.context, self.plan, validates=splits.validation is not None),
+            beta=values["beta"],
+            loss_type=[values["loss_type"]],
+            label_smoothing=values["label_smoothing"],
+            # It would be the adapter's, too, which has a hyperparameter of its own.
+            disable_dropout=False,
+            # Records come truncated.
+            max_length=None,
+        )
+        model = self._read(tokenizer)
+        adapter = self.weights.adapter(model)
+        return _Dpo(
+            **self.common(splits, tokenizer),
+            model=model,
+            ref_model=self._reference(model, tokenizer) if adapter is None else None,
+            # trl would take an adapter that is there already for a part of the reference.
+            peft_config=adapter,
+            args=config,
+            data_collator=preference_collator(spec, tokenizer),
+        )
+
+    def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        model = self.weights.load_base(tokenizer)
+        if self.context.spec.hyperparameters["disable_dropout"]:
+            leave_out_dropout(model)
+        return model
+
+    def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))

@@ -1,0 +1,14 @@
+"""Fine-tuning of a small adapter (LoRA) beside frozen weights.
+
+Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021 (arXiv:2106.09685).
+"""
+
+from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
+from workers.trainers.hf_trainer.model.trainable_weights import Adapter
+
+
+class LoraTrainer(SupervisedTrainer):
+    """Exports the adapter, or the base model with the adapter merged into it."""
+
+    def choose_weights(self) -> Adapter:
+        return Adapter(self.context.spec)

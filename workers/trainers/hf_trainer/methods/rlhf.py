@@ -1,0 +1,137 @@
+"""Reinforcement learning from feedback (RLHF): completions worth more than others to the same prompt become likelier.
+
+GRPO: Shao et al., DeepSeekMath, 2024 (arXiv:2402.03300), with the losses of Yu et al., DAPO, 2025 (arXiv:2503.14476)
+and Liu et al., Understanding R1-Zero-Like Training, 2025 (arXiv:2503.20783). RLOO: Ahmadian et al., Back to Basics,
+2024 (arXiv:2402.14740).
+"""
+
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.rloo_config import RLOOConfig
+from trl.trainer.rloo_trainer import RLOOTrainer
+
+from app.domain.spec.hyperparameters import rlhf
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
+from workers.rank.run_context import RunContext
+from workers.trainers.data.datasets import Splits
+from workers.trainers.failures import DataInvalid, InvalidConfig
+from workers.trainers.hf_trainer.loop.arguments import arguments
+from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.training import Training
+from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.methods.generation import Completing, column_names
+from workers.trainers.hf_trainer.methods.ppo import Ppo
+from workers.trainers.hf_trainer.model.pretrained import leave_out_dropout
+from workers.trainers.hf_trainer.model.reward_model import load_judge
+from workers.trainers.hf_trainer.model.trainable_weights import AllWeights, chosen_weights
+from workers.trainers.hf_trainer.monitoring.reward_collapse_detector import RewardWatch
+from workers.trainers.rewards import reward_of
+
+
+class _Grpo(Completing, GRPOTrainer):
+    """Of a completion counts by how much it is better than the mean of its prompt's."""
+
+
+class _Rloo(Completing, RLOOTrainer):
+    """Of a completion counts by how much it is better than the others of its prompt."""
+
+
+_CHOSEN: dict[str, tuple[type[Completing], type[GRPOConfig] | type[RLOOConfig], tuple[str, ...]]] = {
+    rlhf.GRPO: (_Grpo, GRPOConfig, ("loss_type", "scale_rewards")),
+    rlhf.RLOO: (_Rloo, RLOOConfig, ("normalize_advantages",)),
+    rlhf.PPO: (Ppo, RLOOConfig, ()),
+}
+_COPIED = (
+    "num_generations",
+    "max_completion_length",
+    "temperature",
+    "top_p",
+    "top_k",
+    "mask_truncated_completions",
+)
+
+
+class RlhfTrainer(Training):
+    """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
+
+    loss_has_trend = False
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        try:
+            rlhf.check_batch(context.spec.hyperparameters, self.plan.records_per_step)
+        except InvalidHyperparameter as error:
+            raise InvalidConfig(error.message) from error
+
+    def choose_weights(self) -> AllWeights:
+        return chosen_weights(self.context.spec)
+
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
+        spec = self.context.spec
+        values = spec.hyperparameters
+        trainer, config, own = _CHOSEN[values[rlhf.ALGORITHM]]
+        self._check_amount(splits)
+        args = config(
+            **arguments(self.context, self.plan, validates=splits.validation is not None),
+            **{name: values[name] for name in (*_COPIED, *own)},
+            **self._reuse(),
+            # One of each prompt is enough to measure, and fits every batch.
+            num_generations_eval=1,
+            # trl would read the reference model from where the model was read, without what was changed since.
+            beta=0.0,
+            disable_dropout=False,
+        )
+        model = self._read(tokenizer)
+        adapter = self.weights.adapter(model)
+        found = trainer(
+            **self.common(splits, tokenizer),
+            beta=values["beta"],
+            reference=self._reference(model, tokenizer) if adapter is None and values["beta"] else None,
+            model=model,
+            **self._judge(splits),
+            peft_config=adapter,
+            args=args,
+        )
+        found.add_callback(RewardWatch(self.context))
+        return found
+
+    def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        model = self.weights.load_base(tokenizer)
+        if self.context.spec.hyperparameters["disable_dropout"]:
+            leave_out_dropout(model)
+        return model
+
+    def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))
+
+    def _reuse(self) -> dict[str, Any]:
+        """How many steps learn from the same completions: one, unless they are kept in checkpoints."""
+        values = self.context.spec.hyperparameters
+        if values[rlhf.ALGORITHM] != rlhf.PPO:
+            return {}
+        steps = self.plan.accumulation * values["num_mini_batches"]
+        return {"num_iterations": values["num_ppo_epochs"], "steps_per_generation": steps}
+
+    def _judge(self, splits: Splits) -> dict[str, Any]:
+        """What says what a completion is worth."""
+        spec = self.context.spec
+        if spec.reward_model_path:
+            model, tokenizer = load_judge(spec)
+            return {"reward_funcs": model, "reward_processing_classes": tokenizer}
+        return {
+            "reward_funcs": reward_of(spec.hyperparameters[rlhf.REWARD], column_names(splits.train), spec.reward_path)
+        }
+
+    def _check_amount(self, splits: Splits) -> None:
+        values = self.context.spec.hyperparameters
+        steps = values["num_mini_batches"] if values[rlhf.ALGORITHM] == rlhf.PPO else 1
+        prompts = self.plan.records_per_step * steps // values["num_generations"]
+        if isinstance(splits.train, Dataset) and len(splits.train) < prompts:
+            raise DataInvalid(
+                f"there are {len(splits.train)} prompts to train on, fewer than the {prompts} completed at once: "
+                "lower data_config.batch_size, or raise num_generations"
+            )

@@ -1,0 +1,105 @@
+"""LoRA adapters on a base model: made from hyperparameters, and told apart from what can't be adapted."""
+
+from collections.abc import Iterable, Sequence
+
+from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from torch import nn
+from transformers import PreTrainedModel, set_seed
+from transformers.pytorch_utils import Conv1D
+
+from app.domain.spec.hyperparameters.parsing import names
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from workers.rank.run_context import RunSpec
+from workers.trainers.data.sources import seed_of
+from workers.trainers.failures import InvalidConfig
+
+ALL_LINEAR = "all-linear"
+
+
+def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftModel:
+    """The model with a fresh adapter, drawn by the job's seed; only the adapter is trained.
+
+    With `new_tokens`, which have no embeddings in the base model, all embeddings are trained, too.
+    Adapters are kept in float32 whatever the base model is in. Raises InvalidConfig.
+    """
+    config = lora_config(model, spec, new_tokens=new_tokens)
+    # On every rank and at every resume the same start.
+    set_seed(seed_of(spec.data_config))
+    try:
+        return get_peft_model(model, config)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"no adapter can be made with these hyperparameters: {error}") from error
+
+
+def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> LoraConfig:
+    """What `adapted` makes of the job's hyperparameters for this model. Raises InvalidConfig."""
+    values = spec.hyperparameters
+    targets = names(values["lora_target_modules"])
+    whole = list(names(values["modules_to_save"]))
+    _check(model, targets, whole)
+    embeddings = _name_of(model, model.get_input_embeddings())
+    head = _head_of(model)
+    scores = spec.method == REWARD_METHOD
+    tied = bool(model.config.get_text_config().tie_word_embeddings) and not scores
+    if new_tokens:
+        # What no base model knows can be read and written only if it is learned whole.
+        wanted = (embeddings,) if tied else (embeddings, head)
+        whole += [name for name in wanted if name not in whole]
+    return LoraConfig(
+        # A head that scores is new, and peft trains it whole.
+        task_type=TaskType.SEQ_CLS if scores else TaskType.CAUSAL_LM,
+        r=values["lora_r"],
+        lora_alpha=values["lora_alpha"],
+        lora_dropout=values["lora_dropout"],
+        target_modules=ALL_LINEAR if targets == (ALL_LINEAR,) else list(targets),
+        bias=values["lora_bias"],
+        use_rslora=values["use_rslora"],
+        use_dora=values["use_dora"],
+        modules_to_save=whole or None,
+        ensure_weight_tying=tied and bool({embeddings, head} & set(whole)),
+    )
+
+
+def _check(model: PreTrainedModel, targets: Sequence[str], whole: Sequence[str]) -> None:
+    """Find what peft passes over, names that match nothing, and what trl refuses, an adapter on the head."""
+    if not targets:
+        raise InvalidConfig(f"lora_target_modules is empty: use {ALL_LINEAR}, or names of modules")
+    head = _head_of(model)
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
+    known = sorted({name.rpartition(".")[2] for name in linear} - {head})
+    for target in targets:
+        if target == ALL_LINEAR and len(targets) == 1:
+            return _check_whole(model, whole)
+        if target == head:
+            raise InvalidConfig(
+                f"lora_target_modules: the head {head} can't have an adapter; name it in modules_to_save"
+            )
+        if not _matches(target, linear):
+            raise InvalidConfig(
+                f"lora_target_modules: the model has no linear module {target}; it has {', '.join(known)}"
+            )
+    return _check_whole(model, whole)
+
+
+def _check_whole(model: PreTrainedModel, whole: Sequence[str]) -> None:
+    modules = [name for name, _ in model.named_modules() if name]
+    for name in whole:
+        if not _matches(name, modules):
+            known = ", ".join(sorted({each.rpartition(".")[2] for each in modules if not each[-1].isdigit()}))
+            raise InvalidConfig(f"modules_to_save: the model has no module {name}; it has {known}")
+
+
+def _matches(name: str, modules: Iterable[str]) -> bool:
+    return any(module == name or module.endswith(f".{name}") for module in modules)
+
+
+def _head_of(model: PreTrainedModel) -> str:
+    """What gives logits of tokens, or else scores."""
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return _name_of(model, getattr(model, "score", None) if head is None else head)
+
+
+def _name_of(model: PreTrainedModel, wanted: nn.Module | None) -> str:
+    """The last part of a module's name, "" for one that the model does not have."""
+    found = (name for name, module in model.named_modules() if module is wanted)
+    return next(found, "").rpartition(".")[2] if wanted is not None else ""

@@ -1,0 +1,65 @@
+"""The tokenizer of a job with the changes its document asks for; needs no torch, so that looking at it is cheap."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from workers.rank.run_context import RunSpec
+from workers.trainers.failures import InvalidConfig, ModelNotFound
+
+_ATTRIBUTES = ("padding_side", "truncation_side", "model_max_length")
+_TOKENS = ("pad_token", "eos_token", "bos_token", "unk_token")
+_MORE_TOKENS = "additional_special_tokens"
+
+
+def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
+    """The tokenizer the job names, else the base model's, with `preprocess.tokenizer_config` applied.
+
+    Special tokens it does not know are added at the end of its vocabulary. Without a padding token
+    it pads with the end-of-sequence token. Raises ModelNotFound and InvalidConfig.
+    """
+    directory = existing(spec.tokenizer_path or spec.model_path)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust(spec))
+    except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
+        raise ModelNotFound(f"the tokenizer in {Path(directory).name} can't be loaded: {error}") from error
+    _configure(tokenizer, (spec.data_config.get("preprocess") or {}).get("tokenizer_config") or {})
+    if tokenizer.eos_token is None:
+        raise InvalidConfig(
+            "the tokenizer has no end-of-sequence token, so the model could not learn to stop; "
+            "name one in data_config.preprocess.tokenizer_config.eos_token"
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def existing(path: str) -> str:
+    """`path` if it holds a model or a tokenizer. Raises ModelNotFound."""
+    if not (Path(path) / "config.json").exists() and not (Path(path) / "tokenizer_config.json").exists():
+        raise ModelNotFound(f"{path or 'no path'} holds no model: there is no config.json in it")
+    return path
+
+
+def base_model(spec: RunSpec) -> dict[str, Any]:
+    """training_config.base_model, {} for a run without one."""
+    return dict(spec.training_config.get("base_model") or {})
+
+
+def trust(spec: RunSpec) -> dict[str, bool]:
+    """What from_pretrained must be told about code that comes with a model."""
+    return {"trust_remote_code": bool(base_model(spec).get("trust_remote_code"))}
+
+
+def _configure(tokenizer: PreTrainedTokenizerBase, wanted: Mapping[str, Any]) -> None:
+    for name in _ATTRIBUTES:
+        if wanted.get(name) is not None:
+            setattr(tokenizer, name, wanted[name])
+    tokens = {name: wanted[name] for name in _TOKENS if wanted.get(name) is not None}
+    if wanted.get(_MORE_TOKENS):
+        tokens[_MORE_TOKENS] = list(wanted[_MORE_TOKENS])
+    if tokens:
+        # The model's own additional tokens stay.
+        tokenizer.add_special_tokens(tokens, replace_extra_special_tokens=False)

@@ -1,0 +1,1 @@
+"""Monitoring a training: reports, divergence, reward collapse, stragglers."""

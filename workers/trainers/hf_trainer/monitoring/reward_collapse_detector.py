@@ -1,0 +1,47 @@
+"""Tells when rewards have stopped to differ: then nothing is learned any more."""
+
+# ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
+
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from workers.rank.run_context import RunContext
+
+REWARDS_ALIKE = "REWARDS_ALIKE"
+TOLERATED = 20  # a step in which all completions are worth the same may happen at any time
+
+
+class RewardWatch(TrainerCallback):
+    """Once in a run; a training that goes on from a checkpoint counts anew."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._since = 0
+        self._alike = 0
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        deviation = (logs or {}).get("reward_std")
+        if deviation is None:
+            return
+        if deviation > 0:
+            self._alike = 0
+            return
+        self._since = self._since if self._alike else state.global_step
+        self._alike += 1
+        if self._alike == TOLERATED:
+            reward = float((logs or {}).get("reward", 0.0))
+            self._context.note(
+                REWARDS_ALIKE,
+                f"since step {self._since} every completion was worth the same, {reward:.4g}: nothing is learned from "
+                "them. Lower learning_rate or raise beta if the model has collapsed, else give a reward that tells "
+                "completions apart",
+                {"since_step": self._since, "reward": reward},
+            )
