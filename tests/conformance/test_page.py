@@ -1,7 +1,7 @@
 """docs/adding-a-trainer.md shows the example that the other tests of this folder train."""
 
-from app.domain.job_spec import from_document
-from app.domain.locations import ReadingRules
+from app.domain.spec.job_spec import from_document
+from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from tests.conformance import example_trainer
 from tests.example_jobs import ROOT, SOMEWHERE, filled_in, pair_of
