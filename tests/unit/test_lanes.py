@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts import lanes
 from scripts.lanes import ROOT, changed_files, has_test, lanes_of, matches, table
 
 TESTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-TRACKED = [path for path in (lanes._git(ROOT, "ls-files") or "").splitlines() if (ROOT / path).exists()]
+FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.iterdir(), *(path for folder in FOLDERS for path in folder.rglob("*"))]
+    if path.is_file() and path.suffix != ".pyc"
+)
 Git = Callable[..., None]
 
 
@@ -22,14 +26,14 @@ def test_every_file_of_tests_is_in_a_lane() -> None:
 
 def test_every_pattern_finds_something() -> None:
     for name, lane in table().lanes.items():
-        for patterns, files in ((lane.paths, TRACKED), (lane.tests, TESTS)):
+        for patterns, files in ((lane.paths, FILES), (lane.tests, TESTS)):
             for pattern in patterns:
                 assert any(matches(path, [pattern.removeprefix("!")]) for path in files), f"{name}: {pattern}"
 
 
 @pytest.mark.parametrize("package", ["app", "config", "tasks", "trainyard", "workers"])
 def test_every_module_runs_the_tests_of_rules_and_services(package: str) -> None:
-    assert [path for path in TRACKED if path.startswith(f"{package}/") and "code" not in _lanes(path)] == []
+    assert [path for path in FILES if path.startswith(f"{package}/") and "code" not in _lanes(path)] == []
 
 
 def test_tests_that_read_pages_run_for_a_page() -> None:
@@ -41,7 +45,7 @@ def test_tests_that_read_pages_run_for_a_page() -> None:
 
 
 def test_what_trainers_import_runs_the_tests_of_trainers() -> None:
-    imported = _with_imports(path for path in TRACKED if re.fullmatch(r"workers/trainers/.*\.py", path))
+    imported = _with_imports(path for path in FILES if re.fullmatch(r"workers/trainers/.*\.py", path))
 
     assert "workers/rank/run_context.py" in imported
     assert {path for path in imported if "trainers" not in _lanes(path)} == set()
@@ -50,7 +54,7 @@ def test_what_trainers_import_runs_the_tests_of_trainers() -> None:
 @pytest.mark.parametrize("module", ["app.compat", "app.http"])
 def test_what_vocabularies_import_runs_the_tests_of_vocabularies(module: str) -> None:
     start = module.replace(".", "/") + "/"
-    imported = _with_imports(path for path in TRACKED if path.startswith(start) and path.endswith(".py"))
+    imported = _with_imports(path for path in FILES if path.startswith(start) and path.endswith(".py"))
 
     of_the_app = {path for path in imported if path.startswith("app/")}
     assert {path for path in of_the_app if "vocabularies" not in _lanes(path)} == set()
@@ -58,7 +62,7 @@ def test_what_vocabularies_import_runs_the_tests_of_vocabularies(module: str) ->
 
 @pytest.mark.parametrize("package", ["tasks", "workers"])
 def test_what_processes_import_runs_the_tests_of_whole_systems(package: str) -> None:
-    starts = (path for path in TRACKED if re.fullmatch(rf"{package}/(?!trainers/).*\.py", path))
+    starts = (path for path in FILES if re.fullmatch(rf"{package}/(?!trainers/).*\.py", path))
 
     assert {path for path in _with_imports(starts) if not {"runtime", "trainers"} & set(_lanes(path))} == set()
 
