@@ -1,14 +1,18 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-examples test-contract test-gpu test-vm matrix faults soak check docs bench up
+.PHONY: help install demo test test-long test-times test-examples test-all test-contract test-gpu test-vm matrix faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
-# Every process of ours runs so that a file beside a user's script can't stand in for a module of ours.
-RUN := PYTHONSAFEPATH=1 .venv/bin
-# The tests of one file stay in one process: they share what is dear to set up.
-PARALLEL = -n $(WORKERS) --dist loadfile
+# Every process of ours runs so that a file beside a user's script can't stand in for a module of ours. Tests start
+# thousands of processes, each of which would compile our modules anew if the environment forbade to keep them compiled.
+RUN := PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE= .venv/bin
+# Each process has its part of the tests, in the order of their files; one that is done takes from the others.
+PARALLEL = -n $(WORKERS) --dist $(DIST)
+DIST = worksteal
 WORKERS ?= 3
+# How long every test took: `make test-times` sums the files up.
+RECORD = --junitxml=build/tests/$@.xml
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
@@ -24,16 +28,26 @@ demo: $(STAMP)  ## start everything on this machine, train a small model, show w
 
 test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processes; make test WORKERS=0 ARGS="-k leases"
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest $(PARALLEL) $(ARGS)
+	@$(RUN)/python -m pytest $(PARALLEL) $(RECORD) $(ARGS)
 
 test-long: WORKERS = 2
+# The tests of a file share trainings: they stay in one process.
+test-long: DIST = loadfile
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m long $(PARALLEL) $(ARGS)
+	@$(RUN)/python -m pytest -m long $(PARALLEL) $(RECORD) $(ARGS)
 
 test-examples: $(STAMP)  ## documents of examples/jobs through the real system, of divided frameworks SFT alone: some minutes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py $(ARGS)
+	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py $(RECORD) $(ARGS)
+
+test-all:  ## all of these, and every test of a database on PostgreSQL and on SQLite
+	@$(MAKE) --no-print-directory test ARGS="--all-databases $(ARGS)"
+	@$(MAKE) --no-print-directory test-long ARGS="--all-databases $(ARGS)"
+	@$(MAKE) --no-print-directory test-examples
+
+test-times: $(STAMP)  ## the slowest files and tests of the latest runs, from build/tests
+	@.venv/bin/python -m scripts.durations build/tests/*.xml
 
 matrix: $(STAMP)  ## what every trainer owes, of every pair: conformance, exact resumes, every example; ends with a table
 	@scripts/install-system-packages

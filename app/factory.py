@@ -82,13 +82,7 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     # What is no path of ours is no path at all: nothing is redirected to what was perhaps meant.
     app.url_map.strict_slashes, app.url_map.merge_slashes = True, False
     app.url_map.redirect_defaults = False
-    app.extensions[EXTENSION] = Backend(
-        plane=_control_plane(settings, db, dispatcher),
-        settings=settings,
-        streams=StreamSlots(settings.api.max_streams),
-        limits=_rate_limits(settings),
-        dialects=(NATIVE, *FOREIGN),
-    )
+    app.extensions[EXTENSION] = backend_of(settings, db=db, dispatcher=dispatcher)
     prometheus.register(app, directory=shared_counts())
     errors.register(app)
     auth.register(app)
@@ -108,6 +102,17 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     for view in app.view_functions.values():
         operation_of(view)  # a route that does not say who may call it must not be served
     return app
+
+
+def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Backend:
+    """What the routes work with. It connects when it is first asked."""
+    return Backend(
+        plane=_control_plane(settings, db, dispatcher),
+        settings=settings,
+        streams=StreamSlots(settings.api.max_streams),
+        limits=_rate_limits(settings),
+        dialects=(NATIVE, *FOREIGN),
+    )
 
 
 def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:

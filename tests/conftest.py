@@ -1,9 +1,10 @@
 """Fixtures for every level: real servers, a fresh migrated database for each test, and guards against leaks."""
 
 import fcntl
+import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,11 +14,16 @@ import pytest_randomly
 
 from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
+from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
+from tests.engines import engine_on
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+# The fixture of each kind. PostgreSQL is the stricter one, and what a larger installation has.
+DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}
+DEFAULT_DATABASE = "postgresql"
 
 # It would import every library that offers to be seeded: DeepSpeed does, which takes seconds and torch with it.
 pytest_randomly.entrypoint_reseeds = []
@@ -27,13 +33,59 @@ hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("untimed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-databases", action="store_true", help="run every test of a database on each kind, marked or not"
+    )
+    parser.addoption(
+        "--lanes", default=lanes.EVERYTHING, help="the lanes of tests/lanes.toml to run, with commas between"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if unknown := set(_chosen_lanes(config)) - set(lanes.table().lanes) - {lanes.EVERYTHING}:
+        known = ", ".join([lanes.EVERYTHING, *lanes.table().lanes])
+        raise pytest.UsageError(f"--lanes: {', '.join(sorted(unknown))} is not in {lanes.TABLE}, which has {known}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What no lane holds is not even read."""
+    return None if _is_in_lanes(collection_path, config) else True
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A lane may have no tests of a kind: none that are long, for instance."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and lanes.EVERYTHING not in _chosen_lanes(session.config):
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database_url" in metafunc.fixturenames:
+        of_each = metafunc.config.getoption("all_databases") or metafunc.definition.get_closest_marker("both_databases")
+        metafunc.parametrize("database_url", list(DATABASES) if of_each else [DEFAULT_DATABASE], indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests and their modules are millions of objects, which garbage collection then passes over."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 # A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a
 # hang is told from a busy machine by minutes.
 PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A file that the command names is read all the same.
+    config.hook.pytest_deselected(items=[item for item in items if not _is_in_lanes(item.path, config)])
+    items[:] = [item for item in items if _is_in_lanes(item.path, config)]
     here = Path(__file__).parent
     for item in items:
         is_patient = item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PATIENT
@@ -149,24 +201,34 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 def postgres_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
     """A fresh migrated PostgreSQL database."""
     name = f"test_{os.urandom(6).hex()}"
-    postgres_server.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_postgres}")
+    postgres_server.clone(migrated_postgres, name)
     yield postgres_server.url(name)
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A fresh migrated database, once of each kind: a test that asks for it runs twice."""
-    fixture = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
-    return str(request.getfixturevalue(fixture))
+    """A fresh migrated database: PostgreSQL, or one of each kind in turn where a test is marked `both_databases`."""
+    return str(request.getfixturevalue(DATABASES[request.param]))
 
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
     """The same, bound and ready for `write` and `read`."""
-    bound = Database().bind(make_engine(database_url))
+    bound = Database().bind(engine_on(database_url))
     yield bound
     bound.close()
+
+
+def _is_in_lanes(path: Path, config: pytest.Config) -> bool:
+    chosen = _chosen_lanes(config)
+    if lanes.EVERYTHING in chosen or not path.name.startswith("test_"):
+        return True
+    return lanes.has_test(chosen, path.relative_to(lanes.ROOT).as_posix())
+
+
+def _chosen_lanes(config: pytest.Config) -> list[str]:
+    return str(config.getoption("lanes")).split(",")
 
 
 def _migrate(url: str) -> None:

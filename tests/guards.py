@@ -22,6 +22,9 @@ LASTING_THREADS = ("tqdm_monitor", "TMonitor", "pytest_timeout", "grpc")
 # One per process, started by the standard library on first use, ends with it.
 LASTING_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
+# Those that were there at the last look and do not descend from the tests.
+_others: set[int] = set()
+
 T = TypeVar("T")
 Process = tuple[int, float]  # pid and start time: a pid alone may be another process by now
 
@@ -113,19 +116,33 @@ def _belongs_to(process: Process, elders: set[int]) -> bool:
 
 
 def _descendants() -> set[Process]:
-    found = set()
+    present = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - {os.getpid()}
+    # A process that was none of ours a moment ago does not become one: most need no second look.
+    _others.intersection_update(present)
+    parents = {pid: _parent(pid) for pid in present - _others}
     marked = f"{MARK}={os.environ[MARK]}".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and marked in _environment(entry):
-            found |= _identity(int(entry.name))
-    for child in psutil.Process().children(recursive=True):  # also those that were started with an empty environment
-        found |= _identity(child.pid)
-    return found
+    ours = {pid for pid in parents if _is_below(os.getpid(), pid, parents) or marked in _environment(pid)}
+    _others.update(present - ours)
+    return {process for pid in ours for process in _identity(pid)}
 
 
-def _environment(entry: Path) -> bytes:
+def _is_below(ancestor: int, pid: int, parents: dict[int, int]) -> bool:
+    """Also of those that were started with an empty environment."""
+    while pid in parents:
+        pid = parents[pid]
+    return pid == ancestor
+
+
+def _parent(pid: int) -> int:
     try:
-        return (entry / "environ").read_bytes()
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path("/proc", str(pid), "environ").read_bytes()
     except OSError:  # ended meanwhile, or somebody else's
         return b""
 

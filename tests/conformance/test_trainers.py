@@ -26,7 +26,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
-from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in, pair_of
+from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
 from trainyard.protocol import manifest as _manifest
 from workers.trainers.registry import TRAINERS
@@ -172,18 +172,6 @@ def test_option_that_nobody_knows_is_refused_with_its_field(pair, section):
     with pytest.raises(InvalidRequest) as refused:
         from_document(SubmitJobSchema().load(document), RULES)
     assert str(refused.value.field).startswith(f"training_config.{section}")
-
-
-def test_page_shows_the_example_as_it_is():
-    page = (ROOT / "docs" / "how-to" / "adding-a-trainer.md").read_text(encoding="utf-8")
-    document = filled_in(example_trainer.DOCUMENT, SOMEWHERE)
-
-    assert example_trainer.CODE.read_text(encoding="utf-8") in page
-    assert example_trainer.DOCUMENT.read_text(encoding="utf-8") in page
-    assert example_trainer.LINE.rpartition(".")[2] in page
-    assert pair_of(document) == example_trainer.PAIR
-    document["training_config"]["training_type"] = "SFT"  # whose hyperparameters it has
-    from_document(SubmitJobSchema().load(document), RULES)
 
 
 def names_of(outcome: Outcome) -> list[str]:

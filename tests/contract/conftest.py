@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.database.engine import Database, make_engine
+from app.database.engine import Database
 from tests.apps import Api
+from tests.engines import engine_on
 
 SETTINGS = {
     "TRAINYARD_PREFLIGHT_ENABLED": "false",
@@ -16,13 +17,17 @@ SETTINGS = {
 
 
 @pytest.fixture
-def api(database: Database, tmp_path: Path) -> Api:
-    return Api(database, tmp_path, **SETTINGS)
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    made = Api(database, tmp_path, **SETTINGS)
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
-    bound = Database().bind(make_engine(sqlite_url))
-    yield Api(bound, tmp_path, **SETTINGS)
+    bound = Database().bind(engine_on(sqlite_url))
+    made = Api(bound, tmp_path, **SETTINGS)
+    yield made
+    made.close()
     bound.close()

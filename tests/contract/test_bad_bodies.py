@@ -8,6 +8,8 @@ import pytest
 from tests.apps import Api
 from tests.factories import make_document
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.parametrize(
     "query",

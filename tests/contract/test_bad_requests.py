@@ -10,6 +10,8 @@ from app.security.permissions import Permission, Role
 from tests.apps import Api
 from tests.factories import make_document
 
+pytestmark = pytest.mark.both_databases
+
 JOB = "job-01900000-0000-7000-8000-000000000000"
 
 

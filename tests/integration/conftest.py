@@ -5,25 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from app.database.engine import Database, make_engine
+from app.database.engine import Database
 from app.services.operations.diagnosis.site import Site, opened
 from config.settings import Settings
 from tests.apps import Api
 from tests.commands import run
+from tests.engines import engine_on
 from tests.examining import BRIEFLY, prepared
 from tests.supervising import World
 
 
 @pytest.fixture
-def api(database: Database, tmp_path: Path) -> Api:
-    return Api(database, tmp_path)
+def api(database: Database, tmp_path: Path) -> Iterator[Api]:
+    made = Api(database, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
     """For what does not depend on the kind of database."""
-    bound = Database().bind(make_engine(sqlite_url))
-    yield Api(bound, tmp_path)
+    bound = Database().bind(engine_on(sqlite_url))
+    made = Api(bound, tmp_path)
+    yield made
+    made.close()
     bound.close()
 
 

@@ -13,6 +13,8 @@ from app.services.preflight import admission
 from tests.factories import make_document
 from tests.walks import job_of, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def rules(tmp_path: Path) -> ReadingRules:

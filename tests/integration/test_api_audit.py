@@ -18,6 +18,8 @@ from app.services.lifecycle import audit, transitions
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 UNKNOWN_JOB = "job-01900000-0000-7000-8000-000000000000"
 
 

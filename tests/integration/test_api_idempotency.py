@@ -10,6 +10,8 @@ from app.http import idempotency
 from tests.apps import Api
 from tests.factories import make_document
 
+pytestmark = pytest.mark.both_databases
+
 HEADERS = {"Idempotency-Key": "once"}
 
 

@@ -18,6 +18,8 @@ from app.storage.storage import Storage
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 def storage(api: Api) -> Storage:
     found: Storage = api.app.extensions["trainyard"].plane.storage

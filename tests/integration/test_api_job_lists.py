@@ -18,6 +18,8 @@ from tests.apps import Api
 from tests.factories import make_document, make_job
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.both_databases
+
 START = datetime(2026, 5, 1, tzinfo=UTC)
 LORA: dict[str, Any] = {"training_config": {"training_type": "LORA"}}
 

@@ -120,6 +120,7 @@ def test_a_key_is_rotated_once_and_only_while_it_is_good(api: Api) -> None:
     assert "revoked or expired" in problems[2]
 
 
+@pytest.mark.both_databases
 def test_a_rotation_that_is_sent_twice_makes_one_key(api: Api) -> None:
     old = make(api)
     request = {"headers": {"Idempotency-Key": "k-1"}}
@@ -132,6 +133,7 @@ def test_a_rotation_that_is_sent_twice_makes_one_key(api: Api) -> None:
     assert len(api.get("/v1/keys?page_size=100")["keys"]) == 3
 
 
+@pytest.mark.both_databases
 def test_of_two_rotations_at_once_one_is_made(api: Api) -> None:
     key_id = make(api)["key_id"]
     statuses: list[int] = []

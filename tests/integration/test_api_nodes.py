@@ -237,6 +237,7 @@ def test_only_cluster_administrators_operate_nodes(sqlite_api: Api, role: Role) 
     assert sqlite_api.get("/v1/nodes/gpu-1", key=key)["status"] == "ready"
 
 
+@pytest.mark.both_databases
 def test_the_cluster_is_seen_at_a_glance(api: Api) -> None:
     with api.db.write() as session:
         job = make_job(session, state=JobState.TRAINING)

@@ -34,6 +34,7 @@ def test_a_project_is_made_read_and_changed(api: Api) -> None:
     assert {**api.get("/v1/projects/team-a"), "usage": None} == {**changed, "usage": None}
 
 
+@pytest.mark.both_databases
 def test_a_name_is_taken_once(api: Api) -> None:
     api.post("/v1/projects", {"name": "team-a"})
 
@@ -71,6 +72,7 @@ def test_a_project_that_is_not_there_is_missing(api: Api, method: str) -> None:
     assert api.call(method, "/v1/projects/nothing", json={}).status_code == 404
 
 
+@pytest.mark.both_databases
 def test_a_project_without_jobs_is_deleted_with_its_keys(api: Api) -> None:
     member = api.make_key(Role.ADMIN, "team-a")
     with api.db.write() as session:
@@ -135,6 +137,7 @@ def test_within_a_project_nothing_is_made_that_is_beyond_it(api: Api) -> None:
     assert [one["name"] for one in api.get("/v1/projects?order_by=name")["projects"]] == ["default", "team-a"]
 
 
+@pytest.mark.both_databases
 def test_a_project_with_jobs_stays_and_says_how_many(api: Api) -> None:
     member = api.make_key(Role.USER, "team-a")
     with api.db.write() as session:
@@ -151,6 +154,7 @@ def test_the_default_project_stays(api: Api) -> None:
     assert "default" in api.problem(api.call("DELETE", "/v1/projects/default"), 409)["message"]
 
 
+@pytest.mark.both_databases
 def test_a_job_submitted_while_its_project_goes_is_refused_and_not_lost(api: Api) -> None:
     """Whoever is first wins; the other one is told, and neither fails."""
     api.post("/v1/projects", {"name": "team-a"})
@@ -182,6 +186,7 @@ def add_key_of_nowhere(session: Session) -> None:
     session.flush()
 
 
+@pytest.mark.both_databases
 def test_what_refers_to_something_that_went_is_a_conflict(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IntegrityError) as refused, api.db.write() as session:
         add_key_of_nowhere(session)
@@ -240,6 +245,7 @@ def test_a_page_token_is_of_one_project(api: Api) -> None:
     assert api.call("GET", f"/v1/jobs?page_size=1&page_token={token}", headers=IN_TEAM_A).status_code == 400
 
 
+@pytest.mark.both_databases
 def test_of_those_who_make_the_same_project_at_once_one_does(api: Api) -> None:
     statuses: list[int] = []
     together = threading.Barrier(4)
@@ -257,6 +263,7 @@ def test_of_those_who_make_the_same_project_at_once_one_does(api: Api) -> None:
     assert sorted(statuses) == [201, 409, 409, 409]
 
 
+@pytest.mark.both_databases
 def test_projects_that_are_made_at_once_have_numbers_of_their_own(api: Api) -> None:
     together, names = threading.Barrier(4), [f"team-{number}" for number in range(4)]
 

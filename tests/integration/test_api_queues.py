@@ -135,6 +135,7 @@ def test_only_cluster_administrators_change_queues(sqlite_api: Api, role: Role) 
     assert sqlite_api.get("/v1/queues/default", key=key)["paused"] is False
 
 
+@pytest.mark.both_databases
 def test_counts_are_of_the_jobs_that_the_key_sees(api: Api) -> None:
     with api.db.write() as session:
         make_job(session, project="other")

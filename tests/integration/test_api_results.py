@@ -184,6 +184,7 @@ def test_report_exists_when_the_job_has_ended(api: Api):
     }  # fmt: skip
 
 
+@pytest.mark.both_databases
 def test_waiting_line_is_in_the_order_of_service(api: Api):
     with api.db.write() as session:
         early = make_job(session, priority=5).id
@@ -283,6 +284,7 @@ def beat(api: Api) -> None:
         session.add(ProcessBeat(name="coordinator@here", kind="coordinator", last_seen_at=utc_now()))
 
 
+@pytest.mark.both_databases
 def test_ready_when_database_broker_and_coordinator_are_there(database, tmp_path, redis_url: str):
     api = Api(database, tmp_path, TRAINYARD_BROKER_URL=redis_url)
 

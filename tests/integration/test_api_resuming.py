@@ -154,6 +154,7 @@ def test_strangers_and_viewers_neither_pause_nor_resume(sqlite_api: Api):
     assert sqlite_api.get(f"/v1/jobs/{job_id}")["status"] == "PENDING"
 
 
+@pytest.mark.both_databases
 def test_verbs_under_one_key_are_done_once(api: Api):
     job_id = api.submit()
     headers = {"Idempotency-Key": "pause-1"}

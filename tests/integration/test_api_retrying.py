@@ -91,6 +91,7 @@ def test_job_that_has_ended_gets_a_child_that_does_the_same(api: Api, state: Job
     assert api.dispatcher.admitted[-1] == (child["job_id"], "default", 5)
 
 
+@pytest.mark.both_databases
 def test_both_directions_of_the_tree_are_shown_and_listed(api: Api):
     parent = ended_job(api)
     children = [retry(api, parent)["job_id"] for _ in range(2)]
@@ -331,6 +332,7 @@ def test_only_a_job_that_has_ended_is_retried(sqlite_api: Api, state: JobState):
     assert state in problem["message"]
 
 
+@pytest.mark.both_databases
 def test_retry_under_one_key_makes_one_child(api: Api):
     parent = ended_job(api)
     headers = {"Idempotency-Key": "once"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from werkzeug.test import TestResponse
 
 from app.cli.admin.administrator import ADMINISTRATOR
@@ -152,6 +153,7 @@ def trained_job(api: Api, *points: tuple[str, int, float]) -> str:
     return job_id
 
 
+@pytest.mark.both_databases
 def test_metrics_are_read_and_followed(api: Api):
     job_id = trained_job(api, ("loss", 1, 2.0), ("loss", 2, float("nan")), ("lr", 2, 0.1))
     end_job(api, job_id)

@@ -11,6 +11,8 @@ from tests.apps import Api
 from tests.factories import make_document, make_node
 from tests.statements import statements
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture(autouse=True)
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ def test_given_secret_is_stored_sealed(api: Api) -> None:
     assert SecretBox(SECRET_KEY).open(row.sealed_secret) == {"secret": "a-secret-of-my-own"}
 
 
+@pytest.mark.both_databases
 def test_same_idempotency_key_makes_one_webhook_and_shows_the_same_secret(api: Api) -> None:
     headers = {"Idempotency-Key": "once"}
 
@@ -191,6 +192,7 @@ def test_change_to_a_private_address_is_refused(api: Api) -> None:
     assert api.get(f"/v1/webhooks/{hook_id}")["url"] == URL
 
 
+@pytest.mark.both_databases
 def test_deleted_webhook_is_gone_with_what_was_on_its_way(api: Api) -> None:
     hook_id = make(api)["webhook_id"]
     api.post(f"/v1/webhooks/{hook_id}/test")
@@ -206,6 +208,7 @@ def test_deleted_webhook_is_gone_with_what_was_on_its_way(api: Api) -> None:
 # ---- deliveries
 
 
+@pytest.mark.both_databases
 def test_submitted_job_is_on_its_way_in_the_same_transaction(api: Api) -> None:
     hook_id = make(api)["webhook_id"]
 
@@ -254,6 +257,7 @@ def test_same_event_is_sent_again_as_another_delivery(api: Api) -> None:
     assert [row["delivery_id"] for row in api.get(f"{path}?state=waiting")["deliveries"]] == [new["delivery_id"]]
 
 
+@pytest.mark.both_databases
 def test_deliveries_come_in_pages(api: Api) -> None:
     hook_id = make(api)["webhook_id"]
     ids = [api.data(api.post(f"/v1/webhooks/{hook_id}/test"), 201)["delivery_id"] for _ in range(5)]
@@ -281,6 +285,7 @@ def test_webhook_that_is_switched_off_is_sent_nothing(api: Api, action: str) -> 
     assert "is_active" in problem["message"]
 
 
+@pytest.mark.both_databases
 def test_old_finished_deliveries_are_thrown_away_and_waiting_ones_kept(api: Api) -> None:
     hook_id = make(api)["webhook_id"]
     for days_ago in (31, 29):
@@ -293,6 +298,7 @@ def test_old_finished_deliveries_are_thrown_away_and_waiting_ones_kept(api: Api)
     assert [row["state"] for row in api.get(f"/v1/webhooks/{hook_id}/deliveries")["deliveries"]] == ["waiting"] * 2
 
 
+@pytest.mark.both_databases
 def test_what_waits_for_a_webhook_that_is_off_is_given_up_after_a_day(api: Api) -> None:
     on, off = make(api)["webhook_id"], make(api)["webhook_id"]
     with api.db.write() as session:

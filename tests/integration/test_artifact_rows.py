@@ -15,6 +15,8 @@ from app.services.attempts.work_orders import NewArtifact, Outcome
 from tests.factories import make_attempt, make_job, make_node
 from tests.walks import NO_WAIT
 
+pytestmark = pytest.mark.both_databases
+
 MANY = 8_000
 
 

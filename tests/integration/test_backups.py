@@ -26,6 +26,8 @@ from app.services.operations.backups.failures import BackupFailed
 from config.settings import DatabaseSettings
 from tests.factories import make_attempt, make_checkpoint, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 NOW = utc_now()
 
 

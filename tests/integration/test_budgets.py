@@ -16,6 +16,8 @@ from tests import factories
 from tests.recovering import events_of
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 
 def hold_back(db: Database) -> list[tuple[str, str]]:
     """The nudges; whoever is asked is nudged once on each of its nodes."""

@@ -16,6 +16,8 @@ from tests.apps import Api
 from tests.factories import make_document, make_job, make_node
 from tests.statements import statements
 
+pytestmark = pytest.mark.both_databases
+
 MODEL = source_key("model", "acme/tiny")
 DATA = source_key("data", "s3://bucket/data.jsonl")
 ALL = Holding(held_bytes=100, size_bytes=100)

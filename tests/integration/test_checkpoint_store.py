@@ -28,6 +28,8 @@ from workers.supervisor.recording.disk_space import RoomWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.report_writer import Note, Reporter
 
+pytestmark = pytest.mark.both_databases
+
 
 class ForgetfulDatabase(Database):
     """Commits a checkpoint, and then the answer gets lost as often as ``lose`` says; or is away altogether."""

@@ -18,6 +18,8 @@ from app.services.scheduling import placement, planner
 from tests.statements import statements
 from tests.walks import job_of, make_gang, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 Attempts = list[tuple[str, int]]
 
 

@@ -41,6 +41,7 @@ def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
     assert run("keys", "rotate", old["key_id"], "--grace", "-1").exit_code == 2
 
 
+@pytest.mark.both_databases
 @pytest.mark.usefixtures("db")
 def test_a_project_is_described_and_deleted() -> None:
     told("projects", "create", "team-a")
@@ -91,6 +92,7 @@ def test_what_was_done_at_the_machine_is_in_the_trail() -> None:
     assert run("audit", "list", "--after", "yesterday").exit_code == 2
 
 
+@pytest.mark.both_databases
 def test_an_export_has_every_line_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "EXPORT_PAGE", 3)
     with db.write() as session:

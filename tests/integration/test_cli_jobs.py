@@ -29,6 +29,7 @@ def stored(db: Database, **columns: Any) -> str:
         return str(job.id)
 
 
+@pytest.mark.both_databases
 def test_jobs_are_found_by_name_and_labels(db: Database) -> None:
     stored(db, name="other")
     wanted = stored(db, name="mine", labels={"team": "a", "run": "1"})
@@ -159,6 +160,7 @@ def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: py
     assert "cannot be retried" in run("jobs", "retry", child["job_id"]).stderr
 
 
+@pytest.mark.both_databases
 def test_deletion_asks_first_and_removes_files_only_if_told(db: Database, tmp_path: Path) -> None:
     kept, gone = stored(db, state=JobState.COMPLETED), stored(db, state=JobState.FAILED)
     storage = Storage(f"file://{tmp_path}/data/files")

@@ -146,6 +146,7 @@ def test_labels_that_can_not_be_given_or_taken(db: Database, arguments: list[str
     assert actions(db) == []
 
 
+@pytest.mark.both_databases
 def test_a_lost_node_is_forgotten_with_its_devices(db: Database) -> None:
     with db.write() as session:
         make_node(session, "gpu-1", state="lost")

@@ -71,6 +71,7 @@ def test_what_cannot_be_is_told_in_a_line() -> None:
     assert run("create", URL, "--project", "nobody").stderr == "Error: no project nobody\n"
 
 
+@pytest.mark.both_databases
 def test_deleted_project_takes_its_webhooks_along(db: Database) -> None:
     with db.write() as session:
         hook = make_webhook(session, project="short-lived")

@@ -243,6 +243,7 @@ def test_data_is_validated(served: Served):
     assert report["valid"] is False
 
 
+@pytest.mark.both_databases
 def test_pages_are_followed(served: Served):
     with served.api.db.write() as session:
         expected = {make_job(session).id for _ in range(105)}

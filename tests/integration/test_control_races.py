@@ -21,6 +21,8 @@ from tests.controlled import events, job_of, paused_job
 from tests.factories import make_node
 from tests.walks import NO_WAIT
 
+pytestmark = pytest.mark.both_databases
+
 ROUNDS = 5
 
 

@@ -20,6 +20,8 @@ from app.services.scheduling.leader_election import PlannerSeat
 from config.settings import load_settings
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 SETTINGS = load_settings({})  # TTL 15 s, nodes lost after 20 s, heartbeats every 5 s
 
 

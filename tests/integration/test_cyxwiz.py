@@ -172,6 +172,7 @@ def test_message_names_the_field_and_the_rule(api: Api, changes: Any, message: s
     assert (answer.status_code, said(answer)["message"]) == (400, message)
 
 
+@pytest.mark.both_databases
 def test_name_is_given_once_in_a_project(api: Api) -> None:
     other = api.make_key(Role.USER, "team-b")
     first = submitted(api)
@@ -185,6 +186,7 @@ def test_name_is_given_once_in_a_project(api: Api) -> None:
     assert said(api.call("GET", f"{BASE}/jobs/night-7", key=other))["trainyard_job_id"] != first
 
 
+@pytest.mark.both_databases
 def test_name_is_free_again_once_the_job_is_deleted(api: Api) -> None:
     submitted(api)
     api.post(f"{BASE}/jobs/night-7/cancel")
@@ -329,6 +331,7 @@ def test_report_of_an_ended_job(api: Api) -> None:
     assert (early.status_code, said(early)["code"]) == (404, 5)
 
 
+@pytest.mark.both_databases
 def test_jobs_are_listed_by_state_and_page(api: Api) -> None:
     for number in range(3):
         submitted(api, job_id=f"night-{number}")

@@ -41,6 +41,7 @@ def levels(site: Site) -> dict[str, Level]:
 # ---- all well
 
 
+@pytest.mark.both_databases
 def test_nothing_is_found_wrong_with_a_deployment_that_works(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1", sandbox="bubblewrap")
@@ -109,6 +110,7 @@ def test_an_environment_file_that_everybody_may_read_fails(
     assert said(site, "files of secrets")[0].level is Level.OK
 
 
+@pytest.mark.both_databases
 def test_pending_migrations_fail_and_spare_what_needs_the_tables(site: Site) -> None:
     downgrade(site.db.engine, "0003")
 
@@ -119,6 +121,7 @@ def test_pending_migrations_fail_and_spare_what_needs_the_tables(site: Site) -> 
     assert found["jobs"] == Finding(level=Level.SKIPPED, message="needs the schema")
 
 
+@pytest.mark.both_databases
 def test_a_database_without_tables_fails(site: Site) -> None:
     downgrade(site.db.engine, "base")
     with site.db.engine.begin() as connection:

@@ -17,6 +17,8 @@ from app.services.operations.diagnosis.site import Site
 from tests.examining import Alive, said
 from tests.factories import make_attempt, make_job, make_node, make_project
 
+pytestmark = pytest.mark.both_databases
+
 LONG_AGO = timedelta(hours=1)
 
 # ---- how attempts ended

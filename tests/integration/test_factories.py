@@ -1,10 +1,13 @@
 """The factories make rows that the databases accept."""
 
+import pytest
 from sqlalchemy import func, select
 
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_a_running_job_with_all_that_belongs_to_it(database):

@@ -1,8 +1,11 @@
 """The databases and servers that other tests stand on."""
 
+import pytest
 from sqlalchemy import inspect, text
 
 from app.models import Project
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_database_is_migrated_and_empty_of_jobs(database):

@@ -14,6 +14,8 @@ from app.services.lifecycle import labels
 from tests.apps import Api
 from tests.factories import make_document, make_job, make_project
 
+pytestmark = pytest.mark.both_databases
+
 WORKLOADS = "/api/v1/workloads"
 SEARCHES = "/v2/default/training-job-searches"
 OME = "/apis/ome.io/v1beta1/namespaces/default"

@@ -15,6 +15,8 @@ from app.services.lifecycle import transitions
 from app.services.scheduling import planner
 from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def gang(database: Database) -> str:

@@ -20,6 +20,8 @@ from workers.prepare.resume_point import StartPoint
 from workers.sandbox.sandbox import ProcessGroup
 from workers.supervisor.control.rendezvous import meet
 
+pytestmark = pytest.mark.both_databases
+
 
 class OftenAway(Database):
     """A database that can't be written to the first times."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from app.database.engine import Database
@@ -12,6 +13,8 @@ from app.services.attempts.work_orders import Outcome
 from app.services.scheduling import planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+
+pytestmark = pytest.mark.both_databases
 
 
 def document(**resources: Any) -> dict[str, Any]:

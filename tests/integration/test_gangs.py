@@ -32,6 +32,8 @@ from tests.walks import (
     start_gang,
 )
 
+pytestmark = pytest.mark.both_databases
+
 STOPPED = Outcome(kind="paused", end_step=4, exit_code=0)
 
 

@@ -12,6 +12,8 @@ from app.models.base import utc_now
 from app.models.insertion import insert_now
 from tests.apps import Api
 
+pytestmark = pytest.mark.both_databases
+
 TEXTS = ["", "plain", "'; DROP TABLE job; --", '"\\u0041" \\', "%s %(a)s $1 :a {}", "ä € 🙂 \u202e\n\t\x7f", "null"]
 DOCUMENT = {
     "nothing": None, "yes": True, "small": 5e-324, "large": 1.7976931348623157e308, "third": 1 / 3, "whole": 2**53 + 1,

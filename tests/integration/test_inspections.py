@@ -27,6 +27,8 @@ from tests.factories import make_document
 from tests.system import wait_for
 from tests.walks import job_of, make_job
 
+pytestmark = pytest.mark.both_databases
+
 LOOKING = Looking(rows=100, waiting=3)
 PASSED: dict[str, Any] = {"warnings": [], "sources": [{"index": 0, "records_read": 1}]}
 BROKEN: dict[str, Any] = {"errors": [{"error_type": "DATA_INVALID", "message": "train.jsonl line 7 is not JSON"}]}

@@ -8,6 +8,8 @@ from app.services.nodes.capacity import Inventory
 from tests.factories import make_document, make_node
 from tests.statements import statements
 
+pytestmark = pytest.mark.both_databases
+
 SMALL = make_document(resource_config={"gpu_count": 1, "device_type": "cpu"})
 LARGE = make_document(resource_config={"gpu_count": 8, "device_type": "cpu"})
 

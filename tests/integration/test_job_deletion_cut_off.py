@@ -23,6 +23,8 @@ from app.storage.storage import Storage
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_checkpoint, make_document, make_job
 
+pytestmark = pytest.mark.both_databases
+
 # An API process that is killed as it is about to delete the files, or has just done so.
 KILLED = """
 import os, signal, sys

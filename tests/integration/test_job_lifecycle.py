@@ -20,6 +20,8 @@ from app.services.telemetry.progress import MetricPoint, Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = ReadingRules(roots=("/nowhere",))
 

@@ -12,6 +12,8 @@ from app.services.operations.orphan_cleanup import Sweep
 from app.storage.storage import Storage
 from tests.factories import make_checkpoint, make_job
 
+pytestmark = pytest.mark.both_databases
+
 OLD = 0x0193_0000_0000  # milliseconds since 1970, as a UUIDv7 begins with: November 2024
 
 

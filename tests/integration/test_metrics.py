@@ -15,6 +15,8 @@ from app.services.telemetry.progress import MetricPoint, Reports
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
 
 

@@ -15,6 +15,8 @@ from app.services.lifecycle import transitions
 from tasks.background.result_mirror import Mirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 def held_job(db: Database) -> str:
     with db.write() as session:

@@ -60,6 +60,7 @@ def test_training_job_is_a_job_of_the_native_api(api: Api) -> None:
     assert {name: read["algorithm"][name] for name in ALGORITHM} == ALGORITHM
 
 
+@pytest.mark.both_databases
 def test_names_are_taken_once_and_free_again_when_their_job_is_deleted(api: Api) -> None:
     first = created(api)
     address = f"{BASE}/training-job-names?job_name=minist"
@@ -134,6 +135,7 @@ def test_tensorboard_that_nobody_serves_is_a_warning(database: Database, tmp_pat
     assert "trainyard tensorboard" in api.call("GET", f"/v1/jobs/job-{made['metadata']['id']}/tensorboard").text
 
 
+@pytest.mark.both_databases
 def test_search_filters_sorts_and_counts_pages(api: Api) -> None:
     for number in range(3):
         created(api, name=f"night-{number}")
@@ -163,6 +165,7 @@ def test_search_filters_sorts_and_counts_pages(api: Api) -> None:
     refused(api.post(f"{BASE}/training-job-searches", {"sort_by": "colour"}), 400, 2790)
 
 
+@pytest.mark.both_databases
 def test_batches_are_deleted_whole_or_not_at_all(api: Api) -> None:
     jobs = [created(api, name=name) for name in ("a", "b")]
 

@@ -10,6 +10,8 @@ from tests.apps import Api
 from tests.integration.test_ome import JOBS, manifest
 from tests.integration.test_runai import BODY, TRAININGS
 
+pytestmark = pytest.mark.both_databases
+
 # A value and a variable by which nobody could tell that they are secret.
 VALUE = "plain-looking"
 

@@ -12,6 +12,8 @@ from app.services.scheduling import planner
 from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 def why(api: Api, node: str, job_id: str) -> dict[str, Any]:
     return dict(api.get(f"/v1/nodes/{node}/why/{job_id}"))

@@ -24,6 +24,8 @@ from workers.prepare.prepare import make_spec
 from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory
 
+pytestmark = pytest.mark.both_databases
+
 
 def report(**limits: Any) -> NodeReport:
     return NodeReport(

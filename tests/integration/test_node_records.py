@@ -16,6 +16,8 @@ from app.services.scheduling import planner
 from tests.factories import make_attempt, make_job, make_node
 from tests.recovering import tried_on
 
+pytestmark = pytest.mark.both_databases
+
 NEVER = QuarantineRule(faults=0, window_seconds=3600)
 
 

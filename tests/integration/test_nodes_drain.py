@@ -11,6 +11,8 @@ from app.models import Lease, Node
 from app.models.base import utc_now
 from tests.factories import make_attempt, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def known(database: Database) -> Database:

@@ -140,6 +140,7 @@ def test_applying_creates_what_is_not_there(api: Api) -> None:
     assert said(api.call("GET", JOBS))["items"][0]["metadata"]["uid"] == said(again)["metadata"]["uid"]
 
 
+@pytest.mark.both_databases
 def test_deleted_job_is_gone_and_its_name_is_free(api: Api) -> None:
     uid = created(api)["metadata"]["uid"]
 
@@ -154,6 +155,7 @@ def test_deleted_job_is_gone_and_its_name_is_free(api: Api) -> None:
     assert created(api)["metadata"]["uid"] != uid
 
 
+@pytest.mark.both_databases
 def test_lists_are_chosen_by_selectors_in_pages_and_as_tables(api: Api) -> None:
     for name in ("a", "b", "c"):
         created(api, name)

@@ -258,6 +258,7 @@ def test_name_stays_until_those_delete_it_who_gave_it(api: Api) -> None:
     assert said(api.call("GET", f"{JOBS}/{retried}"))["metadata"]["name"] == retried
 
 
+@pytest.mark.both_databases
 def test_pages_of_tables_go_on(api: Api) -> None:
     for name in "ab":
         created(api, name)

@@ -19,6 +19,8 @@ from app.services.attempts.leases import LiveLease
 from tests.supervising import SLEEPS, World, environment, rows
 from tests.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_attempt, start_gang
 
+pytestmark = pytest.mark.both_databases
+
 UNREADABLE: dict[str, Any] = {"training_config": {"framework": {}}}  # what came of an error of ours
 
 

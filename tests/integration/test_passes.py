@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.planner import Policy
@@ -13,6 +15,8 @@ from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import REST, Passes
 from tests.factories import make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node
+
+pytestmark = pytest.mark.both_databases
 
 
 class Clock:

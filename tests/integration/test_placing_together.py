@@ -19,6 +19,8 @@ from tests import factories
 from tests.statements import statements
 from tests.walks import job_of, make_job, make_node
 
+pytestmark = pytest.mark.both_databases
+
 CPU = "cpu"
 
 

@@ -22,6 +22,8 @@ from tests.commands import run, told
 from tests.recovering import events_of, failed, record_of, trained, training
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
+pytestmark = pytest.mark.both_databases
+
 REQUEUE = factories.make_document(scheduling_config={"on_preemption": "requeue"})
 
 

@@ -23,6 +23,8 @@ from tests.factories import make_document
 from tests.statements import statements
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 GPU = Request(device_kind="cuda")
 
 

@@ -23,6 +23,8 @@ from tests.commands import run
 from tests.factories import make_attempt, make_job, make_node
 from tests.recovering import tried_on
 
+pytestmark = pytest.mark.both_databases
+
 RULE = QuarantineRule(faults=3, window_seconds=3600)
 BROKEN = Outcome(kind="failed", cause="INTERNAL")
 

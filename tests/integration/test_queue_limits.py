@@ -22,6 +22,8 @@ from tests.factories import make_queue
 from tests.statements import statements
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 ADMIN = Caller(key_id="key-1", role=Role.SUPER_ADMIN, project=None)
 
 

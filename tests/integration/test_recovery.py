@@ -16,6 +16,8 @@ from tests import factories
 from tests.recovering import events_of, failed, record_of, restarted, trained, training
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
+pytestmark = pytest.mark.both_databases
+
 KILLED = Outcome(kind="failed", cause="RANK_KILLED", message="rank 0 was killed", end_step=5, ran_seconds=2.0)
 TWO_SLOTS = factories.make_document(resource_config={"gpu_count": 2})
 

@@ -16,6 +16,8 @@ from tests import factories
 from tests.recovering import events_of, failed, record_of, restarted, trained, training
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 NO_ROOM = Outcome(kind="failed", cause="DISK_FULL", message="it broke")
 ROLLBACK = factories.make_document(
     training_config={"on_divergence": {"action": "rollback", "learning_rate_factor": 0.5, "max_rollbacks": 2}}

@@ -14,6 +14,8 @@ from tests import factories
 from tests.recovering import failed, record_of, trained
 from tests.walks import job_of, make_job, make_node, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 
 def script(*, retried: bool) -> dict[str, Any]:
     framework = {"type": "CUSTOM", "custom_script_path": "train.py", "custom_retry_on_error": retried}

@@ -19,6 +19,8 @@ from tests.factories import make_attempt, make_job, make_node
 from workers.supervisor.recording.metric_buffer import MAX_POINTS
 from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, PhaseChange, Reporter
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def work(database):

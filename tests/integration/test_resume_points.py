@@ -19,6 +19,8 @@ from tests.apps import Api
 from tests.factories import make_checkpoint, make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 FIELD = "training_config.resume_from_checkpoint"
 
 

@@ -27,6 +27,8 @@ from tests.celery_processes import CeleryWorld
 from tests.factories import make_checkpoint, make_job
 from tests.system import wait_for
 
+pytestmark = pytest.mark.both_databases
+
 NOW = utc_now()
 OLD, YOUNG = NOW - timedelta(days=40), NOW - timedelta(days=2)
 

@@ -204,6 +204,7 @@ def test_tokens_of_others_and_old_ones_are_refused(api: Api, monkeypatch: pytest
     assert [said(answer, 401)["code"] for answer in answers] == [401] * 4
 
 
+@pytest.mark.both_databases
 def test_workloads_are_listed_filtered_and_counted(api: Api) -> None:
     for number in range(3):
         created(api, name=f"night-{number}")
@@ -238,6 +239,7 @@ def test_native_job_is_a_workload_with_all_that_clients_demand(api: Api) -> None
     assert read(api, row["id"])["spec"]["compute"]["gpuDevicesRequest"] == 0
 
 
+@pytest.mark.both_databases
 def test_events_come_newest_first_in_pages(api: Api) -> None:
     workload_id = created(api)
     api.post(f"{TRAININGS}/{workload_id}/suspend")

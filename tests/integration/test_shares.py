@@ -23,6 +23,8 @@ from app.services.scheduling import planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
+pytestmark = pytest.mark.both_databases
+
 H100 = Device(index=0, type="h100", memory_mb=80_000)
 
 

@@ -17,6 +17,8 @@ from tests.apps import Api
 from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
 from tests.statements import statements
 
+pytestmark = pytest.mark.both_databases
+
 
 def running(api: Api, *, eta_seconds: float | None, name: str = "local") -> str:
     """A job that holds the only device of a node."""

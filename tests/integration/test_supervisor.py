@@ -178,6 +178,7 @@ def test_first_line_appears_quickly(world):
     world.wait_for_end(job_id)
 
 
+@pytest.mark.both_databases
 def test_attempts_work_on_both_databases(any_world):
     world = any_world
     failed = world.start(training(steps=4, save_at=(2,), fail_at_end=True))

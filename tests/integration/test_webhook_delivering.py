@@ -27,6 +27,8 @@ from tests.factories import make_job, make_webhook
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
 from tests.running_up import wait_until
 
+pytestmark = pytest.mark.both_databases
+
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-receiver"
 

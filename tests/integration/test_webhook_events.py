@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
@@ -13,6 +14,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import JobEvent, Webhook, WebhookDelivery
 from app.services.lifecycle import transitions
 from tests.factories import make_job, make_webhook
+
+pytestmark = pytest.mark.both_databases
 
 
 @contextmanager

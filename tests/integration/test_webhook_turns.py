@@ -14,6 +14,8 @@ from app.services.webhooks.http_post import Posted
 from tests.apps import SECRET_KEY
 from tests.factories import make_webhook
 
+pytestmark = pytest.mark.both_databases
+
 BEGIN = datetime(2026, 5, 17, 9, 30, tzinfo=UTC)
 TAKEN = Posted(status_code=204)
 FAILED = Posted(status_code=500, problem="it answers 500")
