@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.domain.scheduling.preemption import Running
-from app.domain.scheduling.start_estimates import LOOK_AHEAD, Ending, starts
+from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.simulation.jobs import Outcome
 from app.simulation.site import View
 
@@ -65,8 +65,8 @@ def calibrate(told: Mapping[str, tuple[float, float]], outcomes: Iterable[Outcom
     )  # fmt: skip
 
 
-def _ending(running: Running) -> Ending:
-    return Ending(
+def _ending(running: Running) -> DeviceRelease:
+    return DeviceRelease(
         seconds=running.ends_in or 0.0, node=running.node, devices=running.devices, quantities=running.quantities,
         share=running.share,
     )  # fmt: skip

@@ -67,7 +67,7 @@ class Worker:
         self.job = job
         self.outcome = Outcome(job)
         self.attempts = 0
-        self.is_going = False
+        self.is_stopping = False
         self.leaves = False  # it goes with some of its work left
         self._behaviour = behaviour
         self._left = job.seconds
@@ -82,14 +82,14 @@ class Worker:
         job = self.job
         return QueuedJob(
             job_id=job.job_id, priority=job.priority, since=now, request=job.request, queue=job.queue,
-            project=job.project, is_preemptible=job.is_preemptible, at_most_seconds=self._at_most(),
+            project=job.project, is_preemptible=job.is_preemptible, max_seconds=self._at_most(),
         )  # fmt: skip
 
     def start(self, held: Held, now: float) -> float:
         """Another attempt; returns when it is done if nothing comes between."""
         self.attempts += 1
         self._held, self._started_at, self._allowed = held, now, self._at_most()
-        self.is_going = self.leaves = False
+        self.is_stopping = self.leaves = False
         return now + self._behaviour.start_seconds + self._left
 
     def ends_in(self, now: float) -> float:
@@ -100,7 +100,7 @@ class Worker:
         """As the planner sees it on each of its nodes; the same terms as those of ``services/running_jobs.py``."""
         job, held = self.job, self._started()
         has_run = now - self._started_at
-        may_go = may_preempt and job.is_preemptible and has_run >= job.min_runtime_seconds
+        may_be_preempted = may_preempt and job.is_preemptible and has_run >= job.min_runtime_seconds
         ends_in = self.ends_in(now) * self._eta_factor
         if self._allowed is not None:
             ends_in = min(ends_in, max(0.0, self._allowed - has_run))
@@ -111,14 +111,14 @@ class Worker:
                 job_id=job.job_id, attempt=self.attempts, project=job.project, node=node, priority=job.priority,
                 kind=held.kind, devices=devices, share=held.placement.share,
                 elsewhere=held.amount - len(devices) * held.placement.share / WHOLE, quantities=held.quantities,
-                may_go=may_go, is_going=self.is_going, loss=loss, ends_in=ends_in,
+                may_be_preempted=may_be_preempted, is_stopping=self.is_stopping, loss=loss, ends_in=ends_in,
             )
             for node, devices in held.parts.items()
         ]  # fmt: skip
 
     def ask_to_go(self, now: float) -> float | None:
         """When it has saved and is gone; None when its work is done before."""
-        self.is_going = True
+        self.is_stopping = True
         saved_in = self._behaviour.save_seconds
         self.leaves = self.ends_in(now) > saved_in
         return now + saved_in if self.leaves else None

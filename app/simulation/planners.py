@@ -9,7 +9,7 @@ from app.domain.scheduling.filters import choose_devices, share_on
 from app.domain.scheduling.gang_placement import Part, alike_in
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan, Planning, Policy
-from app.domain.scheduling.planning_pass import one_pass
+from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.scoring import Weights
@@ -30,7 +30,7 @@ def planned(policy: Policy, *, may_preempt: bool = True) -> Planner:
 
     def decide(view: View) -> Plan:
         planning = Planning(view.nodes, view.accounts, view.running, replace(policy, now=view.now))
-        return one_pass(planning, view.promised, view.windows())
+        return run_pass(planning, view.promised, view.windows())
 
     return Planner(decide=decide, wakes_after_seconds=policy.reserve_after_seconds, may_preempt=may_preempt)
 

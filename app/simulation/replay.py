@@ -18,7 +18,7 @@ from app.simulation.jobs import Behaviour, Outcome, Worker
 from app.simulation.site import Site, View
 from app.simulation.trace import Cluster, TraceJob
 
-# A planner that only ever changes its promises, with nobody running and nobody to come, would do so for ever.
+# A planner that only ever changes its reservations, with nobody running and nobody to come, would do so for ever.
 IDLE_PASSES = 50
 
 
@@ -140,12 +140,12 @@ class _Simulation:
             self._start(placement, now)
         for job_id, said in made.pending_reasons.items():
             self._workers[job_id].outcome.pending_reason = said
-        for job_id, names in made.promises.items():
+        for job_id, names in made.reservations.items():
             self._site.promise(job_id, names)
         for preemption in made.preemptions:
             self._ask_to_go(self._workers[preemption.job_id], now)
         self._idle = 0 if self._site.held else self._idle + 1
-        if (made.preemptions or made.promises) and self._idle < IDLE_PASSES:
+        if (made.preemptions or made.reservations) and self._idle < IDLE_PASSES:
             self._at(next_look, lambda _: True)  # it goes on where this pass stopped
 
     def _start(self, placement: Placement, now: float) -> None:
@@ -154,7 +154,7 @@ class _Simulation:
         number, job = worker.attempts, worker.job
         self._at(ends_at, lambda now: self._finish(worker, number, now))
         if job.is_preemptible and job.min_runtime_seconds > 0:
-            self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_going)
+            self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_stopping)
 
     def _finish(self, worker: Worker, number: int, now: float) -> bool:
         if worker.attempts != number or worker.job.job_id not in self._site.held or worker.leaves:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from app.domain.scheduling.fair_share import ProjectQuota, Standing
+from app.domain.scheduling.fair_share import ProjectQuota, QuotaUsage
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.preemption import Running
@@ -68,13 +68,13 @@ class Site:
         self.waiting: dict[str, QueuedJob] = {}
         self.held: dict[str, Held] = {}
         self._lines: dict[str, list[QueuedJob]] = {}
-        self._standings = {name: Standing(quota=quota) for name, quota in cluster.quotas.items()}
+        self._standings = {name: QuotaUsage(quota=quota) for name, quota in cluster.quotas.items()}
         self._queue_use: dict[tuple[str, str, str], float] = {}
 
     def add(self, job: QueuedJob) -> None:
         """It waits from now on."""
         self.waiting[job.job_id] = job
-        self._standings.setdefault(job.project, Standing(quota=self._quotas.get(job.project, ProjectQuota())))
+        self._standings.setdefault(job.project, QuotaUsage(quota=self._quotas.get(job.project, ProjectQuota())))
         if not job.awaits:
             insort(self._lines.setdefault(job.project, []), job, key=lambda each: each.place)
 

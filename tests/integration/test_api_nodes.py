@@ -244,7 +244,7 @@ def test_the_cluster_is_seen_at_a_glance(api: Api) -> None:
         make_node(session, "b", devices=2, state="lost")
         make_node(session, "c", devices=1, device_type="h200", state="drained")
         make_job(session, project="other")
-    planner.hold_planner(api.db, "box:boot:12:34")
+    planner.renew_leadership(api.db, "box:boot:12:34")
     planner.beat(api.db, "coordinator@box-1", "box:boot:12:34")
 
     seen = api.get("/v1/cluster")

@@ -271,7 +271,8 @@ def test_the_planner_knows_what_preempting_it_on_one_node_frees_elsewhere(databa
     with database.read() as session:
         found = running_jobs.running(session)
 
-    assert sorted((each.node, each.amount, each.gives_back) for each in found) == [("n1", 2.0, 4.0), ("n2", 2.0, 4.0)]
+    seen = sorted((each.node, each.amount, each.released_devices) for each in found)
+    assert seen == [("n1", 2.0, 4.0), ("n2", 2.0, 4.0)]
 
 
 def test_a_process_left_behind_takes_only_its_own_node_out_of_service(database: Database, gang: str) -> None:

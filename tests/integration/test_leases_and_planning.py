@@ -17,7 +17,7 @@ from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat
+from app.services.scheduling.leader_election import LeaderLease
 from app.services.telemetry import progress
 from app.services.telemetry.progress import Progress, Reports
 from tests import factories
@@ -246,11 +246,11 @@ def test_ranks_have_a_thread_each_where_slots_outnumber_cores(database: Database
 
 
 def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> None:
-    first = planner.hold_planner(database, "a")
-    second = planner.hold_planner(database, "b")
-    renewed = planner.hold_planner(database, "a")
-    late = planner.hold_planner(database, "b", replacing=second)
-    taken = planner.hold_planner(database, "b", replacing=renewed)
+    first = planner.renew_leadership(database, "a")
+    second = planner.renew_leadership(database, "b")
+    renewed = planner.renew_leadership(database, "a")
+    late = planner.renew_leadership(database, "b", replacing=second)
+    taken = planner.renew_leadership(database, "b", replacing=renewed)
 
     assert [h.holder for h in (first, second, renewed, late, taken)] == ["a", "a", "a", "a", "b"]
 
@@ -352,16 +352,16 @@ def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Da
 
 
 def test_the_seat_stays_held_while_its_renewal_is_under_way(database: Database) -> None:
-    seat = PlannerSeat(database, "me")
-    seat.hold(0.0)
-    renewal = threading.Thread(target=lambda: seat.hold(10.0))
+    seat = LeaderLease(database, "me")
+    seat.acquire(0.0)
+    renewal = threading.Thread(target=lambda: seat.acquire(10.0))
 
     with database.write() as session:
         session.get_one(ProcessBeat, planner.PLANNER, with_for_update=True)
         renewal.start()
         renewal.join(0.3)  # it now waits for us
-        held = seat.is_mine
+        held = seat.is_leader
     renewal.join()
 
     assert held
-    assert seat.is_mine
+    assert seat.is_leader

@@ -27,7 +27,7 @@ REQUEUE = factories.make_document(scheduling_config={"on_preemption": "requeue"}
 
 def wish(db: Database, job_id: str) -> Job:
     with db.write() as session:
-        return preemption.wish_preempt(session, job_id, actor="planner", reason="job-1 is more urgent")
+        return preemption.request_preemption(session, job_id, actor="planner", reason="job-1 is more urgent")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling import gang_placement
-from app.domain.scheduling.data_locality import NOWHERE, Cached
-from app.domain.scheduling.filters import FREE, Finding, avoided, examine
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached
+from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
 from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
@@ -30,7 +30,7 @@ class NodeFit:
     job_id: str
     could_hold: bool
     starts_now: bool
-    filters: Sequence[Finding]
+    filters: Sequence[FilterResult]
     scores: Sequence[Points]
 
     @property
@@ -71,8 +71,8 @@ class _Look:
 
     request: Request
     ready: Mapping[str, NodeCapacity]
-    beside: Sequence[Finding]
-    turn: Finding
+    beside: Sequence[FilterResult]
+    turn: FilterResult
     cached: Cached
 
     @classmethod
@@ -85,14 +85,14 @@ class _Look:
             ready={each.name: each for each in ready},
             beside=_beside(job, request, ready, weights),
             turn=_turn(session, job),
-            cached=NOWHERE if caches is None else caches.of(job.spec),
+            cached=NOT_CACHED if caches is None else caches.of(job.spec),
         )
 
 
 def _fit(job: Job, row: Node, node: NodeCapacity, look: _Look, weights: Weights) -> NodeFit:
     findings = examine(look.request, node)
     could_hold = all(each.passed for each in findings if each.filter not in FREE)
-    state = Finding(filter="node_state", reason="" if row.state == "ready" else f"is {row.state}")
+    state = FilterResult(filter="node_state", reason="" if row.state == "ready" else f"is {row.state}")
     if node.name in job.node_names and job.state in HELD:
         findings = [each for each in findings if each.filter not in FREE]  # what is taken there, this job has taken
     findings = [state, *findings, *look.beside, _history(job, look, node), look.turn]
@@ -102,30 +102,30 @@ def _fit(job: Job, row: Node, node: NodeCapacity, look: _Look, weights: Weights)
     )  # fmt: skip
 
 
-def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[Finding]:
+def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:
     """Of a gang that waits: whether enough nodes are free for it at once, this one or others."""
     if not request.is_gang or job.state is not JobState.QUEUED:
         return []
     free = (each for node in ready for each in gang_placement.candidates(request, node, weights))
     starts = gang_placement.choose(request, free, weights) is not None
-    return [Finding(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
+    return [FilterResult(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
 
 
-def _history(job: Job, look: _Look, node: NodeCapacity) -> Finding:
+def _history(job: Job, look: _Look, node: NodeCapacity) -> FilterResult:
     """Beside those that are ready now, as if this one were, too."""
     is_avoided = node.name in avoided(look.request, frozenset(job.excluded_nodes), {**look.ready, node.name: node})
-    return Finding(filter="not_failed_here", reason="the job failed here again and again" if is_avoided else "")
+    return FilterResult(filter="not_failed_here", reason="the job failed here again and again" if is_avoided else "")
 
 
-def _turn(session: Session, job: Job) -> Finding:
+def _turn(session: Session, job: Job) -> FilterResult:
     """Whether it is the job's turn at all, whatever the node."""
     if job.state is not JobState.QUEUED:
         where = f" on {', '.join(job.node_names)}" if job.node_names else ""
-        return Finding(filter="job_waits", reason=f"the job is {job.status}{where}")
+        return FilterResult(filter="job_waits", reason=f"the job is {job.status}{where}")
     if job.requested is not None:
-        return Finding(filter="job_waits", reason=f"the job is about to stop ({job.requested} requested)")
+        return FilterResult(filter="job_waits", reason=f"the job is about to stop ({job.requested} requested)")
     if job.not_before_at is not None and rests(job.not_before_at, job.queued_at, database_now(session)):
         until = job.not_before_at.isoformat(timespec="seconds")
         why = f": {job.pending_reason}" if job.pending_reason else ""
-        return Finding(filter="job_waits", reason=f"the job is tried again at {until}{why}")
-    return Finding(filter="job_waits", reason=limits.reasons(session, [job.queue]).get(job.queue, ""))
+        return FilterResult(filter="job_waits", reason=f"the job is tried again at {until}{why}")
+    return FilterResult(filter="job_waits", reason=limits.reasons(session, [job.queue]).get(job.queue, ""))

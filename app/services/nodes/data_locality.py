@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.scheduling.data_locality import NOWHERE, Cached, Holding, Source, cached, source_keys
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached, Holding, Source, cached, source_keys
 from app.domain.scheduling.scoring import CACHED, Weights
 from app.models import CachedSource, Node
 
@@ -60,7 +60,7 @@ class Caches:
             self.look_up([spec])
         held = tuple(found for key in keys if (found := self._sources[key]) is not None)
         if not held:
-            return NOWHERE
+            return NOT_CACHED
         if held not in self._of:
             self._of[held] = cached(held)
         return self._of[held]

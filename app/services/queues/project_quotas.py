@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
 from app.domain.lifecycle.states import HELD
-from app.domain.scheduling.fair_share import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
+from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, never_fits, quota_of, refusal
 from app.domain.scheduling.resources import WHOLE, Request, request_of
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage, Queue, Reservation
@@ -60,7 +60,7 @@ def accounts(session: Session, room: Mapping[str, int]) -> Accounts:
     running = count_jobs(session, [name for name, quota in quotas.items() if quota.max_running_jobs is not None], HELD)
     said = spent(session, quotas)
     standings = {
-        name: Standing(
+        name: QuotaUsage(
             quota=quota,
             used=_by_kind(in_use, name),
             fixed=_by_kind(in_use, name, only_fixed=True),
@@ -76,7 +76,7 @@ def is_open(session: Session, project: Project, job: Job, kind: str, amount: flo
     """Whether the quota of its project, which the caller has locked, lets the job start with so many devices."""
     if not project.quota:
         return True
-    standing = _standing(session, project)
+    standing = _usage_of(session, project)
     return not refusal(job.project, standing, kind, amount, preemptible=is_preemptible(job.spec))
 
 
@@ -86,7 +86,7 @@ def refuses(session: Session, name: str, request: Request, *, preemptible: bool)
     if project is None or not project.quota:
         return False
     return bool(
-        refusal(name, _standing(session, project), request.device_kind, request.amount, preemptible=preemptible)
+        refusal(name, _usage_of(session, project), request.device_kind, request.amount, preemptible=preemptible)
     )
 
 
@@ -134,7 +134,7 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
     Or could never start. The caller has locked it.
     """
     project = session.get_one(Project, job.project, with_for_update={"key_share": True}, populate_existing=True)
-    standing = _standing(session, project)
+    standing = _usage_of(session, project)
     if job.state in HELD:
         attempt = session.get_one(Attempt, (job.id, job.attempt))
         kind = "cpu" if attempt.device_type == "cpu" else "cuda"
@@ -253,10 +253,10 @@ def is_preemptible(spec: Mapping[str, Any]) -> bool:
     return bool((spec.get("scheduling_config") or {}).get("preemptible"))
 
 
-def _standing(session: Session, project: Project) -> Standing:
+def _usage_of(session: Session, project: Project) -> QuotaUsage:
     quota, in_use = quota_of(project.quota), _in_use(session, project.name)
     running = count_jobs(session, [project.name], HELD).get(project.name, 0)
-    return Standing(
+    return QuotaUsage(
         quota=quota, used=_by_kind(in_use, project.name), fixed=_by_kind(in_use, project.name, only_fixed=True),
         running=running, spent=spent(session, {project.name: quota})[project.name],
     )  # fmt: skip
@@ -266,19 +266,19 @@ def _in_use(session: Session, name: str | None = None) -> list[_Use]:
     """Of all attempts that hold devices, or of those of one project."""
     same = (Attempt.job_id == Reservation.job_id) & (Attempt.number == Reservation.attempt)
     is_cpu = (Attempt.device_type == "cpu").label("is_cpu")
-    may_go = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("may_go")
+    preemptible = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("preemptible")
     query = (
-        select(Job.project, Job.queue, is_cpu, may_go, func.sum(Reservation.share).label("share"))
+        select(Job.project, Job.queue, is_cpu, preemptible, func.sum(Reservation.share).label("share"))
         .select_from(Reservation)
         .join(Job, Job.id == Reservation.job_id)
         .join(Attempt, same)
-        .group_by(Job.project, Job.queue, is_cpu, may_go)
+        .group_by(Job.project, Job.queue, is_cpu, preemptible)
     )
     if name is not None:
         query = query.where(Job.project == name)
     return [
         _Use(
-            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.may_go,
+            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.preemptible,
             devices=row.share / WHOLE,
         )
         for row in session.execute(query)

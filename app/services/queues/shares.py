@@ -35,7 +35,7 @@ def project_shares(session: Session) -> list[ProjectShare]:
             standing = projects[name]
             share = ProjectShare(
                 project=name, kind=KINDS[kind], used=standing.used.get(kind, 0.0), quota=standing.quota.of(kind),
-                borrowed=standing.borrowed(kind, promised=0), running_jobs=running.get(name, 0),
+                borrowed=standing.borrowed(kind, clearing=0), running_jobs=running.get(name, 0),
                 waiting_jobs=waiting.get(name, 0),
             )  # fmt: skip
             found.append(share)

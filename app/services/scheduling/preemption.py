@@ -1,4 +1,4 @@
-"""Preemption: a running job saves, gives its devices up, and ends or goes back to the queue, as its document says."""
+"""Preemption: a running job saves, releases its devices, and is requeued or ends, as its document says."""
 
 from sqlalchemy.orm import Session
 
@@ -11,16 +11,16 @@ from app.services.jobs import submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 
-# An export is nearly done and saves nothing: it is cheaper to wait for its end.
+# An exporting job is nearly done and can't save: waiting for its end is cheaper.
 PREEMPTIBLE = RUNNING - {JobState.EXPORTING}
 
 
-def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> Job:
-    """Ask the holder of a running job to give its devices up; a job that is about to stop anyway is left to that.
+def request_preemption(session: Session, job_id: str, *, actor: str, reason: str) -> Job:
+    """Request that a running job releases its devices; a job that is already asked to stop keeps that request.
 
-    Only that a pause is carried out now whether it can be saved or not. ``reason`` is what its history says. Never
-    counted as a failure. Raises IllegalTransition when the job does not run. The caller nudges the node after the
-    commit.
+    A pending pause becomes unconditional: it is carried out even if the job can't be saved. ``reason`` goes into the
+    job's history. Preemption never counts as a failure. Raises IllegalTransition when the job does not run. The caller
+    nudges the node after the commit.
     """
     job = transitions.load_for_change(session, job_id)
     if job.state not in PREEMPTIBLE:
@@ -41,10 +41,10 @@ def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> J
 
 
 def preempt(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str) -> Job:
-    """The wish of a person, and the nudge that has it read at once."""
+    """Preempt on a user's request, and nudge the nodes of the job."""
     with plane.db.write() as session:
         submission.find(session, caller, job_id)
-        job = wish_preempt(session, job_id, actor=caller.actor, reason=reason)
+        job = request_preemption(session, job_id, actor=caller.actor, reason=reason)
     for node in job.node_names:
         plane.dispatcher.nudge(job.id, node)
     return job
