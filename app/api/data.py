@@ -17,7 +17,7 @@ from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services.jobs import data_validation
-from app.services.jobs.data_validation import Patience
+from app.services.jobs.data_validation import ValidationLimits
 from app.services.preflight.admission import Looking
 
 blueprint = Blueprint("data", __name__)
@@ -43,10 +43,10 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     return answering.reply
 
 
-def _patience() -> Patience:
+def _patience() -> ValidationLimits:
     preflight = backend().settings.preflight
     looking = Looking(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
-    return Patience(looking=looking)
+    return ValidationLimits(looking=looking)
 
 
 def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules,
 
     with database.write() as session:
         for job_id in (running, waiting):
-            control_requests.wish_cancel(session, job_id, actor="somebody")
+            control_requests.request_cancel(session, job_id, actor="somebody")
 
     assert not inspections.renew(database, work)
     assert admission.conclude(database, work, BROKEN)

@@ -87,7 +87,7 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     )
     seen = leases.live(database)[0]
 
-    taken = leases.take_away(database, seen, cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT)
+    taken = leases.revoke(database, seen, cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT)
 
     assert taken
     job = job_of(database, job_id)
@@ -117,7 +117,7 @@ def test_a_renewal_between_look_and_deed_saves_the_lease(database: Database) -> 
     seen = leases.live(database)[0]
     leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
 
-    taken = leases.take_away(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    taken = leases.revoke(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert not taken
     assert job_of(database, job_id).state is JobState.PREPARING
@@ -133,7 +133,7 @@ def test_a_clock_that_jumps_changes_nothing_of_how_long_a_lost_attempt_ran(
     leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=12.5)
     monkeypatch.undo()
 
-    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    leases.revoke(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert start_attempt(database, job_id).ran_seconds == 12.5
 
@@ -143,7 +143,7 @@ def test_an_unclaimed_lease_goes_back_without_costing_a_retry(database: Database
     job_id = make_job(database, state=JobState.QUEUED)
     planner.plan_once(database)
 
-    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    leases.revoke(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert (job_of(database, job_id).state, job_of(database, job_id).retries_used) == (JobState.QUEUED, 0)
 
@@ -181,7 +181,7 @@ def test_a_cancelled_dispatch_is_not_started(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     planner.plan_once(database)
     with database.write() as session:
-        control_requests.wish_cancel(session, job_id, actor="me")
+        control_requests.request_cancel(session, job_id, actor="me")
 
     claim = leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
 

@@ -94,7 +94,7 @@ def test_attempts_that_end_at_once_are_all_counted(known: Database) -> None:
     live = leases.live(known)
 
     def take(lease: leases.LiveLease) -> None:
-        leases.take_away(known, lease, cause="DEVICE_FAULT", message="", actor="x", backoff=NO_RETRY)
+        leases.revoke(known, lease, cause="DEVICE_FAULT", message="", actor="x", backoff=NO_RETRY)
 
     threads = [threading.Thread(target=take, args=(lease,)) for lease in live]
     for thread in threads:

@@ -95,7 +95,7 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
 
     def pause() -> None:
         with database.write() as session:
-            control_requests.wish_pause(session, work.job_id, actor="key-1")
+            control_requests.request_pause(session, work.job_id, actor="key-1")
 
     def need_devices() -> None:
         if urgent == "preempt":

@@ -68,7 +68,7 @@ def test_a_queue_runs_no_more_jobs_than_it_may(database: Database) -> None:
     assert started(database) == []
     for job_id in jobs[:2]:
         with database.write() as session:
-            control_requests.wish_cancel(session, job_id, actor="me")
+            control_requests.request_cancel(session, job_id, actor="me")
         leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
     assert started(database) == jobs[2:4]
 

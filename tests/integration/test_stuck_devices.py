@@ -60,7 +60,7 @@ def left(world):
     world.dispatch(job_id, first_device=1)
     (lease,) = leases.live(world.db)
     backoff = leases.NO_RETRY
-    assert leases.take_away(
+    assert leases.revoke(
         world.db, lease, cause="SUPERVISOR_LOST", message="", actor="x", backoff=backoff, left_behind=True
     )
     assert (out_of_service(world), offered(world)) == ([1], {0, 2, 3})

@@ -13,7 +13,7 @@ _LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class RetainedCheckpoint:
     """A recorded checkpoint as retention sees it; ``score`` is the metric that decides the best, higher is better."""
 
     checkpoint_id: str
@@ -28,13 +28,13 @@ class Kept:
         return self.attempt, self.step
 
 
-def best(checkpoints: Sequence[Kept]) -> Kept | None:
+def best(checkpoints: Sequence[RetainedCheckpoint]) -> RetainedCheckpoint | None:
     """The one with the highest score; of equals the newest. None when nothing was scored."""
     scored = [c for c in checkpoints if c.score is not None]
     return max(scored, key=lambda c: (c.score or 0.0, c.age), default=None)
 
 
-def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
+def to_prune(checkpoints: Sequence[RetainedCheckpoint], *, limit: int) -> list[RetainedCheckpoint]:
     """Those to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
     by_age = sorted(checkpoints, key=lambda c: c.age)
     protected = {c.checkpoint_id for c in by_age if c.pinned} | {c.checkpoint_id for c in by_age[-1:]}

@@ -251,7 +251,7 @@ def what_is_free(request: Request, nodes: Iterable[NodeCapacity]) -> str:
 
 
 def excluded(avoided: Collection[str]) -> str:
-    return f"; not on {', '.join(sorted(avoided))}, where it failed again and again" if avoided else ""
+    return f"; not on {', '.join(sorted(avoided))}, where it failed repeatedly" if avoided else ""
 
 
 def _way_out(request: Request, node: NodeCapacity) -> str:

@@ -1,4 +1,4 @@
-"""Answers whether data, and a model, can be trained on: by the rules of submit, then by an inspection."""
+"""Data validation: whether model and data can be trained on, by the rules of submission and by an inspection."""
 
 import json
 import time
@@ -22,8 +22,8 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long an answer is waited for, and how closely is looked; ``looking`` None: not at all here."""
+class ValidationLimits:
+    """Timeout for the answer in seconds, and the inspection settings; ``looking`` None: inspections are disabled."""
 
     looking: Looking | None
     seconds: float = 55.0
@@ -33,16 +33,16 @@ def validate(
     plane: ControlPlane,
     caller: Caller,
     document: Mapping[str, Any],
-    patience: Patience,
+    patience: ValidationLimits,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     remember: Remember = forget,
 ) -> Report:
-    """The findings about ``document``, a whole job document; a coordinator looks, the caller waits.
+    """Validate ``document``, a whole job document; a coordinator inspects, the caller waits.
 
-    Raises NotSupportedYet where nothing is looked at, and Unavailable when nobody has answered in time: the same
-    request later finds the answer.
+    Raises NotSupportedYet where inspections are disabled, and Unavailable on a timeout: the same request later finds
+    the answer.
     """
     project = project or caller.home_project
     try:
@@ -52,7 +52,7 @@ def validate(
         return _answer(plane, {"errors": [refused]}, remember)
     if patience.looking is None:
         raise NotSupportedYet(
-            "data is not looked at on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
+            "data is not inspected on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
             "node checks the same"
         )
     asked = _question(plane, caller, spec, project, patience.looking)
@@ -93,7 +93,7 @@ def _wait(plane: ControlPlane, inspection_id: str, seconds: float) -> Report:
         if report is not None:
             return report
         time.sleep(POLL_SECONDS)
-    raise Unavailable(f"no coordinator has looked at the data within {seconds:g} s; ask again for the answer")
+    raise Unavailable(f"no coordinator has inspected the data within {seconds:g} s; repeat the request for the answer")
 
 
 def _answer(plane: ControlPlane, report: Report, remember: Remember, *, told: str = "") -> Report:

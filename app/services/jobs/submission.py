@@ -1,4 +1,4 @@
-"""Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
+"""Job use cases (submit, cancel, pause, resume, save): one transaction each, and a wake-up after the commit."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,28 +32,30 @@ from app.services.requests.idempotency import Remember, forget
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A document that passed every rule of its own; ``wait_seconds`` is about how long it would wait, if known."""
+    """A document that passed all static rules; ``wait_seconds`` is the estimated wait, None if unknown."""
 
     spec: JobSpec
     project: str
     request: Request
     wait_seconds: float | None
-    warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
+    warnings: Sequence[str] = ()  # `field: reason` of fields that have no effect on the kind of device it gets
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a dialect keeps of a job: what it must be able to give back, and the only name of the job in it."""
+    """Data that an API dialect stores with a job to return it later, and the job's unique name in that dialect."""
 
     foreign: Mapping[str, Any]
     alias: str | None = None
-    warnings: Sequence[str] = ()  # `field: reason` of each field that has no effect: told in the answer and the history
-    secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
+    warnings: Sequence[str] = ()  # `field: reason` of each field without effect, for the answer and the job's history
+    secret_variables: Collection[
+        str
+    ] = ()  # names of environment variables to encrypt, besides those that look like secrets
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """What the one who submits is told."""
+    """Result of a submission."""
 
     job: Job
     wait_seconds: float | None
@@ -62,13 +64,13 @@ class Submitted:
 
 @dataclass(frozen=True, kw_only=True)
 class Entered:
-    """What the transaction found: the checkpoint that the job starts from, and whether any webhook is told of it."""
+    """Result of the checks within the transaction: start checkpoint, and whether any webhook subscribes."""
 
     start: Checkpoint | None
     has_webhooks: bool
 
 
-# All that most submissions ask the database, in one question.
+# All that most submissions need from the database, in one query.
 _ENTRANCE = (
     select(
         Queue.name.label("queue"),
@@ -93,10 +95,9 @@ def submit(
     origin: Origin | None = None,
     remember: Remember = forget,
 ) -> None:
-    """Store a new PENDING job; ``document`` has the shape that the schema checks, ``forwarded`` the user's tokens.
+    """Store a new PENDING job; ``document`` has passed the schema, ``forwarded`` are the user's tokens.
 
-    Raises InvalidRequest for the first rule it breaks, and Conflict when there is a job with its alias; nothing is
-    written then.
+    Raises InvalidRequest for the first rule it breaks, and Conflict when a job has its alias; then nothing is written.
     """
     hidden = origin.secret_variables if origin is not None else ()
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
@@ -123,7 +124,7 @@ def check(
     forwarded: Mapping[str, str] = MappingProxyType({}),
     secret_variables: Collection[str] = (),
 ) -> Checked:
-    """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
+    """All checks that can run before the write transaction, which blocks other writers on SQLite."""
     spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     target = project or caller.home_project
@@ -139,7 +140,7 @@ def check(
 
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
-    """What must still hold when the job is written; writes nothing itself."""
+    """Checks within the transaction that writes the job; writes nothing itself."""
     spec, project = checked.spec, checked.project
     asked = {"project": project, "queue": spec.queue, "key": caller.key_id, "now": utc_now()}
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
@@ -157,10 +158,10 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
 
 
 def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", remember: Remember = forget) -> Job:
-    """Cancel at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it has ended."""
+    """Cancel an idle job at once, else request it; idempotent. Raises IllegalTransition when it has ended."""
     with plane.db.write() as session:
         find(session, caller, job_id)
-        job = control_requests.wish_cancel(session, job_id, actor=caller.actor, reason=reason)
+        job = control_requests.request_cancel(session, job_id, actor=caller.actor, reason=reason)
         remember(session, details.changed(session, job))
     if job.requested == "cancel":
         for node in job.node_names:
@@ -172,10 +173,10 @@ def pause(
     plane: ControlPlane, caller: Caller, job_id: str, *, saves: bool = True, force: bool = False,
     remember: Remember = forget,
 ) -> Job:  # fmt: skip
-    """Pause at once what nobody works on, else wish it; idempotent. Raises IllegalTransition when it can't pause."""
+    """Pause an idle job at once, else request it; idempotent. Raises IllegalTransition when it can't pause."""
     with plane.db.write() as session:
         find(session, caller, job_id)
-        job = control_requests.wish_pause(session, job_id, actor=caller.actor, saves=saves, force=force)
+        job = control_requests.request_pause(session, job_id, actor=caller.actor, saves=saves, force=force)
         remember(session, details.changed(session, job))
     if job.requested == "pause":
         for node in job.node_names:
@@ -187,9 +188,9 @@ def resume(
     plane: ControlPlane, caller: Caller, job_id: str, *, checkpoint_id: str = "", from_best: bool = False,
     remember: Remember = forget,
 ) -> Job:  # fmt: skip
-    """Put a paused job back into the queue, where the planner's next look finds it.
+    """Requeue a paused job for the planner's next pass.
 
-    Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't go on from.
+    Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't continue from.
     """
     with plane.db.write() as session:
         find(session, caller, job_id)
@@ -201,10 +202,10 @@ def resume(
 
 
 def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, remember: Remember = forget) -> Job:
-    """Have a running job save a checkpoint and go on. Raises IllegalTransition when it can't."""
+    """Request that a running job saves a checkpoint and continues. Raises IllegalTransition when it can't."""
     with plane.db.write() as session:
         find(session, caller, job_id)
-        job = control_requests.wish_checkpoint(session, job_id, actor=caller.actor)
+        job = control_requests.request_checkpoint(session, job_id, actor=caller.actor)
         remember(session, details.changed(session, job))
     for node in job.node_names:
         plane.dispatcher.nudge(job.id, node)
@@ -212,7 +213,7 @@ def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, remember: Reme
 
 
 def find(session: Session, caller: Caller, job_id: str) -> Job:
-    """The job; raises NotFound alike for one that does not exist and one of a project that is not the caller's."""
+    """The job; raises the same NotFound for one that does not exist and one that is not visible to the caller."""
     job = session.get(Job, job_id) if JOB_ID.fullmatch(job_id) else None
     missing = f"no job {job_id[:64]}"
     if job is None:
@@ -222,7 +223,7 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
 
 
 def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
-    """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
+    """The job with this name in a dialect; raises NotFound with the message `missing` if the caller sees none."""
     job = session.scalar(select(Job).where(Job.alias == alias))
     if job is None:
         raise NotFound(missing)
@@ -231,46 +232,46 @@ def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str)
 
 
 def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) -> None:
-    """For clients that delete what still runs: cancel it if it has not ended, and note that for them it is gone."""
+    """Deletion in dialects that allow it for running jobs: cancel the job if needed, and hide it in the dialect."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
         if job.state not in TERMINAL:
-            job = control_requests.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
-        _keep(job, dialect, deleted=True)
+            job = control_requests.request_cancel(session, job_id, actor=caller.actor, reason="deleted")
+        _store_foreign(job, dialect, deleted=True)
         audit.record(
             session, actor=caller.actor, action="job.withdraw", project=job.project, target=job_id,
             data={"dialect": dialect},
         )  # fmt: skip
         if job.alias is not None and job.alias.startswith(f"{dialect}:"):
-            job.alias = None  # its name is free again, for clients of the vocabulary that gave it
+            job.alias = None  # frees the name in the dialect that assigned it
     if job.requested == "cancel":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
 
 
 def note(
-    plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, expected_version: int | None = None, **kept: Any
+    plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, expected_version: int | None = None, **data: Any
 ) -> None:
-    """Keep something more of what a dialect tells of a job. Raises Conflict when it is not of the version expected."""
+    """Store further data of a dialect with a job. Raises Conflict when the job does not have the expected version."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
         if expected_version not in (None, job.version):
             raise Conflict("the job was changed meanwhile; read it again")
-        _keep(job, dialect, **kept)
-        audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job_id, data=kept)
+        _store_foreign(job, dialect, **data)
+        audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job_id, data=data)
 
 
-def _keep(job: Job, dialect: str, **kept: Any) -> None:
-    job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
+def _store_foreign(job: Job, dialect: str, **data: Any) -> None:
+    job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **data}}
     job.mark_changed()
 
 
 def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
-    """What dialects tell of a job that does the work of another one again, which may have been deleted."""
+    """Data of dialects that a retry inherits from its parent, without the mark of a deletion."""
     return {
-        dialect: {name: each for name, each in kept.items() if name != "deleted"} for dialect, kept in foreign.items()
+        dialect: {name: each for name, each in data.items() if name != "deleted"} for dialect, data in foreign.items()
     }
 
 
@@ -278,24 +279,24 @@ def _refuse_second(session: Session, alias: str) -> None:
     earlier = session.scalar(select(Job.id).where(Job.alias == alias))
     if earlier is not None:
         name = alias.split(":", 2)[2]
-        raise Conflict(f"there is a job named {name} already, {earlier}; take another name, or delete that one")
+        raise Conflict(f"there is a job named {name} already, {earlier}; choose another name, or delete that one")
 
 
 def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
-    """Stored results lie below a root that everybody may read from, but belong to the project of their job.
+    """Refuse results of jobs in other projects: they lie below a common root, but belong to the project of their job.
 
-    The jobs are kept from being deleted until the transaction ends.
+    Locks these jobs against deletion until the transaction ends.
     """
-    kept = {"read": True, "key_share": True}
+    share_lock = {"read": True, "key_share": True}
     for owner, field in sorted(read_results(spec.document, reading)):
-        job = session.get(Job, owner, with_for_update=kept) if JOB_ID.fullmatch(owner) else None
+        job = session.get(Job, owner, with_for_update=share_lock) if JOB_ID.fullmatch(owner) else None
         if job is None or job.project != project or session.get(JobDeletion, owner) is not None:
             raise BadSpec(f"the project {project} has no job with such results; look for them with GET "
                           "/v1/jobs/{job_id}/artifacts", field=field)  # fmt: skip
 
 
 def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tuple[str, str]]:
-    """(job, field) of every place in the document that lies among the stored results of a job."""
+    """(job, field) of every location in the document that is among the stored results of a job."""
     found = []
     for location, field in locations(document):
         path = None if is_hub_id(location) else local_path(location, field=field)
@@ -308,7 +309,7 @@ def store(
     session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
     *, parent: Job | None = None, origin: Origin | None = None,
 ) -> Job:  # fmt: skip
-    """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
+    """Write a new PENDING job with its first event; ``parent`` is the job that it retries."""
     spec = checked.spec
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(

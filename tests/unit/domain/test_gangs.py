@@ -237,7 +237,7 @@ def test_it_says_where_it_is_not_given_room_because_it_failed_there() -> None:
     nodes = [node("a"), node("b", free=[]), node("c")]
 
     assert why([job("g", avoids=frozenset({"a"}))], nodes).endswith(
-        "elsewhere free: 0 on b; not on a, where it failed again and again"
+        "elsewhere free: 0 on b; not on a, where it failed repeatedly"
     )
 
 

@@ -202,7 +202,7 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
 
 def _submitted_suspended(session: Session, submitted: Submitted) -> Reply:
     """Paused in the transaction that makes it, so that no coordinator can start it before."""
-    job = control_requests.wish_pause(session, submitted.job.id, actor=caller().actor, force=True)
+    job = control_requests.request_pause(session, submitted.job.id, actor=caller().actor, force=True)
     return Reply(object_of(changed(session, job)), 201, warnings=submitted.warnings)
 
 
