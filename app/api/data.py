@@ -1,4 +1,4 @@
-"""Looking at data before a job is made of it."""
+"""InspectionSettings at data before a job is made of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services.jobs import data_validation
 from app.services.jobs.data_validation import ValidationLimits
-from app.services.preflight.admission import Looking
+from app.services.preflight.admission import InspectionSettings
 
 blueprint = Blueprint("data", __name__)
 _REPORT = DataReportSchema()
@@ -45,8 +45,8 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
 
 def _patience() -> ValidationLimits:
     preflight = backend().settings.preflight
-    looking = Looking(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
-    return ValidationLimits(looking=looking)
+    inspection = InspectionSettings(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
+    return ValidationLimits(inspection=inspection)
 
 
 def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Coordination:
         settings = self._runtime.settings
         if not self._leader_lease.is_leader:
             return
-        if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=looking_of(settings)):
+        if admission.admit_waiting(self._runtime.database, reading_rules(settings), inspection=looking_of(settings)):
             self._go_on()
 
     def _ring(self, dispatched: list[Dispatched]) -> None:
@@ -138,9 +138,11 @@ class Coordination:
             return
         self._reaper.sweep(now)
         if self._is_due("budgets", BUDGET_SECONDS, now):
-            gpu_budgets.hold_back(self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge)
+            gpu_budgets.requeue_over_budget(
+                self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge
+            )
         if self._is_due("quarantine", QUARANTINE_SECONDS, now):
-            quarantine.look(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
+            quarantine.evaluate(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
         # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)

@@ -101,7 +101,7 @@ def test_retries_end_in_failed(database: Database) -> None:
     second = work_orders.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
 
     assert (first.state, second.state) == (JobState.QUEUED, JobState.FAILED)
-    said = "rank 0 was killed by signal 9; 1 of 1 retries (max_retries) brought it no further. Look on the node"
+    said = "rank 0 was killed by signal 9; 1 of 1 retries (max_retries) made no progress. Look on the node"
     assert (job_of(database, job_id).error_message or "").startswith(said)
 
 

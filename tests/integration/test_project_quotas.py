@@ -221,7 +221,7 @@ def test_with_the_months_hours_used_up_nothing_starts_or_is_submitted(api: Api) 
 
     assert started(api.db) == []
     said = api.get(f"/v1/jobs/{waiting}")["pending_reason"]
-    assert said.startswith("the project default has used 2.0 of the 2 GPU-hours that it has in a month; the next ones")
+    assert said.startswith("the project default has used 2.0 of its 2 GPU-hours per month; the budget is renewed")
     refused = api.post("/v1/jobs", make_document())
     assert api.problem(refused, 429)["message"] == said
     assert int(refused.headers["Retry-After"]) <= 31 * 86_400

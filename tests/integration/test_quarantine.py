@@ -67,7 +67,7 @@ def state(db: Database) -> tuple[str, str]:
 
 
 def look(db: Database, rule: QuarantineRule = RULE) -> list[str]:
-    return quarantine.look(db, rule, actor="coordinator@x")
+    return quarantine.evaluate(db, rule, actor="coordinator@x")
 
 
 def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) -> None:
@@ -78,7 +78,7 @@ def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) 
 
     assert look(known) == ["a"]
     assert look(known) == [], "once"
-    reason = "attempts of 3 jobs ended by its doing within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
+    reason = "attempts of 3 jobs were ended by the node within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
     assert state(known) == ("quarantined", reason)
     with known.write() as session:
         make_job(session)

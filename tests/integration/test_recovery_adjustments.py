@@ -136,7 +136,7 @@ def test_a_full_disk_has_the_job_wait_for_ever_without_counting(database: Databa
         ending = work_orders.finish(database, work, NO_ROOM, Backoff(base_seconds=1.0, max_seconds=60.0))
         assert ending.state is JobState.QUEUED
         job = job_of(database, job_id)
-        assert job.pending_reason == f"disk_full: it broke; tried again in {seconds} s"
+        assert job.pending_reason == f"disk_full: it broke; retried in {seconds} s"
         assert planner.plan_once(database) == []
         assert job.not_before_at is not None
         with database.write() as session:

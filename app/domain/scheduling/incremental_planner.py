@@ -17,7 +17,7 @@ from typing import NamedTuple
 from app.domain.scheduling.cluster_state import ClusterState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
-from app.domain.scheduling.queue_order import QueuedJob, asked_by
+from app.domain.scheduling.queue_order import QueuedJob, request_key
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.serving_order import COMMON, JobUsage, Ledger
 
@@ -70,8 +70,8 @@ class IncrementalPlanner:
         """Add submitted jobs and start those that can."""
         for job in jobs:
             insort(self._line_of(job), job, key=_place)
-        new = {asked_by(job): job.request for job in jobs if not self._cluster.is_unplaceable(job)}
-        keys = {_key(job) for job in jobs if asked_by(job) in new}
+        new = {request_key(job): job.request for job in jobs if not self._cluster.is_unplaceable(job)}
+        keys = {_key(job) for job in jobs if request_key(job) in new}
         placements = _EventPass(self._cluster, {key: self._lines[key] for key in keys}, new).placements()
         if placements is None:
             return None
@@ -111,7 +111,7 @@ class IncrementalPlanner:
     def _line_of(self, job: QueuedJob) -> list[QueuedJob]:
         lines = self._lines.setdefault(_key(job), {})
         line = lines.setdefault(self._cluster.ledger.group(job), {})
-        return line.setdefault(_Shape(asked_by(job), job.queue, job.is_preemptible), [])
+        return line.setdefault(_Shape(request_key(job), job.queue, job.is_preemptible), [])
 
 
 class _EventPass:

@@ -15,7 +15,7 @@ from app.domain.scheduling.node_classes import CandidateNodes, NodeClasses, amou
 from app.domain.scheduling.node_kinds import FittingKinds, NodeKind, RankedNodes, RequestResult
 from app.domain.scheduling.placement import Option, Placement
 from app.domain.scheduling.preemption import Room
-from app.domain.scheduling.queue_order import QueuedJob, asked_by
+from app.domain.scheduling.queue_order import QueuedJob, request_key
 from app.domain.scheduling.reservations import Reservations
 from app.domain.scheduling.resources import NOTHING, UNKNOWN, NodeCapacity, Quantities, Request
 from app.domain.scheduling.scoring import AFFINITY, CACHED, Weights, score_alone, score_devices
@@ -139,7 +139,7 @@ class NodeIndex:
         return answer.reason or self._explained(job, answer)
 
     def _answer(self, job: QueuedJob) -> "RequestResult":
-        key = asked_by(job)
+        key = request_key(job)
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = RequestResult(job.request)

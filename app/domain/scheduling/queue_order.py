@@ -33,7 +33,7 @@ class QueuedJob:
         return position_key(self.since, self.priority, self.job_id)
 
 
-def asked_by(job: QueuedJob) -> object:
+def request_key(job: QueuedJob) -> object:
     """A key that is equal for jobs which fit on the same nodes."""
     return (job.request, job.avoids) if job.avoids else job.request
 

@@ -244,13 +244,13 @@ def normalise_gpu_type(raw: str) -> tuple[str, int]:
 
     Vendor and form factor are dropped: users name a chip and a memory size, drivers report much more.
     """
-    memory_mb, kept = 0, []
+    memory_mb, words = 0, []
     for word in re.split(r"[\s_-]+", raw.strip().lower()):
         if match := re.fullmatch(r"(\d+)gb", word):
             memory_mb = int(match[1]) * 1024
         elif not _NOISE.fullmatch(word):
-            kept.append(word)
-    return "-".join(kept), memory_mb
+            words.append(word)
+    return "-".join(words), memory_mb
 
 
 def slice_of(kind: str, mig_profile: str) -> str:

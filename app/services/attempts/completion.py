@@ -13,7 +13,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
 from app.domain.lifecycle.states import JobState
-from app.domain.nodes.reliability import verdict_on_node
+from app.domain.nodes.reliability import effect_on_node
 from app.domain.scheduling.resources import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
@@ -91,7 +91,7 @@ def end_attempt(
     gpu_seconds = job.gpu_seconds + outcome.ran_seconds * gpus
     elapsed = job.elapsed_seconds + _shown_seconds(attempt, outcome.ran_seconds)
     changes |= {"elapsed_seconds": elapsed, "gpu_seconds": gpu_seconds}
-    _judge_nodes(session, attempt, outcome)
+    _record_on_nodes(session, attempt, outcome)
     if decision.restarts:
         return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
     if outcome.left_behind:
@@ -164,7 +164,7 @@ def _pending_reason(job: Job, outcome: Outcome, decision: Decision) -> str:
     if found is None:
         return ""
     if outcome.cause == "DISK_FULL":
-        return f"disk_full: {outcome.message or 'no space was left'}; tried again in {found.wait_seconds:g} s"
+        return f"disk_full: {outcome.message or 'no space was left'}; retried in {found.wait_seconds:g} s"
     if not found.is_counted:
         return f"rescheduled after {outcome.cause}"
     retry = job.retries_used + 1
@@ -225,16 +225,16 @@ def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | 
             stuck_devices.take_out(session, held, actor=actor)
 
 
-def _judge_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
+def _record_on_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
     trained = attempt.trained_at is not None
-    verdict = verdict_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
-    if verdict is not None:
+    effect = effect_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
+    if effect is not None:
         for name in attempt.node_names if outcome.kind == "completed" else _blamed(attempt, outcome):
-            if verdict.is_certain:
-                reliability.count(session, name, verdict)
-            if verdict.deed != "completions":
+            if effect.is_certain:
+                reliability.count(session, name, effect)
+            if effect.counter != "completions":
                 quarantine.note(
-                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=verdict.is_certain,
+                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=effect.is_certain,
                     cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
                 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.completion import Ending, NewArtifact, Outcome, end_attempt
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
-from app.services.nodes.stuck_devices import Held
+from app.services.nodes.stuck_devices import HeldDevices
 
 __all__ = [
     "Ending",
@@ -180,7 +180,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_
         return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
 
 
-def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> Held | None:
+def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> HeldDevices | None:
     """The devices of an attempt on a node, by its record; None when there is no record or no device there."""
     with db.read() as session:
         attempt = session.get(Attempt, (job_id, number))

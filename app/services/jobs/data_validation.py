@@ -13,8 +13,8 @@ from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs import submission
 from app.services.preflight import admission, inspections
-from app.services.preflight.admission import Looking
-from app.services.preflight.inspections import Asked, Report
+from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspections import InspectionRequest, Report
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import Remember, forget
 
@@ -23,9 +23,9 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationLimits:
-    """Timeout for the answer in seconds, and the inspection settings; ``looking`` None: inspections are disabled."""
+    """Timeout for the answer in seconds, and the inspection settings; ``inspection`` None: inspections are disabled."""
 
-    looking: Looking | None
+    inspection: InspectionSettings | None
     seconds: float = 55.0
 
 
@@ -50,18 +50,18 @@ def validate(
     except InvalidRequest as error:
         refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
         return _answer(plane, {"errors": [refused]}, remember)
-    if patience.looking is None:
+    if patience.inspection is None:
         raise NotSupportedYet(
             "data is not inspected on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
             "node checks the same"
         )
-    asked = _question(plane, caller, spec, project, patience.looking)
+    asked = _question(plane, caller, spec, project, patience.inspection)
     with plane.db.read() as session:
         known = inspections.remembered(session, asked.fingerprint)
     if known is not None:
         return _answer(plane, known, remember)
-    inspection_id = inspections.ask(plane.db, asked)
-    return _answer(plane, _wait(plane, inspection_id, patience.seconds), remember, told=inspection_id)
+    inspection_id = inspections.request(plane.db, asked)
+    return _answer(plane, _wait(plane, inspection_id, patience.seconds), remember, delivered_id=inspection_id)
 
 
 def _checked(
@@ -74,15 +74,17 @@ def _checked(
     return spec
 
 
-def _question(plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, looking: Looking) -> Asked:
+def _question(
+    plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, inspection: InspectionSettings
+) -> InspectionRequest:
     document, secrets = dict(spec.document), dict(spec.secrets)
     asked = json.dumps([project, caller.key_id, document, secrets], sort_keys=True)
-    return Asked(
+    return InspectionRequest(
         project=project,
         document=document,
         sealed_secrets=plane.box.seal(secrets) if secrets else "",
         request_hash=plane.box.fingerprint(asked),
-        fingerprint=admission.fingerprint_of(project, document, plane.reading, looking),
+        fingerprint=admission.fingerprint_of(project, document, plane.reading, inspection),
     )
 
 
@@ -96,10 +98,10 @@ def _wait(plane: ControlPlane, inspection_id: str, seconds: float) -> Report:
     raise Unavailable(f"no coordinator has inspected the data within {seconds:g} s; repeat the request for the answer")
 
 
-def _answer(plane: ControlPlane, report: Report, remember: Remember, *, told: str = "") -> Report:
+def _answer(plane: ControlPlane, report: Report, remember: Remember, *, delivered_id: str = "") -> Report:
     found = {"valid": not report.get("errors"), "errors": [], "warnings": [], "left_out": [], "sources": [], **report}
     with plane.db.write() as session:
-        if told:
-            inspections.mark_told(session, told)
+        if delivered_id:
+            inspections.mark_delivered(session, delivered_id)
         remember(session, found)
     return found

@@ -24,7 +24,7 @@ from app.security.permissions import Caller
 from app.services.access import keys, projects
 from app.services.jobs import control_requests, details, start_points
 from app.services.lifecycle import audit, transitions
-from app.services.lifecycle.outbox import any_told
+from app.services.lifecycle.outbox import has_active_webhook
 from app.services.queues import project_quotas, queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import Remember, forget
@@ -76,7 +76,7 @@ _ENTRANCE = (
         Queue.name.label("queue"),
         Queue.max_waiting_jobs,
         Project.quota,
-        any_told(Project.name).label("has_webhooks"),
+        has_active_webhook(Project.name).label("has_webhooks"),
         keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())).label("key_is_good"),
     )
     .select_from(Project)

@@ -28,7 +28,7 @@ def request_preemption(session: Session, job_id: str, *, actor: str, reason: str
             f"job {job_id} is {job.status} and cannot be preempted; only one in {', '.join(sorted(PREEMPTIBLE))} can"
         )
     if job.requested is not None:
-        transitions.insist_on_pause(session, job, actor=actor, reason=reason)
+        transitions.force_pause(session, job, actor=actor, reason=reason)
         return job
     job.requested, job.requested_reason, job.requested_by = "preempt", reason, actor
     job.mark_changed()

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, kept_steps, merged, span_of, spans_of
+from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, merged, selected_steps, span_of, spans_of
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
 from app.models import Job
@@ -94,7 +94,7 @@ def thinned_steps(session: Session, job_id: str, name: str, *, since_step: int, 
         count = session.scalar(select(func.count()).select_from(_SUMMARY).where(*of_it)) or 0
         # Half as many points as were allowed are as good a picture, for a sixteenth of the reading.
         if count >= max(1, (most - 2) // 4):
-            return kept_steps(_covering(session, job_id, name, level, since_step), most)
+            return selected_steps(_covering(session, job_id, name, level, since_step), most)
     return None
 
 

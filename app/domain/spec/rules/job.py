@@ -1,4 +1,4 @@
-"""What a job document may mean: the rules that its shape alone cannot say, each a function that raises."""
+"""Semantic rules of a job document that the schema can't express; each is a function that raises."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from app.domain.spec.rules import data, model, output, training
 
 __all__ = ["RULES", "check", "locations"]
 
-_ROUNDING = 1e-6  # 0.29 x 100 is not 29 to a machine
+_ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 
 def check(document: Document, rules: ReadingRules) -> None:
@@ -79,7 +79,7 @@ def parts_are_of_one_device(document: Document) -> None:
         )
 
 
-# What later rules take for granted is checked by earlier ones.
+# Later rules rely on earlier ones.
 RULES: tuple[Callable[[Document], None], ...] = (
     devices_are_asked_for,
     devices_are_of_one_kind,

@@ -1,4 +1,4 @@
-"""What ``output_config`` may mean: the form of the result, where it goes, and by what the best checkpoint is known."""
+"""Rules of ``output_config``: export format, destination, and the metric for the best checkpoint."""
 
 import re
 
@@ -25,14 +25,14 @@ _BEST = "output_config.checkpoint.metric_for_best_model"
 
 
 def export_formats(framework: str, training_type: str) -> tuple[str, ...]:
-    """What ``export_format`` may say; the first is the default, which for an adapter's training is the adapter."""
+    """Valid values of ``export_format``; the first is the default, which for adapter training is the adapter."""
     table = parsing.TABLES.get((framework, training_type), ())
     merges = framework != "CUSTOM" and training_type in LORA_TYPES
     return EXPORT_FORMATS if merges or any(item.name == parsing.USE_LORA for item in table) else _WHOLE
 
 
 def trains_adapter(document: Document) -> bool:
-    """Whether what is trained are not the model's own weights. Raises InvalidHyperparameter."""
+    """Whether the job trains an adapter instead of the model's weights. Raises InvalidHyperparameter."""
     if is_custom(document):
         return False
     return trainer(document)[1] in LORA_TYPES or bool(typed_hyperparameters(document).get(parsing.USE_LORA))
@@ -116,7 +116,7 @@ def _is_repository(name: str) -> bool:
 
 
 def best_metrics(method: str) -> tuple[str, ...]:
-    """What ``metric_for_best_model`` may say with a built-in trainer."""
+    """Valid values of ``metric_for_best_model`` for a built-in trainer."""
     return (
         *(EVAL_PREFIX + name for name in metrics.evaluated(method)),
         *metrics.trained(method),

@@ -1,4 +1,4 @@
-"""What the rest of ``training_config`` may mean: trainer, script, hyperparameters, evaluation, environment."""
+"""Rules of ``training_config``: trainer, script, hyperparameters, evaluation, environment."""
 
 import re
 
@@ -34,7 +34,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, pa
 from app.domain.spec.hyperparameters import parsing, rlhf, trainer_arguments
 from app.domain.spec.rules import distributed as distributed_rules
 
-# They would change what runs beside the user's code, or which devices and files it sees.
+# These would change the platform's own processes, or the devices and files that the job sees.
 RESERVED_VARIABLES = frozenset(
     {
         "PATH", "HOME", "USER", "SHELL", "IFS", "ENV", "BASH_ENV", "TMPDIR",
@@ -103,7 +103,7 @@ def script_belongs_to_custom(document: Document) -> None:
 
 
 def megatron_can_divide(document: Document) -> None:
-    """What can be said before the model is read; whether its heads and layers can be divided so is seen then."""
+    """Checks before the model is loaded; whether its heads and layers can be divided is checked afterwards."""
     if trainer(document)[0] != MEGATRON:
         return
     framework = document["training_config"]["framework"]
@@ -261,7 +261,7 @@ def _records_per_step(document: Document) -> int:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether an environment variable is the platform's to set."""
+    """Whether the platform sets this environment variable."""
     return name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES)
 
 
@@ -276,7 +276,7 @@ def environment_leaves_the_platform_alone(document: Document) -> None:
 
 
 def credentials_are_in_the_environment(document: Document) -> None:
-    """What a script gets in the open is shown to everybody in the project, too."""
+    """Unencrypted options of a script are visible to all users of the project."""
     if not is_custom(document):
         return  # built-in trainers know all their options, and none of them is a credential
     training = document["training_config"]
@@ -356,7 +356,7 @@ RULES = (
     divergence_can_be_acted_on,
     start_is_named,
 )
-# They look at data_config, whose own rules come first.
+# These depend on data_config, whose rules come first.
 LATER_RULES = (
     evaluation_has_data,
     hyperparameters_fit_the_data,
