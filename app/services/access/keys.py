@@ -219,7 +219,7 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remembe
 
 
 def _stored(db: Database, presented: PresentedKey) -> StoredKey | None:
-    with db.look() as connection:
+    with db.query() as connection:
         found = connection.execute(_OF_PREFIX, {"wanted": presented.prefix}).one_or_none()
     return StoredKey(*found) if found is not None else None
 

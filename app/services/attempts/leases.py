@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, load_only
 
 from app.database.engine import Database, is_deadlock
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
 from app.domain.lifecycle.outcomes import OutcomeKind, Preemption
 from app.domain.lifecycle.retry_policy import Backoff
@@ -311,7 +311,7 @@ def revoke(
     try:
         return _take(db, lease, end_it)
     except Exception as error:
-        if isinstance(error, TrainyardError) or passes(error):
+        if isinstance(error, TrainyardError) or is_transient(error):
             raise
         log.exception("job %s attempt %s: the outcome %s could not be written", lease.job_id, lease.attempt, cause)
         instead = outcome_errors.outcome_of(cause, error, left_behind=left_behind)

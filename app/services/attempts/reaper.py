@@ -3,7 +3,7 @@
 import logging
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.lifecycle.retry_policy import Backoff
@@ -73,7 +73,7 @@ class Reaper:
             logger.warning("job %s attempt %s: not revoked: %s", lease.job_id, lease.attempt, error)
             return
         except Exception as error:
-            if passes(error):
+            if is_transient(error):
                 raise
             # It must not block the leases after it; the next sweep retries.
             logger.exception("the lease of job %s attempt %s can't be revoked", lease.job_id, lease.attempt)

@@ -1,4 +1,4 @@
-"""What the use cases of the API stand on, made once by the factory and passed down."""
+"""Dependencies of the API's use cases, created once by the factory."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +12,7 @@ from app.storage.storage import Storage
 
 
 class Rings(Protocol):
-    """Wake-ups for the other processes: they never block, never raise, and may get lost."""
+    """Wake-ups for other processes: they never block, never raise, and may get lost."""
 
     def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
 

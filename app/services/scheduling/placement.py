@@ -43,8 +43,8 @@ OTHERS_SECONDS = 0.05
 # The columns that starting a job needs, of about seventy.
 _READ = (
     *transitions.TRANSITION_COLUMNS, Job.requested, Job.spec, Job.priority, Job.created_at, Job.queued_at,
-    Job.not_before_at, Job.current_step, Job.total_steps, Job.progress, Job.latest_checkpoint_id, Job.chosen_checkpoint_id,
-    Job.resume_checkpoint_id,
+    Job.not_before_at, Job.current_step, Job.total_steps, Job.progress, Job.latest_checkpoint_id,
+    Job.chosen_checkpoint_id, Job.resume_checkpoint_id,
 )  # fmt: skip
 
 _Row = TypeVar("_Row", Node, Job, Queue, Project)

@@ -14,7 +14,7 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.serving_order import Accounts
 from app.simulation.planners import planned
-from app.simulation.site import Held, Site
+from app.simulation.site import Allocation, SimulatedCluster
 from app.simulation.trace import Cluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -31,7 +31,7 @@ class Passes:
             name: ProjectQuota(devices={"cpu": DeviceQuota(deserved=deserved.get(name), limit=limits.get(name))})
             for name in {*deserved, *limits}
         }
-        self.site = Site(Cluster(nodes=nodes, quotas=quotas, queue_weights=weights))
+        self.site = SimulatedCluster(Cluster(nodes=nodes, quotas=quotas, queue_weights=weights))
         self.waiting, self.running = self.site.waiting, self.site.held
         self.saving_passes = saving_passes
         self.now = 0.0
@@ -51,7 +51,7 @@ class Passes:
         self._carry_out(made)
         return made
 
-    def _running(self, name: str, held: Held) -> Running:
+    def _running(self, name: str, held: Allocation) -> Running:
         job = held.job
         return Running(
             job_id=name, project=job.project, node=held.placement.node, priority=job.priority, kind=held.kind,
@@ -64,7 +64,7 @@ class Passes:
             self.site.start(placement)
             self.started.append(placement.job_id)
         for name, nodes in made.reservations.items():
-            self.site.promise(name, nodes)
+            self.site.reserve(name, nodes)
         for name in list(self.going):
             self.going[name] -= 1
             if self.going[name] == 0:

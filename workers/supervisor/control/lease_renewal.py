@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
 from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
@@ -110,7 +110,7 @@ class Renewal:
                 raise
             except Exception as error:
                 log.warning("what a renewal waits for could not be written", exc_info=True)
-                if passes(error) or isinstance(error, StaleJob):
+                if is_transient(error) or isinstance(error, StaleJob):
                     return
             self._errands.popleft()
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.services.attempts import rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
@@ -136,7 +136,7 @@ def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | N
             if found := ask():
                 return found
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             log.warning("the database can't be asked about the other nodes yet: %s", error)
         time.sleep(LOOK_SECONDS)

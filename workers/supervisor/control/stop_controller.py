@@ -104,7 +104,7 @@ class Obedience:
 
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self._loop.call(nudge))
         signal.signal(signal.SIGTERM, terminated)
-        processes.let_through(signal.SIGTERM)  # held back while one attempt's supervisor became the next one's
+        processes.unblock_signal(signal.SIGTERM)  # held back while one attempt's supervisor became the next one's
 
     def _give_back(self) -> None:
         """No time to save: the job goes on elsewhere from its last checkpoint."""
