@@ -36,7 +36,7 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     try:
         data_validation.validate(
             plane(), caller(), _as_job(body), _patience(), project=query.get("project"),
-            forwarded=forwarded_tokens(), remember=answering,
+            forwarded=forwarded_tokens(), on_written=answering,
         )  # fmt: skip
     finally:
         backend().streams.give_back()

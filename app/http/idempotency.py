@@ -43,7 +43,7 @@ class Answering:
     @property
     def reply(self) -> Reply:
         if self._reply is None:
-            raise LookupError("the use case did not call remember")
+            raise LookupError("the use case did not call on_written")
         return self._reply
 
 

@@ -15,7 +15,7 @@ LEAST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Accuracy of the estimates of jobs that waited for a minute or more; ``told``: jobs with an estimate.
+    """Accuracy of the estimates of jobs that waited for a minute or more; ``told``: number of jobs with an estimate.
 
     ``median`` and ``p90`` are of the absolute error as a fraction of the wait; ``late``: fraction of jobs that started
     later than estimated by more than a tenth of their wait.
@@ -33,27 +33,27 @@ class Estimates:
     """Records the first estimate of every job that has one; pass it as ``watch`` of a replay."""
 
     def __init__(self) -> None:
-        self.told: dict[
+        self.found: dict[
             str, tuple[float, float]
         ] = {}  # job → (time of the estimate, estimated seconds until the start)
 
     def __call__(self, view: View) -> None:
         candidates = [*view.reserved, *(job for line in view.lines.values() for job in line[:LOOK_AHEAD])]
         first = sorted(candidates, key=lambda job: job.place)[:LOOK_AHEAD]
-        if all(job.job_id in self.told for job in first):
+        if all(job.job_id in self.found for job in first):
             return
         endings = [_ending(each) for each in view.running if each.ends_in is not None]
         for job, seconds in zip(first, starts([job.request for job in first], view.nodes, endings), strict=True):
             if seconds is not None:
-                self.told.setdefault(job.job_id, (view.now, seconds))
+                self.found.setdefault(job.job_id, (view.now, seconds))
 
 
-def calibrate(told: Mapping[str, tuple[float, float]], outcomes: Iterable[JobResult]) -> Calibration:
+def calibrate(estimates: Mapping[str, tuple[float, float]], outcomes: Iterable[JobResult]) -> Calibration:
     """Compare estimates with waits until the first start; estimates made after that are ignored."""
     waited = [each for each in outcomes if (each.wait_seconds or 0.0) >= LEAST_WAIT_SECONDS]
     errors, seconds, late = [], [], 0
     for outcome in waited:
-        at, expected = told.get(outcome.job.job_id, (math.inf, 0.0))
+        at, expected = estimates.get(outcome.job.job_id, (math.inf, 0.0))
         started, wait = outcome.stays[0].started_at, outcome.wait_seconds or 0.0
         if at >= started:
             continue

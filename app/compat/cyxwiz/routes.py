@@ -54,7 +54,7 @@ def submit_job(body: pb.JobConfig) -> Reply:
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias)
-        submission.submit(plane(), caller(), document, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, origin=origin, on_written=answering)
     return answering.reply
 
 
@@ -117,7 +117,7 @@ def get_report(job_id: str) -> Reply:
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = Answering(_shown)
-    submission.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
+    submission.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, on_written=answering)
     return answering.reply
 
 
@@ -130,7 +130,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
     # As everywhere in foreign words: save if it can, else stop.
-    submission.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
+    submission.pause(plane(), caller(), _native_id(job_id), force=True, on_written=answering)
     return answering.reply
 
 
@@ -142,7 +142,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
-    submission.resume(plane(), caller(), _native_id(job_id), remember=answering)
+    submission.resume(plane(), caller(), _native_id(job_id), on_written=answering)
     return answering.reply
 
 

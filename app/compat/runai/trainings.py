@@ -117,7 +117,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     with named_as(names_of(body), rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys())
-        submission.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, project=project, origin=origin, on_written=answering)
     return answering.reply
 
 

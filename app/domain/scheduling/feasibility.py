@@ -146,13 +146,13 @@ def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         constraints = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
         raise CannotFit(
             f"no node with {describe(request)} is labelled {constraints}; "
-            f"those that could hold this job are {_labelled(holding)}; node_affinity says what is only preferred",
+            f"those that could hold this job are {_labelled(holding)}; use node_affinity for preferences",
             field="resource_config.required_node_labels",
         )
     called = [node for node in holding if not missing_labels(request, node)]
     raise CannotFit(
-        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}; "
-        "node_anti_affinity says what is only avoided",
+        f"every node with {describe(request)} and the required labels has a forbidden one: {_labelled(called)}; "
+        "use node_anti_affinity for preferences",
         field="resource_config.forbidden_node_labels",
     )
 

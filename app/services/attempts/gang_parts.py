@@ -82,7 +82,7 @@ def end_part(
 ) -> Ending | None:
     """End the part of an attempt of the locked job that one lease covers; the last part completes the attempt.
 
-    None while other parts run; they are told to stop, unless this part ended as all were asked to. ``stays`` keeps its
+    None while other parts run; they are asked to stop, unless this part ended as all were asked to. ``stays`` keeps its
     devices until the others have ended. For an attempt on one node this is its completion.
     """
     attempt = session.get_one(Attempt, (job.id, lease.attempt), with_for_update=True, populate_existing=True)
@@ -156,7 +156,7 @@ def _of_all(known: _End | None, this: _End) -> Outcome:
 
 
 def _does_not_matter(known: _End | None) -> bool:
-    """Whether a completed training stays completed: a node was lost, or told to stop, only after it."""
+    """Whether a completed training stays completed: a node was lost, or asked to stop, only after it."""
     return known is None or known.outcome.kind != "failed" or _weight(known.outcome) == _HOST_DOWN
 
 

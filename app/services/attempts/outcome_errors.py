@@ -43,7 +43,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> Endi
 def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Backoff, *, actor: str) -> Ending | None:
     """Release the devices of an attempt's lease, and retry or fail the locked job.
 
-    None while the attempt has parts on other nodes, which are told to end. Reads only plain columns of the job, since
+    None while the attempt has parts on other nodes, which are asked to end. Reads only plain columns of the job, since
     the rest may be why `completion.end_attempt` failed; usage of the attempt isn't accounted.
     """
     attempt = session.get_one(Attempt, (job.id, lease.attempt), with_for_update=True, populate_existing=True)

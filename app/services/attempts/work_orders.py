@@ -175,7 +175,7 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
         if job.fence != work.fence or job.state not in HELD:
-            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has been ended already")
         artifact_rows.reveal(session, job.id, outcome.artifacts)
         return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
 

@@ -175,7 +175,7 @@ def _require_pausable(session: Session, job: Job, *, may_lose_steps: bool) -> No
     elif job.state in SAVING and not may_lose_steps and not _saves_on_request(session, job):
         why = (
             f"{_CANNOT_SAVE} (trainyard.hooks.init(can_checkpoint=True)), and what it has done since its last "
-            "checkpoint would be lost; say save_checkpoint: false to have it stopped all the same, and started again "
+            "checkpoint would be lost; set save_checkpoint: false to stop it all the same, and started again "
             "on resume"
         )
     else:

@@ -16,7 +16,7 @@ from app.services.preflight import admission, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspections import InspectionRequest, Report
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 POLL_SECONDS = 0.1
 
@@ -37,7 +37,7 @@ def validate(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> Report:
     """Validate ``document``, a whole job document; a coordinator inspects, the caller waits.
 
@@ -49,7 +49,7 @@ def validate(
         spec = _checked(plane, caller, document, project, forwarded)
     except InvalidRequest as error:
         refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
-        return _answer(plane, {"errors": [refused]}, remember)
+        return _answer(plane, {"errors": [refused]}, on_written)
     if patience.inspection is None:
         raise NotSupportedYet(
             "data is not inspected on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
@@ -59,9 +59,9 @@ def validate(
     with plane.db.read() as session:
         known = inspections.remembered(session, asked.fingerprint)
     if known is not None:
-        return _answer(plane, known, remember)
+        return _answer(plane, known, on_written)
     inspection_id = inspections.request(plane.db, asked)
-    return _answer(plane, _wait(plane, inspection_id, patience.seconds), remember, delivered_id=inspection_id)
+    return _answer(plane, _wait(plane, inspection_id, patience.seconds), on_written, delivered_id=inspection_id)
 
 
 def _checked(
@@ -98,10 +98,10 @@ def _wait(plane: ControlPlane, inspection_id: str, seconds: float) -> Report:
     raise Unavailable(f"no coordinator has inspected the data within {seconds:g} s; repeat the request for the answer")
 
 
-def _answer(plane: ControlPlane, report: Report, remember: Remember, *, delivered_id: str = "") -> Report:
+def _answer(plane: ControlPlane, report: Report, on_written: OnWritten, *, delivered_id: str = "") -> Report:
     found = {"valid": not report.get("errors"), "errors": [], "warnings": [], "left_out": [], "sources": [], **report}
     with plane.db.write() as session:
         if delivered_id:
             inspections.mark_delivered(session, delivered_id)
-        remember(session, found)
+        on_written(session, found)
     return found

@@ -19,7 +19,7 @@ from app.security.secrets import SecretBox, SecretKeyMissing
 from app.services.jobs import details, start_points, submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 _RESOURCES = "resource_config."
 _PARTS = ("gpu_fraction", "gpu_memory_request_mb", "mig_profile")
@@ -47,7 +47,13 @@ class _Order:
 
 
 def retry(
-    plane: ControlPlane, caller: Caller, job_id: str, wanted: Retry, *, complete: Complete, remember: Remember = forget
+    plane: ControlPlane,
+    caller: Caller,
+    job_id: str,
+    wanted: Retry,
+    *,
+    complete: Complete,
+    on_written: OnWritten = not_stored,
 ) -> Job:
     """Submit the job's work again as its child, with all checks of a submission.
 
@@ -72,7 +78,7 @@ def retry(
                     "resources": dict(wanted.resources),
                 },
             )  # fmt: skip
-            remember(session, details.changed(session, child))
+            on_written(session, details.changed(session, child))
     plane.dispatcher.ring_admit(child.id, child.queue, child.priority)
     return child
 
@@ -111,7 +117,7 @@ def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:
     from that), or the one that the job itself started from.
     """
     if wanted.checkpoint_id and wanted.from_start:
-        raise BadSpec("name a checkpoint or say from_start, not both", field="from_start")
+        raise BadSpec("name a checkpoint or set from_start, not both", field="from_start")
     if wanted.from_start:
         return None
     if not wanted.checkpoint_id:

@@ -51,7 +51,7 @@ def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -
     It must be one of the job's own, or the one that it started from. Raises BadSpec.
     """
     if checkpoint_id and from_best:
-        raise BadSpec("name a checkpoint or say from_best, not both", field="from_best")
+        raise BadSpec("name a checkpoint or set from_best, not both", field="from_best")
     if from_best:
         best = checkpoints.lock(session, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
         if best is None:

@@ -27,7 +27,7 @@ from app.services.lifecycle import audit, transitions
 from app.services.lifecycle.outbox import has_active_webhook
 from app.services.queues import project_quotas, queues
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def submit(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     origin: Origin | None = None,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> None:
     """Store a new PENDING job; ``document`` has passed the schema, ``forwarded`` are the user's tokens.
 
@@ -107,7 +107,7 @@ def submit(
             _refuse_second(session, origin.alias)
         job = store(session, plane, caller, checked, entered, origin=origin)
         warnings = _warnings(checked, origin)
-        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
+        on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
 
@@ -157,12 +157,14 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
     return Entered(start=start, has_webhooks=found is not None and found.has_webhooks)
 
 
-def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", remember: Remember = forget) -> Job:
+def cancel(
+    plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = "", on_written: OnWritten = not_stored
+) -> Job:
     """Cancel an idle job at once, else request it; idempotent. Raises IllegalTransition when it has ended."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = control_requests.request_cancel(session, job_id, actor=caller.actor, reason=reason)
-        remember(session, details.changed(session, job))
+        on_written(session, details.changed(session, job))
     if job.requested == "cancel":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
@@ -171,13 +173,13 @@ def cancel(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str = ""
 
 def pause(
     plane: ControlPlane, caller: Caller, job_id: str, *, saves: bool = True, force: bool = False,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> Job:  # fmt: skip
     """Pause an idle job at once, else request it; idempotent. Raises IllegalTransition when it can't pause."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = control_requests.request_pause(session, job_id, actor=caller.actor, saves=saves, force=force)
-        remember(session, details.changed(session, job))
+        on_written(session, details.changed(session, job))
     if job.requested == "pause":
         for node in job.node_names:
             plane.dispatcher.nudge(job.id, node)
@@ -186,7 +188,7 @@ def pause(
 
 def resume(
     plane: ControlPlane, caller: Caller, job_id: str, *, checkpoint_id: str = "", from_best: bool = False,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> Job:  # fmt: skip
     """Requeue a paused job for the planner's next pass.
 
@@ -197,16 +199,16 @@ def resume(
         job = control_requests.resume(
             session, job_id, actor=caller.actor, checkpoint_id=checkpoint_id, from_best=from_best
         )  # fmt: skip
-        remember(session, details.changed(session, job))
+        on_written(session, details.changed(session, job))
     return job
 
 
-def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, remember: Remember = forget) -> Job:
+def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, on_written: OnWritten = not_stored) -> Job:
     """Request that a running job saves a checkpoint and continues. Raises IllegalTransition when it can't."""
     with plane.db.write() as session:
         find(session, caller, job_id)
         job = control_requests.request_checkpoint(session, job_id, actor=caller.actor)
-        remember(session, details.changed(session, job))
+        on_written(session, details.changed(session, job))
     for node in job.node_names:
         plane.dispatcher.nudge(job.id, node)
     return job

@@ -15,13 +15,13 @@ from app.services.jobs import details, submission
 from app.services.lifecycle import audit, labels, transitions
 from app.services.queues import project_quotas
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 CHANGEABLE = ("priority", "labels", "preemptible")
 
 
 def change(
-    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> Job:
     """Set the fields that ``wanted`` names; labels are replaced as a whole. Equal values are no change.
 
@@ -43,7 +43,7 @@ def change(
         changed = _apply(session, job, wanted)
         if changed:
             _record_change(session, job, caller, changed)
-        remember(session, details.changed(session, job, expected))
+        on_written(session, details.changed(session, job, expected))
     if "priority" in changed and job.state is JobState.PENDING:
         # Its admission message has the old priority: a second message is harmless and may be served earlier.
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)

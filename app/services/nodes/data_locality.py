@@ -21,8 +21,8 @@ def report(db: Database, node: str, holdings: Mapping[str, Holding]) -> None:
         if session.get(Node, node, with_for_update=True) is None:
             return
         known = {row.source: row for row in session.scalars(select(CachedSource).where(CachedSource.node == node))}
-        gone = sorted(known.keys() - holdings.keys())
-        session.execute(delete(CachedSource).where(CachedSource.node == node, CachedSource.source.in_(gone)))
+        dropped = sorted(known.keys() - holdings.keys())
+        session.execute(delete(CachedSource).where(CachedSource.node == node, CachedSource.source.in_(dropped)))
         for key, holding in sorted(holdings.items()):
             row = known.get(key)
             if row is None:

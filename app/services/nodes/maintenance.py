@@ -14,7 +14,7 @@ from app.services.lifecycle import audit
 from app.services.nodes import listing, quarantine, registry
 from app.services.nodes.listing import NodeDetails
 from app.services.requests.control_plane import Rings
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 _LISTED = 20
 
@@ -33,7 +33,7 @@ def drain(
     *,
     requeue: bool = False,
     rings: Rings | None = None,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> DrainedNode:
     """Stop giving the node new jobs; idempotent. Running jobs continue, unless ``requeue`` requests their requeue.
 
@@ -54,14 +54,14 @@ def drain(
         session.flush()
         details = listing.find(session, name)
         drained = DrainedNode(**vars(details), requeued_jobs=len(asked))
-        remember(session, drained)
+        on_written(session, drained)
     if rings is not None:
         for job_id in asked:
             rings.nudge(job_id, name)
     return drained
 
 
-def enable(db: Database, caller: Caller, name: str, *, remember: Remember = forget) -> NodeDetails:
+def enable(db: Database, caller: Caller, name: str, *, on_written: OnWritten = not_stored) -> NodeDetails:
     """Let the node accept jobs again; idempotent. Raises NotFound, and IllegalTransition for a lost one."""
     with db.write() as session:
         node = lock(session, name)
@@ -81,7 +81,7 @@ def enable(db: Database, caller: Caller, name: str, *, remember: Remember = forg
             )  # fmt: skip
         session.flush()
         details = listing.find(session, name)
-        remember(session, details)
+        on_written(session, details)
     return details
 
 

@@ -65,13 +65,13 @@ def take_out(session: Session, held: HeldDevices, *, actor: str, tell: bool = Tr
         )
     )
     if tell:
-        _tell(session, held, actor)
+        _record_warning(session, held, actor)
 
 
-def _tell(session: Session, held: HeldDevices, actor: str) -> None:
-    untold = _is(held.node, held.job_id, held.attempt) & StuckDevice.is_told.is_(False)
-    told = update(StuckDevice).where(untold).values(is_told=True).returning(StuckDevice.device_index)
-    devices = sorted(session.scalars(told.execution_options(synchronize_session=False)))
+def _record_warning(session: Session, held: HeldDevices, actor: str) -> None:
+    unreported = _is(held.node, held.job_id, held.attempt) & StuckDevice.is_told.is_(False)
+    newly_reported = update(StuckDevice).where(unreported).values(is_told=True).returning(StuckDevice.device_index)
+    devices = sorted(session.scalars(newly_reported.execution_options(synchronize_session=False)))
     if devices:
         transitions.record_event(
             session, held.job_id, EventType.WARNING, actor=actor, reason=REASON,

@@ -95,27 +95,27 @@ def _files(path: str, rules: ReadingRules) -> list[str]:
 
 def _matches(pattern: str, rules: ReadingRules) -> list[str]:
     """Sorted readable matches of an absolute pattern. Raises _TooMany."""
-    level, looked = ["/"], itertools.count(1)
+    level, scanned = ["/"], itertools.count(1)
     for segment in filter(None, pattern.split("/")):
-        level = [entry for directory in level for entry in _entries(directory, segment, looked)]
+        level = [entry for directory in level for entry in _entries(directory, segment, scanned)]
     owner = job_of_path(pattern, rules)
     real = ((path, rules.real_path(path)) for path in level)
     # Patterns don't match results of other jobs: ownership is checked only for a job that is named literally.
     return sorted(path for path, at in real if readable(at, rules) and job_of_path(at, rules) == owner)
 
 
-def _entries(directory: str, segment: str, looked: Iterator[int]) -> Iterator[str]:
+def _entries(directory: str, segment: str, scanned: Iterator[int]) -> Iterator[str]:
     """Entries of a directory that match one segment of a pattern; empty if it is not a directory."""
     if not _is_pattern(segment):
         path = os.path.join(directory, segment)  # noqa: PTH118 – text only
-        if next(looked) > MOST_FILES:
+        if next(scanned) > MOST_FILES:
             raise _TooMany
         yield from [path] if os.path.lexists(path) else []
         return
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if next(looked) > MOST_FILES:
+                if next(scanned) > MOST_FILES:
                     raise _TooMany
                 hidden = entry.name.startswith(".") and not segment.startswith(".")
                 if not hidden and fnmatchcase(entry.name, segment):

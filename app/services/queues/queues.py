@@ -16,7 +16,7 @@ from app.models.job_line import LINE, served_as_if_since
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.queues import limits
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 WAITING = limits.WAITING
@@ -63,7 +63,7 @@ def ensure(session: Session, name: str) -> Queue:
 
 
 def create(
-    db: Database, caller: Caller, name: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+    db: Database, caller: Caller, name: str, wanted: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> QueueSummary:
     """Create a queue with settings of ``CHANGEABLE``. Raises Conflict when it exists."""
     columns = _columns(wanted)
@@ -77,7 +77,7 @@ def create(
         )  # fmt: skip
         session.flush()
         made = QueueSummary(queue=queue, waiting=0, running=0)
-        remember(session, made)
+        on_written(session, made)
     return made
 
 

@@ -14,10 +14,10 @@ from app.domain.errors import IdempotencyConflict
 from app.models import IdempotentReply
 from app.models.base import utc_now
 
-KEPT = timedelta(hours=24)  # stated in the text of the conflict below
+TTL = timedelta(hours=24)  # stated in the text of the conflict below
 
 # Called by a use case within its transaction, with its result, before the commit.
-Remember = Callable[[Session, Any], None]
+OnWritten = Callable[[Session, Any], None]
 
 
 class AlreadyAnswered(Exception):
@@ -41,7 +41,7 @@ class StoredResponse:
     location: str | None = None
 
 
-def forget(_session: Session, _made: Any) -> None:
+def not_stored(_session: Session, _made: Any) -> None:
     """For a request without a key: stores nothing."""
 
 
@@ -49,7 +49,7 @@ def stored_response(db: Database, request: RequestKey) -> StoredResponse | None:
     """The stored response to the same request. Raises IdempotencyConflict when the key was used for another one."""
     with db.read() as session:
         row = session.scalar(select(IdempotentReply).where(*_same_key(request)))
-    if row is None or row.created_at < utc_now() - KEPT:
+    if row is None or row.created_at < utc_now() - TTL:
         return None
     if row.request_hash != request.request_hash:
         raise IdempotencyConflict(
@@ -63,7 +63,7 @@ def remember(session: Session, request: RequestKey, answer: StoredResponse) -> N
     """Store the response in the caller's transaction. Raises AlreadyAnswered when the key was taken meanwhile."""
     session.flush()
     # Housekeeping deletes old responses only after a while.
-    session.execute(delete(IdempotentReply).where(*_same_key(request), IdempotentReply.created_at < utc_now() - KEPT))
+    session.execute(delete(IdempotentReply).where(*_same_key(request), IdempotentReply.created_at < utc_now() - TTL))
     session.add(
         IdempotentReply(
             project=request.project, key_id=request.key_id, idempotency_key=request.idempotency_key,

@@ -175,7 +175,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
         )  # fmt: skip
         try:
             submission.submit(
-                plane(), caller(), document, project=namespace, origin=origin, remember=answering
+                plane(), caller(), document, project=namespace, origin=origin, on_written=answering
             )  # fmt: skip
         except Conflict as error:
             if type(error) is not Conflict:

@@ -75,7 +75,7 @@ def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
     number = int(said) if isinstance(said, int | str) and str(said).isdecimal() and len(str(said)) < 5 else 0
     if isinstance(said, bool) or not 1 <= number <= MAX_PROCESSES:
         raise InvalidProcesses(
-            f"say auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
+            f"use auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
             f"{MAX_PROCESSES}"
         )
     return number

@@ -123,7 +123,7 @@ def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> 
         if values[other] not in allowed:
             raise InvalidHyperparameter(
                 item.name,
-                f"{item.name} says nothing with {other} {said(values[other])}; leave it out, or set {other} to "
+                f"{item.name} has no effect with {other} {said(values[other])}; leave it out, or set {other} to "
                 f"{' or '.join(map(said, allowed))}",
             )
 
@@ -132,11 +132,13 @@ def _check_together(values: Mapping[str, Value]) -> None:
     if values["max_steps"] == 0:
         raise InvalidHyperparameter("max_steps", "max_steps: 0 steps train nothing; use -1 for num_train_epochs")
     if values["warmup_steps"] and values["warmup_ratio"]:
-        raise InvalidHyperparameter("warmup_ratio", "warmup_ratio and warmup_steps say the same; leave one of them out")
+        raise InvalidHyperparameter(
+            "warmup_ratio", "warmup_ratio and warmup_steps are alternatives; leave one of them out"
+        )
     if values["early_stopping_threshold"] and not values["early_stopping_patience"]:
         raise InvalidHyperparameter(
             "early_stopping_threshold",
-            "early_stopping_threshold says nothing without early_stopping_patience above 0",
+            "early_stopping_threshold has no effect without early_stopping_patience above 0",
         )
     if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
         raise InvalidHyperparameter(
@@ -150,5 +152,5 @@ def _check_together(values: Mapping[str, Value]) -> None:
     if values.get("packing") and values.get("group_by_length"):
         raise InvalidHyperparameter(
             "group_by_length",
-            "group_by_length says nothing with packing, which leaves no padding; leave one of them out",
+            "group_by_length has no effect with packing, which leaves no padding; leave one of them out",
         )

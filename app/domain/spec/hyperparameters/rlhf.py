@@ -187,7 +187,7 @@ def check(values: Mapping[str, Value]) -> None:
     if values[REWARD_MODEL]:
         if said != EXACT:
             raise InvalidHyperparameter(
-                REWARD, f"{REWARD} says nothing with {REWARD_MODEL}, which judges by itself; leave one of them out"
+                REWARD, f"{REWARD} has no effect with {REWARD_MODEL}, which judges by itself; leave one of them out"
             )
         return
     if not said:

@@ -138,7 +138,7 @@ def scheme_of(name: str, *, field: str) -> Scheme:
 def _refuse_credentials(uri: str, *, field: str) -> None:
     if "@" in unquote(authority_of(uri)):
         raise BadSpec(
-            "a URI holds no user or password, which everybody in the project would see; the operator configures "
+            "a URI holds no user or password, which all users of the project would see; the operator configures "
             "the credentials of a storage, and those of a user come in a header of the request",
             field=field,
         )

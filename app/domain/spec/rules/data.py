@@ -57,7 +57,7 @@ def splits_have_a_meaning(document: Document) -> None:
         )
     if VALIDATION in names and data["validation_split"] > 0:
         raise BadSpec(
-            "validation_split says nothing beside sources with split validation, which are the validation data; "
+            "validation_split has no effect beside sources with split validation, which are the validation data; "
             "leave one of them out",
             field="data_config.validation_split",
         )
@@ -103,7 +103,7 @@ def _check_sampling(sampling: Mapping[str, Any], field: str) -> None:
             field=field,
         )
     if sampling.get("fraction") == 0.0:
-        raise BadSpec("a fraction of 0 leaves no records; say a share above 0", field=f"{field}.fraction")
+        raise BadSpec("a fraction of 0 leaves no records; use a share above 0", field=f"{field}.fraction")
 
 
 def weights_are_complete(document: Document) -> None:
@@ -137,7 +137,7 @@ def streaming_is_possible(document: Document) -> None:
     if not data.get("streaming"):
         if data.get("shuffle_buffer") is not None:
             raise BadSpec(
-                "shuffle_buffer says nothing without streaming, which shuffles all records; leave it out",
+                "shuffle_buffer has no effect without streaming, which shuffles all records; leave it out",
                 field="data_config.shuffle_buffer",
             )
         return

@@ -29,7 +29,7 @@ def strategy_is_the_frameworks(document: Document) -> None:
     does = STRATEGIES.get(strategy.lower())
     if does is None:
         known = ", ".join(f"{name} ({which})" for name, which in STRATEGIES.items())
-        way_out = f"the framework decides it; leave it out, or say that of the framework: {known}"
+        way_out = f"the framework decides it; leave it out, or use that of the framework: {known}"
         raise NotSupportedYet(f"there is no strategy {strategy!r}; {way_out}", field=f"{_DISTRIBUTED}.strategy")
     if does != framework:
         raise NotSupportedYet(

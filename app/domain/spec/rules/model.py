@@ -81,8 +81,8 @@ def weights_are_drawn_where_they_can_be(document: Document) -> None:
     if trainer(document) not in FROM_SCRATCH:
         known = ", ".join(kind for _, kind in FROM_SCRATCH)
         raise NotSupportedYet(
-            f"{' with '.join(trainer(document))} trains a model that has weights; from scratch train HF_TRAINER with "
-            f"{known}: say one of these, or leave from_config out",
+            f"{' with '.join(trainer(document))} trains a model that has weights; from scratch use HF_TRAINER with "
+            f"{known}: choose one of these, or leave from_config out",
             field=_FROM_CONFIG,
         )
     _check_definition(model)

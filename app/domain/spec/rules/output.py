@@ -106,7 +106,7 @@ def hub_upload_is_complete(document: Document) -> None:
     for name in ("hub_repo_id", "hub_private"):  # a hub_token alone is taken: clients send it by habit
         if output.get(name) not in (None, ""):
             raise BadSpec(
-                f"{name} says nothing without push_to_hub; set that to true, or leave {name} out",
+                f"{name} has no effect without push_to_hub; set that to true, or leave {name} out",
                 field=f"output_config.{name}",
             )
 
@@ -128,7 +128,7 @@ def best_checkpoint_has_a_metric(document: Document) -> None:
     metric = checkpoint.get("metric_for_best_model")
     if checkpoint.get("greater_is_better") and not metric:
         raise BadSpec(
-            "greater_is_better says nothing without metric_for_best_model; name the metric",
+            "greater_is_better has no effect without metric_for_best_model; name the metric",
             field="output_config.checkpoint.greater_is_better",
         )
     if is_custom(document):

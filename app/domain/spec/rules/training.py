@@ -89,7 +89,7 @@ def script_belongs_to_custom(document: Document) -> None:
         )
     if script and command:
         raise BadSpec(
-            "say either custom_script_path, with custom_arguments, or custom_command", field=f"{field}.custom_command"
+            "set either custom_script_path, with custom_arguments, or custom_command", field=f"{field}.custom_command"
         )
     if command and arguments:
         raise BadSpec("custom_command has its arguments in itself", field=f"{field}.custom_arguments")
@@ -165,7 +165,7 @@ def zero_can_divide(document: Document) -> None:
 def _float16_is_not_asked_for(document: Document, framework: str) -> None:
     if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
         raise NotSupportedYet(
-            f"{framework} computes in float32 or bfloat16; say one of them, or auto",
+            f"{framework} computes in float32 or bfloat16; use one of them, or auto",
             field="training_config.base_model.dtype",
         )
 
@@ -181,7 +181,7 @@ def ranks_match_devices(document: Document) -> None:
         raise BadSpec(str(error), field=f"{prefix}.config.{PROCESSES}") from error
     if processes != devices and not is_custom(document):
         raise BadSpec(
-            "a built-in trainer has one process for each device; leave it out, or say auto",
+            "a built-in trainer has one process for each device; leave it out, or use auto",
             field=f"{prefix}.config.{PROCESSES}",
         )
     count = nodes * processes
@@ -322,7 +322,7 @@ def divergence_can_be_acted_on(document: Document) -> None:
                 )
     if wanted.get("learning_rate_factor") == 0.0:
         raise BadSpec(
-            "with a factor of 0 nothing would be learnt; say one above 0 and up to 1",
+            "with a factor of 0 nothing would be learnt; use one above 0 and up to 1",
             field=f"{field}.learning_rate_factor",
         )
     if wanted.get("action") == ROLLBACK and is_custom(document):
