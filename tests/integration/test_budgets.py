@@ -69,7 +69,7 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
     told = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
     assert told == [entry.message], "its history says why"
     assert planner.plan_once(cluster) == []
-    assert "has used 2.0 of the 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
+    assert "has used 2.0 of its 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
     set_hours(cluster, "speech", 3.0)
     assert [each.job_id for each in planner.plan_once(cluster)] == [spender.job_id]
     assert job_of(cluster, spender.job_id).retries_used == 0

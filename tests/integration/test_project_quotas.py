@@ -364,6 +364,6 @@ def test_each_of_many_projects_is_told_of_its_own_limit(database: Database) -> N
 
     assert {name: standings[name].spent[:31] for name in ("hours", "storage", "neither")} == {
         "hours": "the project hours has used 2.5 ",
-        "storage": "the project storage keeps 0.0 o",
+        "storage": "the project storage stores 0.0 ",
         "neither": "",
     }

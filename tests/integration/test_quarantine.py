@@ -124,7 +124,7 @@ def test_a_job_that_got_further_elsewhere_is_proof_once_whatever_became_of_it(kn
     assert look(known, QuarantineRule(faults=1, window_seconds=3600)) == ["a"]
     look(known)
 
-    assert "attempts of 1 jobs ended by its doing" in state(known)[1]
+    assert "attempts of 1 jobs were ended by the node" in state(known)[1]
     assert reputation(known, "a") == 0.9
 
 
@@ -237,9 +237,9 @@ def test_it_can_be_turned_off(known: Database) -> None:
 
 def test_people_are_told(db: Database) -> None:
     with db.write() as session:
-        make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs ended by its doing")
+        make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs were ended by the node")
 
     listed, shown = run("nodes", "list").stdout, run("nodes", "show", "a").stdout
 
-    assert "a was quarantined: attempts of 3 jobs ended by its doing" in listed
+    assert "a was quarantined: attempts of 3 jobs were ended by the node" in listed
     assert "quarantine_reason" in shown
