@@ -23,14 +23,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from app.domain.scheduling.cluster_state import Giving
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
-from app.domain.scheduling.incremental_planner import Following
+from app.domain.scheduling.cluster_state import ClusterState
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
+from app.domain.scheduling.incremental_planner import IncrementalPlanner
 from app.domain.scheduling.planner import Plan, Planning, Policy
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
-from app.domain.scheduling.serving_order import Accounts, Use
+from app.domain.scheduling.serving_order import Accounts, JobUsage
 from benchmarks.machine import description
 
 SECONDS, MEBIBYTES, GROWTH = 2.0, 1024, 2.3
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--one", action="store_true", help="only that size, once, in this process")
     given = parser.parse_args(arguments)
     if given.one:
-        print(json.dumps(one_pass(given.jobs, given.nodes, given.events)))
+        print(json.dumps(run_pass(given.jobs, given.nodes, given.events)))
         return
     rounds = [[_apart(given.jobs * n, given.nodes * n, given.events) for n in (1, 2, 4)] for _ in range(given.rounds)]
     sizes = [_median(each) for each in zip(*rounds, strict=True)]
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     print(json.dumps(report))
 
 
-def one_pass(jobs: int, nodes: int, events: int) -> dict[str, Any]:
+def run_pass(jobs: int, nodes: int, events: int) -> dict[str, Any]:
     """One full pass over such a cluster, with what it decided, and what follows."""
     cluster, running, accounts = cluster_of(nodes)
     waiting = waiting_of(jobs)
@@ -78,16 +78,21 @@ def one_pass(jobs: int, nodes: int, events: int) -> dict[str, Any]:
     return {
         "jobs": jobs, "nodes": nodes, "running": len(running), "shapes": len({job.request for job in waiting}),
         "seconds": round(seconds, 3), "jobs_per_second": round(jobs / seconds), "snapshot_mib": before,
-        "peak_mib": peak, **decided(made), **followed(planning.giving, made, waiting, running, events, seconds),
+        "peak_mib": peak, **decided(made), **followed(planning.cluster, made, waiting, running, events, seconds),
     }  # fmt: skip
 
 
 def followed(
-    giving: Giving, made: Plan, waiting: list[QueuedJob], running: list[Running], events: int, full_seconds: float
+    cluster: ClusterState,
+    made: Plan,
+    waiting: list[QueuedJob],
+    running: list[Running],
+    events: int,
+    full_seconds: float,
 ) -> dict[str, Any]:
     """What events cost after the pass; one that needs a full pass again counts as long as that took."""
     began = time.perf_counter()
-    following = Following(giving, made, waiting)
+    following = IncrementalPlanner(cluster, made, waiting)
     ready = time.perf_counter() - began
     draw = random.Random(3)
     jobs = [replace(job, job_id=f"new-{job.job_id}", since=NOW) for job in draw.choices(waiting, k=events)]
@@ -100,7 +105,7 @@ def followed(
             if kind == "submitted":
                 found = following.submitted([job])
             else:
-                node = giving.choices.nodes[gone.node].without(gone.devices, gone.share, gone.quantities)
+                node = cluster.node_index.nodes[gone.node].without(gone.devices, gone.share, gone.quantities)
                 found = following.ended([_use(gone)], [node])
             times[kind].append(time.perf_counter() - began if found is not None else full_seconds)
             full += found is None
@@ -112,8 +117,8 @@ def followed(
     }  # fmt: skip
 
 
-def _use(gone: Running) -> Use:
-    return Use(project=gone.project, queue="default", kind=gone.kind, devices=gone.amount, is_preemptible=True)
+def _use(gone: Running) -> JobUsage:
+    return JobUsage(project=gone.project, queue="default", kind=gone.kind, devices=gone.amount, is_preemptible=True)
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:
@@ -149,7 +154,7 @@ def cluster_of(count: int, seed: int = 1) -> tuple[list[NodeCapacity], list[Runn
     deserved = count * GPUS_PER_NODE // PROJECTS
     quota = [DeviceQuota(deserved=draw.choice((deserved // 2, deserved)), limit=4 * deserved) for _ in range(PROJECTS)]
     standings = {
-        f"p{number}": Standing(quota=ProjectQuota(devices={"cuda": each}), used={"cuda": used[number]})
+        f"p{number}": QuotaUsage(quota=ProjectQuota(devices={"cuda": each}), used={"cuda": used[number]})
         for number, each in enumerate(quota)
     }
     return nodes, running, Accounts(projects=standings)
@@ -170,7 +175,7 @@ def waiting_of(count: int, seed: int = 2) -> list[QueuedJob]:
             QueuedJob(
                 job_id=f"job-{number:06}", priority=draw.randrange(11), since=NOW - draw.random() * 7200,
                 request=shapes.setdefault(request, request), queue="default", project=f"p{draw.randrange(PROJECTS)}",
-                is_preemptible=draw.random() < 0.5, at_most_seconds=draw.choice((None, None, 3600.0)),
+                is_preemptible=draw.random() < 0.5, max_seconds=draw.choice((None, None, 3600.0)),
             )
         )  # fmt: skip
     return jobs
@@ -186,9 +191,10 @@ def _running_on(draw: random.Random, node: str) -> list[Running]:
         found.append(
             Running(
                 job_id=f"{node}-{len(found)}", project=f"p{draw.randrange(PROJECTS)}", node=node, kind="cuda",
-                priority=draw.randrange(11), devices=frozenset(taken), share=share, may_go=draw.random() < 0.5,
+                priority=draw.randrange(11), devices=frozenset(taken), share=share,
                 quantities=Quantities(cpu_cores=4 * len(taken), ram_mb=32_000 * len(taken)),
-                is_going=draw.random() < 0.01, loss=draw.random() * 1800 * len(taken),
+                may_be_preempted=draw.random() < 0.5, is_stopping=draw.random() < 0.01,
+                loss=draw.random() * 1800 * len(taken),
                 ends_in=draw.choice((None, draw.random() * 86_400)),
             )
         )  # fmt: skip

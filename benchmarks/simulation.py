@@ -100,7 +100,7 @@ def calibrations(workload: Workload) -> Iterable[dict[str, Any]]:
         for said, jobs, place in (("as made", trace, cluster), ("one line", plain, Cluster(nodes=cluster.nodes))):
             estimates = Estimates()
             done = replay(jobs, place, planned(POLICY), Behaviour(eta_sigma=sigma), watch=estimates)
-            found = asdict(calibrate(estimates.told, done.outcomes))
+            found = asdict(calibrate(estimates.found, done.outcomes))
             yield {"jobs": said, "eta_sigma": sigma, **{name: round(value, 3) for name, value in found.items()}}
 
 

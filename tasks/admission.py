@@ -19,6 +19,6 @@ def admit(self: Any, *job_ids: str) -> None:
     runtime = self.app.runtime
     settings = runtime.settings
     for job_id in admission.admit_each(
-        runtime.database, job_ids, reading_rules(settings), looking=looking_of(settings)
+        runtime.database, job_ids, reading_rules(settings), inspection=looking_of(settings)
     ):  # fmt: skip
         runtime.on_admitted(job_id)

@@ -3,7 +3,7 @@
 from app.host import processes
 from app.models import StuckDevice
 from app.services.nodes import registry, stuck_devices
-from app.services.nodes.stuck_devices import Held
+from app.services.nodes.stuck_devices import HeldDevices
 from tests.supervising import NODE, World, rows
 
 
@@ -21,7 +21,7 @@ def told(world: World, job_id: str) -> list[str]:
     return [event.message for event in world.events(job_id) if event.reason == stuck_devices.REASON]
 
 
-def held(job_id: str, *devices: int, attempt: int = 1, place: str = "") -> Held:
-    return Held(
+def held(job_id: str, *devices: int, attempt: int = 1, place: str = "") -> HeldDevices:
+    return HeldDevices(
         node=NODE, devices=devices, job_id=job_id, attempt=attempt, place=place or processes.place()
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
 from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
-from app.simulation.jobs import Behaviour, Outcome
+from app.simulation.jobs import Behaviour, JobResult
 from app.simulation.planners import POLICIES
 from app.simulation.replay import Replay, replay
 from app.simulation.trace import Cluster, TraceJob
@@ -46,9 +46,9 @@ def replayed(
     return replay(trace, site, planner, behaviour, **more)
 
 
-def outcomes(done: Replay) -> dict[str, Outcome]:
+def outcomes(done: Replay) -> dict[str, JobResult]:
     return {outcome.job.job_id: outcome for outcome in done.outcomes}
 
 
-def spans(outcome: Outcome) -> list[tuple[float, float]]:
+def spans(outcome: JobResult) -> list[tuple[float, float]]:
     return [(stay.started_at, stay.ended_at) for stay in outcome.stays]

@@ -40,7 +40,7 @@ def list_keys(query: dict[str, Any]) -> dict[str, Any]:
 def create_key(body: dict[str, Any]) -> Reply:
     wanted = WantedKey(**{**body, "role": Role(body["role"])})
     answering = _answering_with_key()
-    keys.create_for(plane().db, plane().box, caller(), wanted, remember=answering)
+    keys.create_for(plane().db, plane().box, caller(), wanted, on_written=answering)
     return answering.reply
 
 
@@ -59,7 +59,7 @@ def get_key(key_id: str) -> Any:
 def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
     answering = _answering_with_key()
     keys.rotate(
-        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], remember=answering
+        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=answering
     )  # fmt: skip
     return answering.reply
 
@@ -97,7 +97,7 @@ def create_project(body: dict[str, Any]) -> Reply:
     answering = Answering(
         lambda _, project: Reply(_PROJECT.dump(project), 201, location=f"{base}/projects/{project.name}")
     )
-    projects.create(plane().db, caller(), **body, remember=answering)
+    projects.create(plane().db, caller(), **body, on_written=answering)
     return answering.reply
 
 

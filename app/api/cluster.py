@@ -55,7 +55,7 @@ def list_queues() -> Any:
 def create_queue(body: dict[str, Any]) -> Reply:
     name, base = body.pop("name"), base_path()
     answering = Answering(lambda _, made: Reply(_QUEUE.dump(made), 201, location=f"{base}/queues/{name}"))
-    queues.create(plane().db, caller(), name, body, remember=answering)
+    queues.create(plane().db, caller(), name, body, on_written=answering)
     return answering.reply
 
 
@@ -120,7 +120,7 @@ def why_here(name: str, job_id: str) -> Any:
 def drain_node(name: str, body: dict[str, Any]) -> Reply:
     answering = Answering(lambda _, drained: Reply(_DRAINED.dump(drained)))
     maintenance.drain(
-        plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, remember=answering
+        plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, on_written=answering
     )  # fmt: skip
     return answering.reply
 
@@ -133,7 +133,7 @@ def drain_node(name: str, body: dict[str, Any]) -> Reply:
 def enable_node(name: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(lambda _, node: Reply(_NODE.dump(node)))
-    maintenance.enable(plane().db, caller(), name, remember=answering)
+    maintenance.enable(plane().db, caller(), name, on_written=answering)
     return answering.reply
 
 

@@ -1,4 +1,4 @@
-"""Looking at data before a job is made of it."""
+"""InspectionSettings at data before a job is made of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +17,8 @@ from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services.jobs import data_validation
-from app.services.jobs.data_validation import Patience
-from app.services.preflight.admission import Looking
+from app.services.jobs.data_validation import ValidationLimits
+from app.services.preflight.admission import InspectionSettings
 
 blueprint = Blueprint("data", __name__)
 _REPORT = DataReportSchema()
@@ -36,17 +36,17 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     try:
         data_validation.validate(
             plane(), caller(), _as_job(body), _patience(), project=query.get("project"),
-            forwarded=forwarded_tokens(), remember=answering,
+            forwarded=forwarded_tokens(), on_written=answering,
         )  # fmt: skip
     finally:
         backend().streams.give_back()
     return answering.reply
 
 
-def _patience() -> Patience:
+def _patience() -> ValidationLimits:
     preflight = backend().settings.preflight
-    looking = Looking(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
-    return Patience(looking=looking)
+    inspection = InspectionSettings(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
+    return ValidationLimits(inspection=inspection)
 
 
 def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
 )  # fmt: skip
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(200))
-    commands.cancel(plane(), caller(), job_id, reason=body["reason"], remember=answering)
+    commands.cancel(plane(), caller(), job_id, reason=body["reason"], on_written=answering)
     return answering.reply
 
 
@@ -49,7 +49,7 @@ def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
 def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(202))
     commands.pause(
-        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], remember=answering
+        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], on_written=answering
     )  # fmt: skip
     return answering.reply
 
@@ -62,7 +62,8 @@ def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
 def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown(202))
     commands.resume(
-        plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"], remember=answering
+        plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"],
+        on_written=answering,
     )  # fmt: skip
     return answering.reply
 
@@ -80,7 +81,7 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
         forwarded=forwarded_tokens(),
     )
     answering = Answering(_made)
-    retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), remember=answering)
+    retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), on_written=answering)
     return answering.reply
 
 
@@ -92,7 +93,7 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
 def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown(202))
-    commands.save_now(plane(), caller(), job_id, remember=answering)
+    commands.save_now(plane(), caller(), job_id, on_written=answering)
     return answering.reply
 
 

@@ -47,7 +47,7 @@ def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
         return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": [*warnings, *plan.warnings]}))
     answering = Answering(_submitted)
     origin = Origin(foreign={}, warnings=warnings)
-    submission.submit(plane(), caller(), body, **wanted, origin=origin, remember=answering)
+    submission.submit(plane(), caller(), body, **wanted, origin=origin, on_written=answering)
     return answering.reply
 
 
@@ -69,7 +69,7 @@ def get_job(job_id: str) -> Any:
 @operation("Change a job that has not ended", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
 def change_job(job_id: str, body: dict[str, Any]) -> Reply:
     answering = Answering(_shown)
-    updates.change(plane(), caller(), job_id, body, remember=answering)
+    updates.change(plane(), caller(), job_id, body, on_written=answering)
     return answering.reply
 
 

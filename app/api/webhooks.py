@@ -50,7 +50,7 @@ def create_webhook(body: dict[str, Any]) -> Reply:
     answering = Answering(
         lambda _, new: Reply(_NEW.dump(new), 201, location=f"{base}/webhooks/{new.row.id}"), sealed=True
     )
-    _webhooks().create(caller(), wanted, remember=answering)
+    _webhooks().create(caller(), wanted, on_written=answering)
     return answering.reply
 
 
@@ -82,7 +82,7 @@ def delete_webhook(webhook_id: str) -> Reply:
 def try_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(_sent)
-    deliveries.send_test(plane().db, caller(), webhook_id, remember=answering)
+    deliveries.send_test(plane().db, caller(), webhook_id, on_written=answering)
     return answering.reply
 
 
@@ -113,7 +113,7 @@ def get_delivery(webhook_id: str, delivery_id: str) -> Any:
 def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
     del body
     answering = Answering(_sent)
-    deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, remember=answering)
+    deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, on_written=answering)
     return answering.reply
 
 

@@ -1,4 +1,4 @@
-"""The unbound database: nothing connects before `bind`, and one place knows how each database must be opened."""
+"""The database: unbound until `bind`, with the connection options of SQLite and PostgreSQL in one place."""
 
 import os
 import sqlite3
@@ -17,10 +17,13 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from app.database.group_commit import GroupCommit
 
 _LOCKED_PAUSE_SECONDS = 0.02
-# A connection that somebody used a moment ago is not asked whether it still lives.
+# A connection used within this time is not pinged on checkout.
 _TRUSTED_SECONDS = 0.2
-# How an engine runs statements outside a transaction. The sqlite3 driver begins none anyway.
-_LOOKING: dict[str, dict[str, Any]] = {"sqlite": {"looks": True}, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
+# Execution options for statements outside a transaction; the sqlite3 driver does not begin one by itself.
+_AUTOCOMMIT: dict[str, dict[str, Any]] = {
+    "sqlite": {"autocommit": True},
+    "postgresql": {"isolation_level": "AUTOCOMMIT"},
+}
 
 
 class Database:
@@ -28,13 +31,13 @@ class Database:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
-        self._looking: Engine
+        self._autocommit: Engine
         self._writing: Engine
         self._group: GroupCommit | None = None
 
     def bind(self, engine: Engine) -> "Database":
         self._engine = engine
-        self._looking = engine.execution_options(**_LOOKING[engine.dialect.name])
+        self._autocommit = engine.execution_options(**_AUTOCOMMIT[engine.dialect.name])
         self._writing = engine.execution_options(writes=True)
         if engine.dialect.name == "sqlite":
             # SQLite lets waiting writers poll with growing pauses; threads of one process queue up here instead.
@@ -49,7 +52,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Commits when the block ends, rolls back when it raises. On SQLite it holds the write lock from its start."""
+        """A transaction: commits at the end of the block, rolls back on an exception. Locks SQLite from its start."""
         if self._group is not None:
             with self._group.write() as session:
                 yield session
@@ -64,16 +67,16 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """To read with several questions what was all true at one moment."""
+        """Several queries on one consistent snapshot."""
         with Session(self.engine, expire_on_commit=False) as session:
             if self.engine.dialect.name == "postgresql":
                 session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
             yield session
 
     @contextmanager
-    def look(self) -> Iterator[Connection]:
-        """For a question that one statement answers: outside a transaction, which would ask the server twice more."""
-        with self._looking.connect() as connection:
+    def query(self) -> Iterator[Connection]:
+        """For a single statement outside a transaction, which would cost two more round trips."""
+        with self._autocommit.connect() as connection:
             yield connection
 
     def close(self) -> None:
@@ -85,12 +88,12 @@ _READ_ONLY, _DEADLOCK = "25006", "40P01"  # PostgreSQL's own codes
 
 
 def is_read_only(error: Exception) -> bool:
-    """Whether the server refused to write because it is a standby, or was told to refuse: either passes."""
+    """Whether the server refused a write because it is a standby or read-only; both are transient."""
     return _sqlstate(error) == _READ_ONLY
 
 
 def is_deadlock(error: Exception) -> bool:
-    """Whether the server has ended this transaction so that another one, which waited for it, could go on."""
+    """Whether the server aborted this transaction to resolve a deadlock."""
     return _sqlstate(error) == _DEADLOCK
 
 
@@ -98,8 +101,8 @@ def _sqlstate(error: Exception) -> object:
     return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
-# A server that vanished without a word (power, network) is noticed within these, whether we wait for it to speak
-# (keepalives: 2 + 3 x 1 s) or for it to take what we said (the timeout, in milliseconds).
+# Detect a server that vanished silently (power, network), both while waiting for data (keepalives: 2 + 3 x 1 s) and for
+# acknowledgements (tcp_user_timeout, in milliseconds).
 POSTGRES_LIVENESS = {
     "keepalives": 1,
     "keepalives_idle": 2,
@@ -108,8 +111,8 @@ POSTGRES_LIVENESS = {
     "tcp_user_timeout": 4000,
 }
 
-# A process that stands still in the middle of a transaction loses it, and with it the rows it holds from all others. A
-# busy machine may keep one waiting for a few seconds, too.
+# A process that stalls within a transaction loses it, together with its row locks. The limit tolerates a process that
+# waits a few seconds on a busy machine.
 IDLE_IN_TRANSACTION_SECONDS = 15.0
 
 
@@ -118,7 +121,7 @@ def make_engine(
 ) -> Engine:
     """The engine for a database URL: SQLite in WAL mode with full durability, or PostgreSQL by psycopg 3.
 
-    ``statement_seconds``: PostgreSQL gives up a statement after that long, for those whom a late answer would not help.
+    ``statement_seconds``: PostgreSQL cancels a statement after this time, for callers that need no late answer.
     """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
@@ -141,7 +144,7 @@ def make_engine(
 
 
 def _ping_rested_connections(engine: Engine) -> None:
-    """A restarted server must cost one retry inside the pool, not a failed request."""
+    """Ping idle connections on checkout, so that a restarted server costs a retry in the pool, not a failed request."""
 
     @event.listens_for(engine, "checkin")
     def _used(_connection: Any, record: ConnectionPoolEntry) -> None:
@@ -157,11 +160,11 @@ def _ping_rested_connections(engine: Engine) -> None:
         except engine.dialect.loaded_dbapi.Error as error:
             if not engine.dialect.is_disconnect(error, connection, None):
                 raise
-            raise InvalidatePoolError("the server has gone since this connection was last used") from error
+            raise InvalidatePoolError("the server closed this connection since it was last used") from error
 
 
 def _options(url: URL, statement_seconds: float | None) -> str:
-    """The server's settings for our connections; what the URL says comes last and wins."""
+    """Server settings of our connections; options of the URL come last and take precedence."""
     settings = {
         "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_SECONDS,
         "statement_timeout": statement_seconds,
@@ -179,15 +182,15 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def _keep_to_ourselves(*_: Any) -> None:
-        # SQLite would make it readable to all. Its neighbours (-wal, -shm) get the file's own permissions.
+        # SQLite would create it world-readable. Its -wal and -shm files get the same permissions.
         if file is not None:
             with suppress(FileExistsError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
-        # The driver must not begin transactions by itself: a deferred BEGIN that writes later can fail with
-        # SQLITE_BUSY_SNAPSHOT, which no busy timeout helps against. `_begin` below begins them.
+        # The driver must not begin transactions: a deferred BEGIN that writes later can fail with
+        # SQLITE_BUSY_SNAPSHOT, which no busy timeout avoids. `_begin` below begins them.
         connection.isolation_level = None
         _use_wal(connection, busy_seconds)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
@@ -196,21 +199,21 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
         options = connection.get_execution_options()
-        if not options.get("looks"):
+        if not options.get("autocommit"):
             connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes") else "BEGIN")
 
     return engine
 
 
 def _file_of(database: str | None) -> Path | None:
-    """None for a database in memory, and for SQLite's own URIs, which say themselves how they are opened."""
+    """Path of the database file; None for in-memory databases and SQLite URIs, which contain their own options."""
     if not database or database == ":memory:" or database.startswith("file:"):
         return None
     return Path(database)
 
 
 def _use_wal(connection: Any, busy_seconds: float) -> None:
-    """A new file's first connections may all switch it at once, and for that SQLite does not wait by itself."""
+    """Switch to WAL, with retries: new connections may switch concurrently, for which SQLite does not wait."""
     deadline = time.monotonic() + busy_seconds
     while True:
         try:

@@ -1,10 +1,10 @@
-"""Opens the configured database: the one place that turns its settings into an engine."""
+"""Opens the configured database."""
 
 from app.database.engine import Database, make_engine
 from config.settings import DatabaseSettings
 
 
 def open_database(settings: DatabaseSettings) -> Database:
-    """Bound; nothing connects yet. Whoever opens it closes it."""
+    """A bound database without connections; the caller closes it."""
     engine = make_engine(settings.url, busy_seconds=settings.busy_seconds, pool_size=settings.pool_size)
     return Database().bind(engine)

@@ -1,6 +1,6 @@
-"""Writers of one process that come at the same time share a transaction of SQLite, and the sync of the disk at its end.
+"""Group commit: concurrent writers of one process share an SQLite transaction and its disk sync.
 
-SQLite takes one writer at a time, and most of what a short transaction costs there is its commit.
+SQLite has one writer at a time, and the commit is most of the cost of a short transaction.
 """
 
 import threading
@@ -14,12 +14,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-# While a transaction is open, other processes wait: it takes in no more writers after that.
+# Other processes wait while a transaction is open: it accepts no more writers after this time.
 LONGEST_SECONDS = 0.02
 
 
 class NotCommitted(Exception):
-    """What the writers of a group wrote is not there."""
+    """The group's transaction was not committed."""
 
 
 @dataclass
@@ -30,24 +30,24 @@ class _Group:
     error: BaseException | None = None
 
     def is_alive(self) -> bool:
-        """Some errors (a full disk) make SQLite roll back everything, not only the statement."""
+        """Whether the transaction is still open: some errors (a full disk) make SQLite roll it back completely."""
         driver: Any = self.connection.connection.driver_connection
         return bool(driver.in_transaction)
 
     def commit(self) -> None:
         if not self.connection.in_transaction():
-            return  # its only writer has rolled back, and left without an error
-        # The driver takes a commit without a transaction for a good one.
+            return  # its only writer has rolled back without an error
+        # The driver reports success for a commit without a transaction.
         if not self.is_alive():
             raise NotCommitted("SQLite has rolled the transaction back")
         self.connection.commit()
 
 
 class GroupCommit:
-    """One for each database file in a process; ``engine`` begins with the write lock.
+    """One instance per database file and process; transactions of ``engine`` begin with the write lock.
 
-    Each writer has a turn of its own, after the first one in a savepoint: what fails takes nobody else's work along.
-    Whoever finds nobody waiting after it commits for all, and before that none of them goes on.
+    Writers take turns, all but the first in a savepoint, so that a failure does not affect the others. The writer that
+    finds no one waiting commits for all; every writer waits for that commit.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,11 +55,11 @@ class GroupCommit:
         self._turn = threading.Lock()
         self._counting = threading.Lock()
         self._waiting = 0
-        self._open: _Group | None = None  # for who has the turn
+        self._open: _Group | None = None  # guarded by ``_turn``
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session whose work is committed when the block has been left, or rolled back because it raised."""
+        """A session; its work is committed when the block has ended, or rolled back if it raised."""
         group: _Group | None = None
         self._take_turn()
         try:
@@ -80,7 +80,7 @@ class GroupCommit:
                     self._end(group)
         except Exception:
             self._turn.release()
-            # It may have met what another one of the group wrote: whoever looks for that next must find it committed.
+            # The error may be due to an uncommitted row of the group: wait, so that the caller's next read sees it.
             if group is not None and group.error is None:
                 self._wait_for(group)
             raise
@@ -115,22 +115,22 @@ class GroupCommit:
         return self._waiting > 0 and group.is_alive() and self._clock() < group.until
 
     def _end(self, group: _Group, error: BaseException | None = None) -> None:
-        """Commit; after an error that ended the transaction, have nothing of it stay."""
+        """Commit; after an error that ended the transaction, roll everything back."""
         self._open, group.error = None, error or NotCommitted("the commit was interrupted")
         try:
             if error is None:
                 group.commit()
                 group.error = None
-        except Exception as failure:  # noqa: BLE001  each writer of the group raises it
+        except Exception as failure:  # noqa: BLE001  every writer of the group raises it
             group.error = failure
         finally:
             group.over.set()
             with closing(group.connection):
-                group.connection.rollback()  # for a commit that failed: closing alone leaves the transaction open
+                group.connection.rollback()  # after a failed commit: close() alone would leave the transaction open
 
     def _wait_for(self, group: _Group) -> None:
         while not group.over.wait(LONGEST_SECONDS):
-            # Who was to come next has given up (interrupted), or is slow: then this one sees to it.
+            # The next writer was interrupted or is slow: this one ends the group.
             with self._turn:
                 if self._open is group:
                     self._end(group)

@@ -1,4 +1,4 @@
-"""Which errors of the database pass by themselves, and which would come again for ever."""
+"""Classification of database errors into transient and permanent ones."""
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -6,10 +6,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.database.engine import is_read_only
 
 
-def passes(error: Exception) -> bool:
-    """Whether it makes sense to do the same again: the database was away, locked or busy.
+def is_transient(error: Exception) -> bool:
+    """Whether a retry makes sense: the database was unavailable, locked or busy.
 
-    Otherwise the data itself is refused; whoever holds it must drop it, or it blocks all that follows.
+    Otherwise the data itself is refused; the caller must drop it, or it blocks everything after it.
     """
     if isinstance(error, DBAPIError) and (error.connection_invalidated or is_read_only(error)):
         return True

@@ -1,1 +1,1 @@
-"""What the platform means, in plain Python: no clock, database, network or framework."""
+"""Domain rules in plain Python: no clock, database, network or framework."""

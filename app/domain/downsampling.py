@@ -1,4 +1,4 @@
-"""Down-sampling of a metric that keeps what a person looks for: the first, the last, minima and maxima."""
+"""Down-sampling of a metric series that preserves its ends, minima and maxima."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 Point = tuple[int, float]  # step, value
 
-FEWEST = 4  # the two ends, the smallest and the largest
-FAN_OUT = 16  # points of a summary, or summaries of one a level higher
+FEWEST = 4  # both ends, minimum and maximum
+FAN_OUT = 16  # points per summary, and summaries per summary of the next level
 LEVELS = 3
 
 
 class Span(NamedTuple):
-    """Points next to each other, reduced to the smallest and the largest of them."""
+    """Summary of consecutive points: their minimum and maximum."""
 
     first_step: int
     last_step: int
@@ -27,24 +27,24 @@ class Span(NamedTuple):
 def downsample(points: Iterable[Point], count: int, most: int) -> list[Point]:
     """At most ``most`` of the points, in order: the ends, and of each bucket its smallest and largest.
 
-    ``points`` is read once, a bucket at a time, so that a long series need not fit into memory. It may turn out longer
-    than ``count``, because a job goes on. Raises ValueError for ``most`` below FEWEST.
+    ``points`` is read once, a bucket at a time, so that a long series need not fit into memory. It may be longer than
+    ``count``, because a running job adds points. Raises ValueError for ``most`` below FEWEST.
     """
     if most < FEWEST:
         raise ValueError(f"at least {FEWEST} points are needed for the ends and the extremes, not {most}")
     stream = iter(points)
     if count <= most:
         return list(islice(stream, most))
-    kept = list(islice(stream, 1))
+    selected = list(islice(stream, 1))
     inner, buckets = count - 2, (most - 2) // 2
     for b in range(buckets):
         size = (b + 1) * inner // buckets - b * inner // buckets
-        kept += _extremes(islice(stream, size))
-    return kept + list(deque(stream, maxlen=1))
+        selected += _extremes(islice(stream, size))
+    return selected + list(deque(stream, maxlen=1))
 
 
 def _extremes(points: Iterable[Point]) -> list[Point]:
-    """The smallest and the largest, in the order in which they came; a single one when they are the same."""
+    """Minimum and maximum in series order; a single point when they are the same."""
     bucket = list(points)
     if not bucket:
         return []
@@ -65,20 +65,20 @@ def merged(spans: Sequence[Span]) -> Span:
 
 
 def spans_of(points: Iterable[Point], size: int) -> Iterator[Span]:
-    """Summaries of so many points each; of the last ones, maybe fewer."""
+    """Summaries of ``size`` points each; the last may have fewer."""
     stream = iter(points)
     while group := list(islice(stream, size)):
         yield span_of(group)
 
 
-def kept_steps(spans: Sequence[Span], most: int) -> list[int]:
+def selected_steps(spans: Sequence[Span], most: int) -> list[int]:
     """The steps of at most ``most`` points, in order: the ends, and of each bucket of spans its extremes."""
     buckets = min((most - 2) // 2, len(spans))
-    kept = {spans[0].first_step, spans[-1].last_step}
+    selected = {spans[0].first_step, spans[-1].last_step}
     for b in range(buckets):
         bucket = merged(spans[b * len(spans) // buckets : (b + 1) * len(spans) // buckets])
-        kept |= {bucket.low_step, bucket.high_step}
-    return sorted(kept)
+        selected |= {bucket.low_step, bucket.high_step}
+    return sorted(selected)
 
 
 _VALUE = itemgetter(1)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeGuard
 
 
 class TrainyardError(Exception):
-    """Anything this platform refuses or could not do; ``code`` is the machine-readable name."""
+    """Base of all expected errors; ``code`` is the machine-readable name."""
 
     code = "INTERNAL"
 
@@ -27,7 +27,7 @@ class TrainyardError(Exception):
 
 
 class InvalidRequest(TrainyardError):
-    """The request is well-formed but means something impossible."""
+    """The request is well-formed but semantically invalid."""
 
     code = "INVALID_ARGUMENT"
 
@@ -61,7 +61,7 @@ class CredentialsMissing(Unauthenticated):
 
 
 class CredentialsInvalid(Unauthenticated):
-    """``key_id`` and ``project`` are for the audit trail: whose key it was before it was revoked or expired."""
+    """``key_id`` and ``project`` identify a revoked or expired key in the audit trail."""
 
     code = "AUTH_TOKEN_INVALID"
     key_id: str = ""
@@ -77,7 +77,7 @@ class NotFound(TrainyardError):
 
 
 class NotYours(NotFound):
-    """It may well be there, but not for this caller, who must not be able to tell; the audit trail can."""
+    """It may exist but is not visible to the caller, who must not be able to tell; the audit trail records it."""
 
 
 class Conflict(TrainyardError):
@@ -89,19 +89,19 @@ class IllegalTransition(Conflict):
 
 
 class StaleJob(Conflict):
-    """Somebody else changed the job first; nothing was written."""
+    """The job was changed concurrently; nothing was written."""
 
     code = "INVALID_STATE"
 
 
 class StillNeeded(Conflict):
-    """Something that has not ended reads what should be deleted."""
+    """An unfinished job reads what should be deleted."""
 
     code = "STILL_NEEDED"
 
 
 class LeaseLost(Conflict):
-    """The caller's fencing token is no longer the job's; it must stop at once and write nothing more."""
+    """The caller's fencing token is stale; it must stop at once and write nothing more."""
 
     code = "LEASE_LOST"
 
@@ -123,7 +123,7 @@ class QuotaExceeded(LimitExceeded):
 
 
 class Unavailable(TrainyardError):
-    """A part that we depend on does not answer; the only class that callers may retry."""
+    """A dependency does not answer; the only class of errors that callers may retry."""
 
     code = "UNAVAILABLE"
 
@@ -133,9 +133,9 @@ class TransientStorageError(Unavailable):
 
 
 class ErrorType(NamedTuple):
-    """Why a job failed: what its ``error_type`` means, and what a person can do.
+    """Meaning of an ``error_type``, and what the user can do.
 
-    ``is_said``: whether ``error_message`` ends with it; what a document, a script or data cause says so in each case.
+    ``is_said``: whether the advice is appended to ``error_message``; messages of other types contain their own.
     """
 
     meaning: str
@@ -143,7 +143,7 @@ class ErrorType(NamedTuple):
     is_said: bool = True
 
 
-# Every cause, so that the type checker finds code that leaves one out.
+# All causes, so that the type checker finds code that misses one.
 Cause = Literal[
     "INVALID_CONFIG", "MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "SCRIPT_ERROR", "TRAINER_ERROR",
     "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "NON_FINITE_LOSS", "DIVERGED", "HANG", "DEVICE_FAULT", "RANK_KILLED",
@@ -255,11 +255,11 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
 
 
 def is_cause(text: str) -> TypeGuard[Cause]:
-    """Whether it is one of ``ERROR_TYPES``; the database may hold causes that a newer version wrote."""
+    """Whether it is one of ``ERROR_TYPES``; the database may contain causes of a newer version."""
     return text in ERROR_TYPES
 
 
 def what_to_do(error_type: str) -> str:
-    """The advice for an ``error_message``; "" where every message of the type has its own."""
+    """The advice to append to an ``error_message``; "" where messages of the type contain their own."""
     known = ERROR_TYPES[error_type] if is_cause(error_type) else None
     return known.what_to_do if known is not None and known.is_said else ""

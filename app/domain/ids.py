@@ -11,7 +11,7 @@ JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
 
 
 class _Clock:
-    """48 bits of milliseconds and 12 of a fraction (RFC 9562 §6.2, method 3), never twice the same."""
+    """Unique timestamps: 48 bits of milliseconds and 12 bits of a fraction (RFC 9562 §6.2, method 3)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,12 +29,12 @@ _clock = _Clock()
 
 
 def first_id(prefix: str, moment: datetime) -> str:
-    """Sorts before all that are made then or later."""
+    """An id that sorts before all ids created at ``moment`` or later."""
     return f"{prefix}-{uuid.UUID(int=int(moment.timestamp() * 1000) << 80)}"
 
 
 def new_id(prefix: str) -> str:
-    """``job-0193…``; ids made later by one process sort after earlier ones, even within a millisecond."""
+    """``job-0193…``; ids of one process sort by creation, even within a millisecond."""
     stamp = _clock.stamp()
     value = (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | secrets.randbits(62)
     return f"{prefix}-{uuid.UUID(int=value)}"

@@ -1,4 +1,4 @@
-"""Numbers where JSON has none: NaN and the infinities by name, everywhere in the same way."""
+"""NaN and infinities in JSON, represented by name."""
 
 import math
 
@@ -11,7 +11,7 @@ def json_number(value: float) -> float | str:
 
 
 def number_of(value: float | None, special: str | None) -> float:
-    """The number of a stored pair: the value, or the name of one that is not finite."""
+    """Decode a stored pair: the value, or the name of a non-finite one."""
     if special is not None:
         return float(special)
     return math.nan if value is None else value

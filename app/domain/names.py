@@ -4,18 +4,18 @@ import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-# They become part of broker queue names and of paths, where other characters have a meaning.
+# Names become part of broker queue names and paths, where other characters have a meaning.
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 NAME_RULE = "use 1 to 63 lower-case letters, digits and dashes, no dash at either end"
 
-# Labels and capabilities of nodes, and what jobs ask for of them.
+# Labels and capabilities of nodes, as nodes offer and jobs require them.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 WORD_RULE = "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit"
 
-# What a job calls for: a label, or several of which one is enough.
+# A label constraint of a job: one label, or several alternatives.
 EITHER = "|"
-WISH = re.compile(rf"{WORD.pattern}(?:\|{WORD.pattern}){{0,15}}")
-WISH_RULE = (
+LABEL_CONSTRAINT = re.compile(rf"{WORD.pattern}(?:\|{WORD.pattern}){{0,15}}")
+LABEL_CONSTRAINT_RULE = (
     "must be 1 to 16 labels with | between them, each 1 to 128 of letters, digits and ._/:-, no punctuation first"
 )
 

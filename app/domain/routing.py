@@ -1,4 +1,4 @@
-"""Where a job's messages go: admission queue, dispatch queue, broker priority."""
+"""Routing of a job's messages: admission queue, dispatch queue, broker priority."""
 
 DEFAULT_PRIORITY = 5
 HIGHEST_PRIORITY = 10

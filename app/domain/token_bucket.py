@@ -1,11 +1,11 @@
-"""How often somebody may ask: a bucket that fills steadily, and out of which each request takes a token."""
+"""Token bucket for rate limiting: it fills steadily, and each request takes a token."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Rate:
-    """So many tokens come per second, and at most ``burst`` are kept. None come at all: there is no limit."""
+    """Refill rate in tokens per second, and capacity. A rate of 0 means no limit."""
 
     per_second: float
     burst: int
@@ -16,26 +16,26 @@ class Rate:
 
     @property
     def portion(self) -> int:
-        """How many tokens are fetched from a shared bucket at once: what comes in a fiftieth of a second."""
+        """Number of tokens to fetch from a shared bucket at once: the refill of 20 ms."""
         return max(1, min(self.burst // 50, int(self.per_second / 50)))
 
 
 @dataclass(frozen=True)
 class Bucket:
     tokens: float
-    at: float  # when it held as many, on any clock that goes forward
+    at: float  # time of that level, by any monotonic clock
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a request for tokens brought; ``wait_seconds`` says when the next one comes if it brought none."""
+    """Result of a draw; ``wait_seconds`` is the time until the next token if none was granted."""
 
     granted: int
     wait_seconds: float = 0.0
 
 
 def draw(bucket: Bucket | None, rate: Rate, *, now: float, wanted: int = 1) -> tuple[Bucket, Draw]:
-    """Take up to ``wanted`` tokens; a bucket that nobody has used is full."""
+    """Take up to ``wanted`` tokens; a new bucket (None) is full."""
     filled = float(rate.burst) if bucket is None else bucket.tokens + max(0.0, now - bucket.at) * rate.per_second
     tokens = min(float(rate.burst), filled)
     granted = min(wanted, int(tokens))

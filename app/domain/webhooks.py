@@ -1,4 +1,4 @@
-"""The rules of webhooks: which events one wants, how long it rests after a failure, and how a body is signed."""
+"""Webhook rules: event filter, backoff after failures, signature, and allowed URLs."""
 
 import hashlib
 import hmac
@@ -13,15 +13,15 @@ from app.domain.spec.locations.hosts import authority_of, check_host, refuse_pri
 from app.domain.spec.locations.uris import leads_up
 
 TEST_EVENT = "webhook.test"
-# What a webhook may ask for: kinds of events, and states that a job comes into.
+# Names that a webhook may subscribe to: event types and job states.
 EVENT_NAMES: tuple[str, ...] = (*(str(kind) for kind in EventType), *(str(state) for state in JobState))
 
 GIVEN_UP_AFTER = timedelta(hours=24)
-# An event that its receiver does not take is tried again after these; the last one is repeated. It holds up later
-# events for three tries, then it steps aside for them.
+# Backoff of a failed delivery; the last value is repeated. A failed event blocks later ones for three tries, then they
+# overtake it.
 PAUSES_SECONDS = (5, 15, 300, 900, 1800, 3600)
 TRIES_IN_LINE = 3
-# A receiver that fails again and again, whatever it is told, is left alone this long.
+# Backoff of a receiver that fails repeatedly, regardless of the event.
 RESTS_SECONDS = (5, 15, 60, 300, 900)
 
 ALLOW_SETTING = "TRAINYARD_WEBHOOK_ALLOW"
@@ -29,29 +29,29 @@ LONGEST_URL = 2048
 
 
 def wants(event_types: Collection[str], kind: str, to_status: str | None) -> bool:
-    """Whether a webhook for these names is told of the event; no names mean all."""
+    """Whether a webhook with these names is notified of the event; no names mean all."""
     return not event_types or kind in event_types or (to_status is not None and to_status in event_types)
 
 
 def pause_after(tries: int) -> timedelta:
-    """How long an event waits after this many tries, from 1."""
+    """Backoff of an event after this many tries, from 1."""
     return timedelta(seconds=PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS)) - 1])
 
 
 def rest_after(failures: int, asked_seconds: int = 0) -> timedelta:
-    """How long a receiver that failed this often in a row is left alone; ``asked_seconds`` is its Retry-After."""
+    """Backoff of a receiver after this many consecutive failures; ``asked_seconds`` is its Retry-After."""
     own = RESTS_SECONDS[min(failures, len(RESTS_SECONDS)) - 1]
     return timedelta(seconds=max(own, min(asked_seconds, RESTS_SECONDS[-1])))
 
 
 def signature(secret: str, at_unix: int, body: bytes) -> str:
-    """The header X-Trainyard-Signature: the time is signed too, so that a receiver can refuse what was recorded."""
+    """Value of X-Trainyard-Signature; the time is signed, too, so that receivers can refuse replays."""
     signed = hmac.new(secret.encode(), f"{at_unix}.".encode() + body, hashlib.sha256)
     return f"t={at_unix},v1={signed.hexdigest()}"
 
 
 def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
-    """Refuse an address that nobody can be told at, or that is written as a private one and not listed."""
+    """Refuse a malformed URL, and a private address that is not allowed."""
     if not url.isascii():
         raise BadSpec("write the URL in ASCII: host names as punycode (xn--…), the rest percent-encoded", field=field)
     scheme, authority = url.partition("://")[0].lower(), authority_of(url)

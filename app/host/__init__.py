@@ -1,1 +1,1 @@
-"""The machine below: processes, sandbox programs, privacy of this process."""
+"""The local machine: processes, sandbox programs, privacy of this process."""

@@ -1,4 +1,4 @@
-"""Whether bubblewrap can make a sandbox on this machine, found out by making one. Standard library only."""
+"""Checks by trial whether bubblewrap can create a sandbox on this machine. Standard library only."""
 
 import os
 import shutil
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from app.domain.nodes.sandboxes import FORBIDDEN, MISSING
 
 TRIAL_SECONDS = 10
-# What the sandbox of trainers needs; workers.sandbox.sandbox asks for more, which fails together with this.
+# The minimum that the sandbox of trainers needs; the further options of workers.sandbox.sandbox fail together with it.
 LEAST = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """``kind``: MISSING or FORBIDDEN; ``said``: what bubblewrap itself said."""
+    """Why there is no sandbox; ``kind``: MISSING or FORBIDDEN; ``said``: output of bubblewrap."""
 
     kind: str
     said: str = ""
@@ -23,11 +23,11 @@ class Lack:
     def __str__(self) -> str:
         if self.kind == MISSING:
             return "bubblewrap is not installed"
-        return f"bubblewrap may not make namespaces here: {self.said or 'no word'}"
+        return f"bubblewrap may not create namespaces here: {self.said or 'no output'}"
 
 
 def lack_of_sandbox(arguments: Sequence[str] = LEAST) -> Lack | None:
-    """What keeps bubblewrap from starting a program with these arguments; None where it does start it."""
+    """Why bubblewrap can't start a program with these arguments; None if it can."""
     program = shutil.which("bwrap")
     if program is None:
         return Lack(kind=MISSING)

@@ -1,4 +1,4 @@
-"""Keeps what a process is configured by, its environment with credentials, from other processes of the same user."""
+"""Hides a process's environment, with its credentials, from other processes of the same user."""
 
 import ctypes
 import os
@@ -7,9 +7,9 @@ PR_SET_DUMPABLE = 4
 
 
 def hide_from_same_user() -> None:
-    """Let only root read this process's environment and memory; every process started by exec must ask anew.
+    """Let only root read this process's environment and memory; must be repeated after every exec.
 
-    Jobs may run under our user, and without a sandbox they see us in /proc.
+    Jobs may run as our user, and without a sandbox they could read /proc.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0) != 0:

@@ -1,4 +1,4 @@
-"""What /proc knows about processes: whose they are, whether they are still the same, and whether they are gone."""
+"""Processes by /proc: identity, attempts, descendants, signals, and prctl options."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from app.host.privacy import hide_from_same_user as hide_from_same_user  # noqa: PLC0414 – part of what this offers
+from app.host.privacy import hide_from_same_user as hide_from_same_user  # noqa: PLC0414 – re-exported
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -20,14 +20,14 @@ DEAD = ("Z", "X")
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that can't be mistaken for a later one with the same pid."""
+    """Identity of a process, distinct from a later one with the same pid."""
 
     pid: int
     start_ticks: int
     place: str
 
     def is_alive(self) -> bool:
-        """Whether exactly this process still runs (a zombie does not)."""
+        """Whether this very process is alive (a zombie is not)."""
         return self.place == place() and start_ticks(self.pid) == self.start_ticks
 
 
@@ -46,24 +46,24 @@ def identity_of(pid: int) -> ProcessIdentity:
 
 @cache
 def place() -> str:
-    """Where pids mean what they mean here: this boot of the kernel, and this PID namespace.
+    """The scope of pids: boot id and PID namespace.
 
-    The boot alone would not do: containers of one machine share it, and do not see each other's processes.
+    The boot id is not enough: containers of one machine share it but not their processes.
     """
     boot_id = (PROC / "sys/kernel/random/boot_id").read_text().strip()
     return f"{boot_id}/{(PROC / 'self/ns/pid').stat().st_ino}"
 
 
 def is_hidden(other: str) -> bool:
-    """Whether what runs at that place may live and can't be seen from here: another container of the same boot."""
+    """Whether processes of that scope may be alive but invisible from here: another container of the same boot."""
     here = place()
     return other != here and other.partition("/")[0] == here.partition("/")[0]
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None if it is gone or a zombie.
+    """Start time of the process in clock ticks since boot; None if it does not exist or is a zombie.
 
-    A process whose main thread has ended looks like a zombie as long as another thread of it lives.
+    A process whose main thread has ended looks like a zombie while other threads are alive; it counts as alive.
     """
     fields = _stat_fields(pid)
     if not fields or (fields[0] in DEAD and not _another_thread_lives(pid)):
@@ -72,28 +72,28 @@ def start_ticks(pid: int) -> int | None:
 
 
 def state_of(pid: int) -> str:
-    """One letter as in ps: R, S, D, T (stopped), Z …; empty if the process is gone."""
+    """State letter as in ps: R, S, D, T (stopped), Z …; empty if the process does not exist."""
     fields = _stat_fields(pid)
     return fields[0] if fields else ""
 
 
 def ranks_below(root_pid: int) -> dict[int, int]:
-    """Rank → pid of the ranks that run below the agent's process: they have a RANK, and their parent has none."""
+    """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none."""
     found = {pid: rank for pid in descendants(root_pid) if (rank := _rank_of(pid)) is not None}
     return {rank: pid for pid, rank in found.items() if parent_of(pid) not in found}
 
 
 def parent_of(pid: int) -> int:
-    """The parent's pid; 0 if the process is gone."""
+    """Pid of the parent; 0 if the process does not exist."""
     fields = _stat_fields(pid)
     return int(fields[1]) if fields else 0
 
 
 def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: str = "") -> list[int]:
-    """Living processes that carry this attempt in their environment or descend from ``root_pid``.
+    """Live processes with this attempt in their environment, or descending from ``root_pid``.
 
-    ``node``: leaves out those of another node on this machine, which may have a part of the same attempt. A rank may
-    have changed its environment, therefore the descent counts too.
+    ``node`` excludes processes of another node on this machine, which may run a part of the same attempt. Descendants
+    are included because a rank may have changed its environment.
     """
     marks = (f"TRAINYARD_JOB_ID={job_id}".encode(), f"TRAINYARD_ATTEMPT={attempt}".encode())
     tree = set(descendants(root_pid)) if root_pid else set()
@@ -107,13 +107,13 @@ def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: 
 
 
 def supervisors_of(job_id: str, attempt: int) -> list[int]:
-    """Living supervisor processes of an attempt, by their command line."""
+    """Live supervisor processes of an attempt, by their command line."""
     wanted = [b"workers.supervisor.main", b"--job", job_id.encode(), b"--attempt", str(attempt).encode()]
     return [pid for pid in _pids() if _holds(_command_line(pid), wanted) and start_ticks(pid) is not None]
 
 
 def descendants(root_pid: int) -> list[int]:
-    """All living processes below ``root_pid``."""
+    """All live processes below ``root_pid``."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         children.setdefault(parent_of(pid), []).append(pid)
@@ -127,11 +127,11 @@ def descendants(root_pid: int) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to each process that still exists, and that we may signal."""
+    """Send a signal to each process that exists and that we may signal."""
     for pid in pids:
         try:
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):  # gone, or another user's by its setuid program
+        except (ProcessLookupError, PermissionError):  # ended, or owned by another user through a setuid program
             continue
 
 
@@ -144,9 +144,9 @@ def kill_attempt(
     known: Iterable[ProcessIdentity] = (),
     seconds: float = 5.0,
 ) -> bool:
-    """SIGKILL every process of the attempt until none is left; False if some outlived ``seconds``.
+    """SIGKILL every process of the attempt until none is left; False if some are alive after ``seconds``.
 
-    ``known``: processes that were seen to be of it. One that hangs in its exit has no environment any more.
+    ``known``: processes known to belong to it. One that hangs in its exit has no environment any more.
     """
     deadline = time.monotonic() + seconds
     while pids := {
@@ -162,7 +162,7 @@ def kill_attempt(
 
 
 def reap_children() -> None:
-    """Collect children that ended, among them orphans that the kernel gave to this process."""
+    """Reap ended children, including adopted orphans."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -171,22 +171,22 @@ def reap_children() -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel SIGKILL this process when the thread that forked it ends.
+    """Let the kernel SIGKILL this process when the thread that forked it ends.
 
-    ``parent_pid`` as the parent saw itself before the fork closes the race with a parent that is dead already.
+    ``parent_pid``, read by the parent before the fork, closes the race with a parent that is already dead.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hold_back(number: signal.Signals) -> None:
-    """From now on this signal waits, also over an exec, until ``let_through``. Main thread only."""
+def block_signal(number: signal.Signals) -> None:
+    """Block this signal, also across an exec, until ``unblock_signal``. Main thread only."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
 
-def let_through(number: signal.Signals) -> None:
-    """The opposite; what was held back arrives now. Before any child is started: they inherit what is held back."""
+def unblock_signal(number: signal.Signals) -> None:
+    """Unblock this signal; a pending one is delivered now. Call before starting children, which inherit the mask."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
 
 
@@ -208,13 +208,13 @@ def _pids() -> list[int]:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; empty if the process is gone."""
+    """Fields of /proc/PID/stat from the state on; empty if the process does not exist."""
     try:
-        # A name may be cut within a letter.
+        # A long name may be truncated within a character.
         text = (PROC / str(pid) / "stat").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
-    # The command name may hold spaces and parentheses; nothing after its last one does.
+    # The command name may contain spaces and parentheses; the fields after its last parenthesis don't.
     return text.rpartition(")")[2].split()
 
 
@@ -234,7 +234,7 @@ def _command_line(pid: int) -> list[bytes]:
 
 
 def _holds(words: list[bytes], wanted: list[bytes]) -> bool:
-    """Whether ``wanted`` stands among the words, together and in order."""
+    """Whether ``wanted`` is a contiguous part of ``words``."""
     return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
 
 
@@ -255,7 +255,7 @@ def _rank_of(pid: int) -> int | None:
 def _environment(pid: int) -> list[bytes]:
     try:
         environment = (PROC / str(pid) / "environ").read_bytes()
-        if not environment and state_of(pid) in DEAD:  # the main thread has ended, another one may still know
+        if not environment and state_of(pid) in DEAD:  # the main thread has ended; read it from another thread
             threads = sorted((PROC / str(pid) / "task").iterdir())
             environment = next((found for each in threads if (found := (each / "environ").read_bytes())), b"")
     except OSError:

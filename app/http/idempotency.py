@@ -12,7 +12,7 @@ from app.domain.errors import InvalidRequest
 from app.http.context import base_path, caller, dialect, plane
 from app.http.envelope import Reply, warning_headers
 from app.services.requests import idempotency
-from app.services.requests.idempotency import Answer, RequestKey
+from app.services.requests.idempotency import RequestKey, StoredResponse
 
 HEADER = "Idempotency-Key"
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
@@ -37,13 +37,13 @@ class Answering:
             stored = {"sealed": plane().box.seal(body)} if self._sealed else body
             if self._reply.warnings:
                 stored = {"warnings": list(self._reply.warnings), "warned": stored}
-            answer = Answer(status_code=self._reply.status, body=stored, location=self._reply.location)
+            answer = StoredResponse(status_code=self._reply.status, body=stored, location=self._reply.location)
             idempotency.remember(session, request_key, answer)
 
     @property
     def reply(self) -> Reply:
         if self._reply is None:
-            raise LookupError("the use case did not call remember")
+            raise LookupError("the use case did not call on_written")
         return self._reply
 
 
@@ -52,7 +52,7 @@ def begin(document: dict[str, Any]) -> Response | None:
     if HEADER not in request.headers:
         return None
     g.idempotent_request = _request_key(document)
-    answer = idempotency.earlier_answer(plane().db, g.idempotent_request)
+    answer = idempotency.stored_response(plane().db, g.idempotent_request)
     return _response(answer) if answer is not None else None
 
 
@@ -60,7 +60,7 @@ def replay() -> Response | None:
     """The answer to the request that was faster with the same key, if there was one."""
     if "idempotent_request" not in g:
         return None
-    answer = idempotency.earlier_answer(plane().db, g.idempotent_request)
+    answer = idempotency.stored_response(plane().db, g.idempotent_request)
     return _response(answer) if answer is not None else None
 
 
@@ -77,7 +77,7 @@ def _request_key(document: dict[str, Any]) -> RequestKey:
     )
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: StoredResponse) -> Response:
     stored, warnings = answer.body, ()
     if "warned" in stored:
         stored, warnings = stored["warned"], stored["warnings"]

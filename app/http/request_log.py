@@ -26,5 +26,5 @@ class NamedRequests:
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         name = environ[REQUEST_ID] = new_request_id()
         origin = audit.Origin(name, environ.get("REMOTE_ADDR") or "")
-        with log_context(request=name), audit.asked_by(origin):
+        with log_context(request=name), audit.with_origin(origin):
             return self._application(environ, start_response)

@@ -1,4 +1,4 @@
-"""A pattern that hyperparameter `reward` of RLHF looks for in completions."""
+"""The regular expression of RLHF's hyperparameter `reward`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _OPTIONS.log_errors = False
 
 
 def compiled(text: str) -> "re2._Regexp":
-    """In RE2's syntax, so that a search takes time in proportion to the text. Raises InvalidHyperparameter."""
+    """Compile in RE2 syntax, whose searches take linear time. Raises InvalidHyperparameter."""
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error as error:
@@ -28,7 +28,7 @@ def compiled(text: str) -> "re2._Regexp":
 
 
 def refuse_bad_pattern(document: Mapping[str, Any]) -> None:
-    """Of a document that is checked otherwise. Raises BadSpec."""
+    """Check the pattern of an otherwise valid document. Raises BadSpec."""
     if is_custom(document):
         return
     kind, text = reward_kind(str(typed_hyperparameters(document).get(REWARD, "")))

@@ -1,11 +1,11 @@
-"""What ``training_config.framework.config`` says of a script that knows nothing of the platform: its own metrics."""
+"""Metric patterns in ``training_config.framework.config``, for scripts that don't use the platform's hooks."""
 
 from collections.abc import Mapping
 
 import re2
 
 PREFIX = "metric."
-# Of these a match is no metric, but where the training is.
+# Matches of these names report progress instead of metrics.
 STEP, TOTAL_STEPS, EPOCH = "step", "total_steps", "epoch"
 MAX_PATTERNS = 64
 MAX_PATTERN = 500
@@ -14,7 +14,7 @@ _OPTIONS.log_errors = False
 
 
 class InvalidPattern(ValueError):
-    """A pattern that can't be looked for; ``name`` is that of its option."""
+    """An invalid pattern; ``name`` is the name of its option."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -22,10 +22,9 @@ class InvalidPattern(ValueError):
 
 
 def metric_patterns(config: Mapping[str, str]) -> dict[str, "re2._Regexp"]:
-    """Metric → the pattern of a line that tells it, with the number as its group; {} when there are none.
+    """Metric → pattern of its log line, with the number as its only group; {} when there are none.
 
-    The syntax is RE2's: whatever the pattern and the line, a search takes time in proportion to their lengths, so no
-    script can hold up its supervisor by it. Raises InvalidPattern.
+    The syntax is RE2's: searches take linear time, so no script can stall its supervisor. Raises InvalidPattern.
     """
     named = {name: text for name, text in config.items() if name.startswith(PREFIX)}
     if len(named) > MAX_PATTERNS:

@@ -7,7 +7,7 @@ from marshmallow import Schema, fields
 
 from app.schemas.queries import Cursor, ListQuerySchema, QueryMoment
 from app.schemas.strict_fields import AsStored, Choice, Matching, Moment, Text
-from app.services.lifecycle.audit import Outcome
+from app.services.lifecycle.audit import AuditOutcome
 
 ACTION = re.compile(r"[a-z_]{1,32}(?:\.[a-z_]{1,31})?")
 
@@ -18,7 +18,7 @@ class AuditQuerySchema(ListQuerySchema):
     actor = Text(longest=96, shortest=1)
     action = Matching(ACTION, "must be an action such as key.create, or a noun such as key for all of its actions")
     target = Text(longest=128, shortest=1)
-    outcome = Choice(get_args(Outcome))
+    outcome = Choice(get_args(AuditOutcome))
     after = QueryMoment()
     before = QueryMoment()
 
@@ -30,7 +30,7 @@ class AuditEntrySchema(Schema):
     actor = fields.String()
     action = fields.String()
     target = fields.String()
-    outcome = Choice(get_args(Outcome))
+    outcome = Choice(get_args(AuditOutcome))
     message = fields.String()
     request_id = fields.String()
     address = fields.String()

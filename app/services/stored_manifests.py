@@ -14,7 +14,7 @@ from app.models import BaseModel, TrainingRuntime
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 OF_THE_CLUSTER = ""  # the project of those that everybody may name
 Row = TypeVar("Row", TrainingRuntime, BaseModel)
@@ -41,12 +41,12 @@ class Manifests(Generic[Row]):
         return tuple(session.execute(query.filter_by(project=project)).one())
 
     def create(
-        self, db: Database, caller: Caller, project: str, name: str, *, remember: Remember = forget,
+        self, db: Database, caller: Caller, project: str, name: str, *, on_written: OnWritten = not_stored,
         **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
         """`parts`: spec, labels, annotations. Raises Conflict when there is one of that name.
 
-        `remember` is called with the row before the transaction ends; what it raises takes everything back.
+        `on_written` is called with the row before the transaction ends; what it raises takes everything back.
         """
         taken = Conflict(f"there is a {self._noun} named {name} already")
         try:
@@ -57,14 +57,14 @@ class Manifests(Generic[Row]):
                 session.add(row)
                 session.flush()
                 self._record(session, caller, "create", row)
-                remember(session, row)
+                on_written(session, row)
                 return row
         except IntegrityError as error:
             raise taken from error
 
     def change(
         self, db: Database, caller: Caller, project: str, name: str, *, expected: int | None,
-        remember: Remember = forget, **parts: Mapping[str, Any],
+        on_written: OnWritten = not_stored, **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
         """Replace its parts, as `create`. Raises NotFound, and Conflict when it is not of the expected version."""
         with db.write() as session:
@@ -76,7 +76,7 @@ class Manifests(Generic[Row]):
             row.version += 1
             row.updated_at = utc_now()
             self._record(session, caller, "change", row)
-            remember(session, row)
+            on_written(session, row)
             return row
 
     def delete(self, db: Database, caller: Caller, project: str, name: str) -> None:

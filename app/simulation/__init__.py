@@ -1,1 +1,1 @@
-"""Replays of traces with the planner itself: what a policy would do with a year of jobs, in a minute."""
+"""Trace simulation with the real planner: what a scheduling policy does with a year of jobs, in a minute."""

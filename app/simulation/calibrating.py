@@ -1,24 +1,24 @@
-"""How far the told starts are from the real ones: ``estimated_start_at`` on a replay, where both are known."""
+"""Calibration of start estimates: ``estimated_start_at`` compared with the actual starts of a replay."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.domain.scheduling.preemption import Running
-from app.domain.scheduling.start_estimates import LOOK_AHEAD, Ending, starts
-from app.simulation.jobs import Outcome
+from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
+from app.simulation.jobs import JobResult
 from app.simulation.site import View
 
-# Below this nobody asks when it will be: the planner's looks and the jobs' starts make the difference.
+# Shorter waits are ignored: planning passes and start-up dominate them.
 LEAST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Of the jobs that waited for a minute or more: how many were told a start, and by how much it was wrong.
+    """Accuracy of the estimates of jobs that waited for a minute or more; ``told``: number of jobs with an estimate.
 
-    ``median`` and ``p90`` are of the error's amount as a part of the real wait; ``late``: the part of the jobs that
-    started later than they were told, by more than a tenth of their wait.
+    ``median`` and ``p90`` are of the absolute error as a fraction of the wait; ``late``: fraction of jobs that started
+    later than estimated by more than a tenth of their wait.
     """
 
     waited: int
@@ -30,28 +30,30 @@ class Calibration:
 
 
 class Estimates:
-    """Asks for the start of everybody who can be told, when it is looked at for the first time. ``watch`` a replay."""
+    """Records the first estimate of every job that has one; pass it as ``watch`` of a replay."""
 
     def __init__(self) -> None:
-        self.told: dict[str, tuple[float, float]] = {}  # job → when it was told, and in how many seconds it would start
+        self.found: dict[
+            str, tuple[float, float]
+        ] = {}  # job → (time of the estimate, estimated seconds until the start)
 
     def __call__(self, view: View) -> None:
-        everybody = [*view.promised, *(job for line in view.lines.values() for job in line[:LOOK_AHEAD])]
-        first = sorted(everybody, key=lambda job: job.place)[:LOOK_AHEAD]
-        if all(job.job_id in self.told for job in first):
+        candidates = [*view.reserved, *(job for line in view.lines.values() for job in line[:LOOK_AHEAD])]
+        first = sorted(candidates, key=lambda job: job.place)[:LOOK_AHEAD]
+        if all(job.job_id in self.found for job in first):
             return
         endings = [_ending(each) for each in view.running if each.ends_in is not None]
         for job, seconds in zip(first, starts([job.request for job in first], view.nodes, endings), strict=True):
             if seconds is not None:
-                self.told.setdefault(job.job_id, (view.now, seconds))
+                self.found.setdefault(job.job_id, (view.now, seconds))
 
 
-def calibrate(told: Mapping[str, tuple[float, float]], outcomes: Iterable[Outcome]) -> Calibration:
-    """Of the waits until the first start; a job that was told something only while it waited again is not asked."""
+def calibrate(estimates: Mapping[str, tuple[float, float]], outcomes: Iterable[JobResult]) -> Calibration:
+    """Compare estimates with waits until the first start; estimates made after that are ignored."""
     waited = [each for each in outcomes if (each.wait_seconds or 0.0) >= LEAST_WAIT_SECONDS]
     errors, seconds, late = [], [], 0
     for outcome in waited:
-        at, expected = told.get(outcome.job.job_id, (math.inf, 0.0))
+        at, expected = estimates.get(outcome.job.job_id, (math.inf, 0.0))
         started, wait = outcome.stays[0].started_at, outcome.wait_seconds or 0.0
         if at >= started:
             continue
@@ -65,8 +67,8 @@ def calibrate(told: Mapping[str, tuple[float, float]], outcomes: Iterable[Outcom
     )  # fmt: skip
 
 
-def _ending(running: Running) -> Ending:
-    return Ending(
+def _ending(running: Running) -> DeviceRelease:
+    return DeviceRelease(
         seconds=running.ends_in or 0.0, node=running.node, devices=running.devices, quantities=running.quantities,
         share=running.share,
     )  # fmt: skip

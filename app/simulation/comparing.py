@@ -1,4 +1,4 @@
-"""Several policies on one trace, and what came of each as rows of a table and as JSON."""
+"""Comparison of policies on one trace, as table rows and as JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
 def compare(
     trace: Sequence[TraceJob], cluster: Cluster, names: Iterable[str], policy: Policy, behaviour: Behaviour
 ) -> dict[str, tuple[Replay, Report]]:
-    """Name of a policy → what came of it. Raises KeyError for one that is not in ``POLICIES``."""
+    """Policy name → its replay and report. Raises KeyError for one that is not in ``POLICIES``."""
     found = {}
     for name in names:
         done = replay(trace, cluster, POLICIES[name].planner(policy), behaviour)
@@ -31,7 +31,7 @@ def compare(
 
 
 def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
-    """A line for each policy, under ``HEADS``."""
+    """One row per policy, with the columns ``HEADS``."""
     return [
         (
             name, ", ".join(f"{kind} {part:.1%}" for kind, part in report.utilisation.items()), *_waits(report),
@@ -43,7 +43,7 @@ def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
 
 
 def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
-    """A line for each class of jobs of each policy, under ``WAIT_HEADS``."""
+    """One row per policy and class of jobs, with the columns ``WAIT_HEADS``."""
     return [
         (name, class_, value, each.jobs, duration(each.mean), duration(each.p50), duration(each.p95),
          duration(each.longest))
@@ -55,7 +55,7 @@ def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
 
 
 def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """The same and all else that was measured, for programs; times in seconds."""
+    """All measurements for programs; times in seconds."""
     found: dict[str, Any] = {}
     for name, report in reports.items():
         shares = {

@@ -1,4 +1,4 @@
-"""Rows of a CSV file, and what is said of a bad one: its line, its column and the rule."""
+"""CSV rows; errors name line, column and rule."""
 
 import csv
 from collections.abc import Collection, Iterable, Iterator
@@ -14,7 +14,7 @@ class BadTrace(InvalidRequest):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the file; what stands in no column, or is empty, is missing."""
+    """One line of the file; absent and empty columns are missing."""
 
     file: str
     line: int
@@ -27,11 +27,11 @@ class Row:
         return self.text(column) != ""
 
     def number(self, column: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """Raises BadTrace for what is no number, or less than ``least``, or missing without a default."""
+        """Raises BadTrace for a value that is no number, less than ``least``, or missing without a default."""
         return self._read(column, default, least, "a number")
 
     def whole(self, column: str, default: int | None = None, *, least: int = 0) -> int:
-        """The same of a whole number; ``2.0`` is one."""
+        """The same for a whole number; ``2.0`` is one."""
         value = self._read(column, default, least, "a whole number")
         if value != int(value):
             raise self.bad(column, f"a whole number from {least} on")

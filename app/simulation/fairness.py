@@ -1,17 +1,17 @@
-"""Who got what of the devices, beside what each was entitled to while it had work: shares, and one figure for all."""
+"""Fairness: device time that each project got and was entitled to, and one index over all projects."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from app.domain.scheduling.fair_share import ProjectQuota
-from app.simulation.jobs import Outcome
+from app.simulation.jobs import JobResult
 from app.simulation.trace import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Device-seconds of a project within some time."""
+    """Device-seconds of a project within a period."""
 
     got: float
     entitled: float
@@ -22,7 +22,7 @@ class Share:
 
 
 def jain(values: Sequence[float]) -> float:
-    """1 when all are alike, 1/n when one has everything.
+    """Jain's fairness index: 1 when all are equal, 1/n when one has everything.
 
     Jain, Chiu and Hawe, *A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared
     Computer Systems*, DEC Research Report TR-301 (1984).
@@ -31,11 +31,11 @@ def jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def shares(cluster: Cluster, outcomes: Iterable[Outcome], *, since: float, until: float) -> dict[str, Share]:
-    """Project → what it got between the two times; GPUs where there are any, else CPU slots.
+def shares(cluster: Cluster, outcomes: Iterable[JobResult], *, since: float, until: float) -> dict[str, Share]:
+    """Project → its share between the two times; of GPUs where there are any, else of CPU slots.
 
-    At any moment a project is entitled to what it deserves as far as it has work for it, and to its part, by weight,
-    of what is left then; so an idle one is entitled to nothing.
+    At any moment a project is entitled to its deserved devices as far as it has work for them, and to its weighted part
+    of the rest; an idle project is entitled to nothing.
     """
     kind = "cuda" if cluster.capacity("cuda") else "cpu"
     capacity = float(cluster.capacity(kind))
@@ -51,12 +51,12 @@ def shares(cluster: Cluster, outcomes: Iterable[Outcome], *, since: float, until
     return {name: Share(got=got[name], entitled=entitled[name]) for name in sorted(got)}
 
 
-# What a project's jobs want in all: those that stay once they run, and those that are preemptible.
+# (devices requested by a project's non-preemptible jobs, by its preemptible jobs)
 _Demand = tuple[float, float]
 
 
-def _spells(outcomes: Iterable[Outcome], since: float, until: float) -> Iterator[tuple[float, dict[str, _Demand]]]:
-    """For how long which projects wanted how much."""
+def _spells(outcomes: Iterable[JobResult], since: float, until: float) -> Iterator[tuple[float, dict[str, _Demand]]]:
+    """(duration, demand by project) of successive periods with constant demand."""
     changes: list[tuple[float, str, int, float]] = []
     for outcome in outcomes:
         job, place = outcome.job, int(outcome.job.is_preemptible)
@@ -80,7 +80,7 @@ def _entitlements(
     for name, (fixed, lent) in demands.items():
         quota = quotas.get(name, ProjectQuota()).of(kind)
         deserved = float(quota.deserved or 0)
-        # What can't be taken back is never more than what is deserved, where anything is.
+        # Non-preemptible usage never exceeds the deserved quota, where there is one.
         stays = fixed if quota.deserved is None else min(fixed, deserved)
         asked[name] = min(stays + lent, inf if quota.most is None else float(quota.most))
         own[name] = deserved, min(asked[name], deserved)
@@ -92,7 +92,7 @@ def _entitlements(
 
 
 def _fill(amount: float, wanted: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Name → (weight, at most): water-filling, which gives everybody the same for its weight until it has enough."""
+    """Water-filling over name → (weight, maximum): equal amounts per weight until a maximum is reached."""
     given = dict.fromkeys(wanted, 0.0)
     open_ = {name for name, (weight, most) in wanted.items() if weight > 0 and most > 0}
     while open_ and amount > 1e-9:

@@ -1,8 +1,8 @@
-"""Made-up traces: the same seed gives the same jobs. Shaped like what was published of clusters that train models.
+"""Synthetic traces, deterministic by seed, modelled on published workloads of training clusters.
 
 Sizes follow Jeon et al., *Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads* (USENIX ATC
 2019), where most jobs take one GPU and few take eight; run times are log-normal there and in Weng et al., *MLaaS in the
-Wild* (NSDI 2022): minutes in the middle, days at the end.
+Wild* (NSDI 2022), with medians of minutes and tails of days.
 """
 
 import math
@@ -22,7 +22,7 @@ GPU_MEMORY_MB = 81_920
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is made up. ``load`` is the work that comes for what the nodes could do in the same time."""
+    """Parameters of a synthetic workload. ``load`` is arriving work relative to the capacity of the nodes."""
 
     seed: int = 0
     jobs: int = 1000
@@ -32,18 +32,18 @@ class Workload:
     load: float = 0.9
     median_seconds: float = 1800.0
     sigma: float = 1.5  # of the logarithm of the run time
-    # Project → its part of the jobs, and of the GPUs that it deserves.
+    # Project → (fraction of the jobs, deserved fraction of the GPUs).
     projects: Mapping[str, tuple[float, float]] = field(
         default_factory=lambda: MappingProxyType({"vision": (0.5, 0.3), "speech": (0.3, 0.4), "search": (0.2, 0.3)})
     )
-    preemptible: float = 0.6  # part of the jobs
-    limited: float = 0.5  # part of the jobs that say how long they may run
-    parts: float = 0.05  # part of the jobs that take half of a GPU
-    wide: float = 0.0  # of the jobs that take all GPUs of a node, those that take them of two or four nodes
+    preemptible: float = 0.6  # fraction of the jobs
+    limited: float = 0.5  # fraction of the jobs with a maximum runtime
+    parts: float = 0.05  # fraction of the jobs that take half a GPU
+    wide: float = 0.0  # fraction of the whole-node jobs that take two or four nodes
 
 
 def make_cluster(workload: Workload) -> Cluster:
-    """Its nodes, and the quotas of its projects."""
+    """Nodes and project quotas of the workload."""
     nodes = [_node(workload, number) for number in range(workload.nodes)]
     gpus = workload.nodes * workload.gpus
     quotas = {
@@ -54,18 +54,18 @@ def make_cluster(workload: Workload) -> Cluster:
 
 
 def make_trace(workload: Workload) -> list[TraceJob]:
-    """The jobs, as they come: a Poisson process, by day twice as busy as by night."""
+    """Jobs arriving as a Poisson process, twice as many by day as by night."""
     chance = random.Random(workload.seed)  # noqa: S311 – a workload, no secret
     jobs = [_job(workload, chance, number) for number in range(workload.jobs)]
     work = sum(job.seconds * job.request.amount for job in jobs)
     span = work / (workload.load * workload.nodes * workload.gpus)
-    # The work that was drawn sets the span, not its mean: a few long jobs are a large part of it.
+    # The span follows from the drawn work, not from its mean: a few long jobs are a large part of it.
     at = sorted(_by_day(chance.uniform(0, span)) for _ in jobs)
     return [replace(job, arrives_at=round(when, 3)) for job, when in zip(jobs, at, strict=True)]
 
 
 def _by_day(seconds: float) -> float:
-    """Moved so that noon gets twice what midnight gets."""
+    """Warp time so that noon is twice as busy as midnight."""
     return seconds + 86_400 / (6 * math.pi) * math.sin(2 * math.pi * seconds / 86_400)
 
 

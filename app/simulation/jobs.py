@@ -1,4 +1,4 @@
-"""How a job behaves while it is replayed: its start, its work, its checkpoints, and what is remembered of it."""
+"""Behaviour of jobs in a replay: start, work, checkpoints, preemption, and outcome."""
 
 import math
 import random
@@ -7,28 +7,28 @@ from dataclasses import dataclass, field
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.units import WHOLE
-from app.simulation.site import Held
+from app.simulation.site import Allocation
 from app.simulation.trace import TraceJob
 
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """What attempts cost beside their work, in seconds, and how well running jobs know their own end.
+    """Overheads of attempts in seconds, and the accuracy of the jobs' estimates of their end.
 
-    Of jobs that do not save when they are asked to go, the work since their last checkpoint is lost.
-    ``eta_sigma``: by what factor a job misjudges what it has left is log-normal with this sigma; 0: it knows exactly.
+    Jobs that do not save when preempted lose the work since their last checkpoint. ``eta_sigma``: the error factor of a
+    job's remaining time is log-normal with this sigma; 0: exact.
     """
 
     start_seconds: float = 10.0  # of every attempt, from its placement to its first step
-    save_seconds: float = 20.0  # from being asked to go until the devices are free
-    checkpoint_seconds: float = 1800.0  # of work, from one to the next
+    save_seconds: float = 20.0  # from the preemption request until the devices are free
+    checkpoint_seconds: float = 1800.0  # of work between checkpoints
     saves_when_asked: bool = True
     eta_sigma: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """An attempt: devices that a job held for some time, ``amount`` of all its nodes together."""
+    """An attempt: devices held for a period, ``amount`` summed over all nodes."""
 
     started_at: float
     ended_at: float
@@ -42,54 +42,54 @@ class Stay:
 
 
 @dataclass
-class Outcome:
-    """What became of a job; times are by the clock of the trace."""
+class JobResult:
+    """Result of a job; times are by the clock of the trace."""
 
     job: TraceJob
     stays: list[Stay] = field(default_factory=list)
     refused: str = ""  # why it could never start
-    never_started: bool = False  # it still waited when nothing could happen any more
-    pending_reason: str = ""  # what it was told last while it waited
+    never_started: bool = False  # it was still pending when no event was left
+    pending_reason: str = ""  # its last pending reason
     ended_at: float | None = None
     preemptions: int = 0
-    lost_seconds: float = 0.0  # of work, which was done again
+    lost_seconds: float = 0.0  # of work that had to be repeated
 
     @property
     def wait_seconds(self) -> float | None:
-        """Until it started for the first time."""
+        """Seconds until its first start."""
         return self.stays[0].started_at - self.job.arrives_at if self.stays else None
 
 
 class Worker:
-    """A job of the trace on its way: waiting, holding devices, done."""
+    """State of a job in the replay: pending, running, done."""
 
     def __init__(self, job: TraceJob, behaviour: Behaviour) -> None:
         self.job = job
-        self.outcome = Outcome(job)
+        self.outcome = JobResult(job)
         self.attempts = 0
-        self.is_going = False
-        self.leaves = False  # it goes with some of its work left
+        self.is_stopping = False
+        self.leaves = False  # it will be preempted with work left
         self._behaviour = behaviour
         self._left = job.seconds
-        self._held: Held | None = None
+        self._held: Allocation | None = None
         self._started_at = 0.0
-        self._allowed: float | None = None  # how long it may hold its devices in this attempt
-        # By its id, so that it misjudges itself alike under every policy.
+        self._allowed: float | None = None  # maximum time with its devices in this attempt
+        # Seeded by its id, so that its error is the same under every policy.
         self._eta_factor = math.exp(random.Random(job.job_id).gauss(0, 1) * behaviour.eta_sigma)  # noqa: S311
 
     def queued(self, now: float) -> QueuedJob:
-        """As it stands in the line."""
+        """The pending job, as the planner sees it."""
         job = self.job
         return QueuedJob(
             job_id=job.job_id, priority=job.priority, since=now, request=job.request, queue=job.queue,
-            project=job.project, is_preemptible=job.is_preemptible, at_most_seconds=self._at_most(),
+            project=job.project, is_preemptible=job.is_preemptible, max_seconds=self._at_most(),
         )  # fmt: skip
 
-    def start(self, held: Held, now: float) -> float:
-        """Another attempt; returns when it is done if nothing comes between."""
+    def start(self, held: Allocation, now: float) -> float:
+        """Start another attempt; returns when it is done if it is not preempted."""
         self.attempts += 1
         self._held, self._started_at, self._allowed = held, now, self._at_most()
-        self.is_going = self.leaves = False
+        self.is_stopping = self.leaves = False
         return now + self._behaviour.start_seconds + self._left
 
     def ends_in(self, now: float) -> float:
@@ -97,10 +97,10 @@ class Worker:
         return max(0.0, self._started_at + self._behaviour.start_seconds + self._left - now)
 
     def running(self, now: float, *, may_preempt: bool) -> list[Running]:
-        """As the planner sees it on each of its nodes; the same terms as those of ``services/running_jobs.py``."""
+        """The job as the planner sees it, one entry per node; as in ``services/scheduling/running_jobs.py``."""
         job, held = self.job, self._started()
         has_run = now - self._started_at
-        may_go = may_preempt and job.is_preemptible and has_run >= job.min_runtime_seconds
+        may_be_preempted = may_preempt and job.is_preemptible and has_run >= job.min_runtime_seconds
         ends_in = self.ends_in(now) * self._eta_factor
         if self._allowed is not None:
             ends_in = min(ends_in, max(0.0, self._allowed - has_run))
@@ -111,20 +111,20 @@ class Worker:
                 job_id=job.job_id, attempt=self.attempts, project=job.project, node=node, priority=job.priority,
                 kind=held.kind, devices=devices, share=held.placement.share,
                 elsewhere=held.amount - len(devices) * held.placement.share / WHOLE, quantities=held.quantities,
-                may_go=may_go, is_going=self.is_going, loss=loss, ends_in=ends_in,
+                may_be_preempted=may_be_preempted, is_stopping=self.is_stopping, loss=loss, ends_in=ends_in,
             )
             for node, devices in held.parts.items()
         ]  # fmt: skip
 
-    def ask_to_go(self, now: float) -> float | None:
-        """When it has saved and is gone; None when its work is done before."""
-        self.is_going = True
+    def request_preemption(self, now: float) -> float | None:
+        """Request preemption; returns when its devices are free, None when its work is done before."""
+        self.is_stopping = True
         saved_in = self._behaviour.save_seconds
         self.leaves = self.ends_in(now) > saved_in
         return now + saved_in if self.leaves else None
 
     def leave(self, asked_at: float, now: float) -> None:
-        """It was asked to go, and has gone: what it had not saved is to be done again."""
+        """Complete a preemption: unsaved work has to be repeated."""
         worked = self._worked(asked_at)
         behaviour = self._behaviour
         lost = 0.0 if behaviour.saves_when_asked else worked % behaviour.checkpoint_seconds
@@ -134,7 +134,7 @@ class Worker:
         self._close(now)
 
     def finish(self, now: float) -> None:
-        """Its work is done."""
+        """Complete the job."""
         self._left = 0.0
         self.outcome.ended_at = now
         self._close(now)
@@ -150,20 +150,20 @@ class Worker:
         )  # fmt: skip
         self._held = None
 
-    def _started(self) -> Held:
+    def _started(self) -> Allocation:
         if self._held is None:
             raise ValueError(f"{self.job.job_id} holds nothing")
         return self._held
 
     def _worked(self, now: float) -> float:
-        """In this attempt."""
+        """Seconds of work in this attempt."""
         return min(self._left, max(0.0, now - self._started_at - self._behaviour.start_seconds))
 
     def _at_most(self) -> float | None:
-        """What it may hold its devices for in its next attempt.
+        """Maximum time with its devices in the next attempt.
 
-        A trace says how long a job ran and was allowed to run. So that it comes to its end here, too, what it does
-        again and its starts are not counted.
+        A trace contains runtime and maximum runtime. Repeated work and start-ups are not counted, so that the job
+        completes here, too.
         """
         if self.job.max_runtime_seconds is None:
             return None

@@ -1,4 +1,4 @@
-"""What a replay is judged by: use of the devices, waits by class of job, fairness, and what preemption cost."""
+"""Metrics of a replay: utilisation, waits by class of job, fairness, and the cost of preemption."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from app.simulation.fairness import Share, jain, shares
-from app.simulation.jobs import Outcome
+from app.simulation.jobs import JobResult
 from app.simulation.replay import Replay
 from app.simulation.trace import TraceJob
 
-# By what jobs are told apart when their waits are compared.
+# Classes by which waits are compared.
 CLASSES: Mapping[str, Callable[[TraceJob], str]] = MappingProxyType(
     {
         "all": lambda _: "",
@@ -23,7 +23,7 @@ CLASSES: Mapping[str, Callable[[TraceJob], str]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Seconds until the first start of those jobs that started."""
+    """Seconds until the first start, of jobs that started."""
 
     jobs: int
     mean: float
@@ -34,16 +34,16 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Use and shares are those of the time in which jobs came: how long the last of them runs says little.
+    """Utilisation and shares cover the period of arrivals: the tail of the last jobs says little.
 
-    ``goodput``: the part of the device time in use that was work, and lasted; not starts, saves and lost work.
+    ``goodput``: fraction of the used device time that was lasting work; not starts, saves and lost work.
     """
 
     jobs: int
     finished: int
     refused: int
     never_started: int
-    utilisation: Mapping[str, float]  # device type → part of it in use
+    utilisation: Mapping[str, float]  # device type → fraction in use
     waits: Mapping[str, Mapping[str, Waits]]  # class → value → waits
     shares: Mapping[str, Share]
     fairness: float
@@ -55,7 +55,7 @@ class Report:
 
 
 def measure(done: Replay) -> Report:
-    """Of all that became of the jobs."""
+    """The report on a replay."""
     outcomes = done.outcomes
     since = min((outcome.job.arrives_at for outcome in outcomes), default=0.0)
     until = max((outcome.job.arrives_at for outcome in outcomes), default=0.0)
@@ -80,7 +80,7 @@ def measure(done: Replay) -> Report:
 
 
 def use_over_time(done: Replay, points: int, until: float) -> dict[str, list[float]]:
-    """Project → how many devices it held on average in each of so many equal parts of the time from 0 to ``until``."""
+    """Project → average number of devices in each of ``points`` equal intervals from 0 to ``until``."""
     width = until / points
     found: dict[str, list[float]] = {}
     for outcome in done.outcomes:
@@ -93,15 +93,15 @@ def use_over_time(done: Replay, points: int, until: float) -> dict[str, list[flo
 
 
 def waits_of(seconds: Sequence[float]) -> Waits:
-    """Percentiles are by the nearest rank: each is a wait that somebody had. Raises ValueError without any."""
+    """Percentiles by nearest rank: each is the wait of a job. Raises ValueError without any waits."""
     if not seconds:
-        raise ValueError("nobody waited")
+        raise ValueError("there are no waits")
     line = sorted(seconds)
     p50, p95 = (line[max(0, math.ceil(part * len(line)) - 1)] for part in (0.5, 0.95))
     return Waits(jobs=len(line), mean=sum(line) / len(line), p50=p50, p95=p95, longest=line[-1])
 
 
-def _waits(outcomes: Iterable[Outcome], class_of: Callable[[TraceJob], str]) -> dict[str, Waits]:
+def _waits(outcomes: Iterable[JobResult], class_of: Callable[[TraceJob], str]) -> dict[str, Waits]:
     found: dict[str, list[float]] = {}
     for outcome in outcomes:
         if outcome.wait_seconds is not None:

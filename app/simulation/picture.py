@@ -1,4 +1,4 @@
-"""A comparison as a picture: an SVG drawn by hand, with the use of the devices by project and the waits by policy."""
+"""A comparison as an SVG chart: devices in use by project, and waits by policy."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,7 +10,7 @@ WIDTH = 960
 _LEFT, _RIGHT = 64, 24  # margins
 _USE_HEIGHT, _GAP, _BAR = 120, 64, 16
 _POINTS = 160
-# Okabe and Ito's colours, which also those tell apart who see few.
+# Okabe and Ito's palette, which is distinguishable for colour-blind readers.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 _STYLE = (
@@ -20,7 +20,7 @@ _STYLE = (
 
 
 def draw(results: Mapping[str, tuple[Replay, Report]], *, title: str) -> str:
-    """Policy → what came of it. Each gets a chart of its use over the same time, and its bars among the waits."""
+    """Draw results by policy: a chart of the devices in use for each, and a bar chart of waits."""
     until = max((done.ended_at for done, _ in results.values()), default=0.0) or 1.0
     projects = sorted({name for done, _ in results.values() for name in use_over_time(done, 1, until)})
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(projects)}
@@ -47,7 +47,7 @@ def _legend(colours: Mapping[str, str]) -> list[str]:
 def _use_chart(
     name: str, done: Replay, report: Report, colours: Mapping[str, str], place: tuple[int, float]
 ) -> list[str]:
-    """Devices in use by project, one above the other, below a line that says how many there are."""
+    """Stacked areas of the devices in use by project, below a line at the total."""
     top, until = place
     devices = sum(done.cluster.devices().values()) or 1
     wide, bottom = WIDTH - _LEFT - _RIGHT, top + _USE_HEIGHT
@@ -89,7 +89,7 @@ def _steps(line: Sequence[float], wide: float, bottom: float, most: float) -> li
 
 
 def _waits_chart(waits: Mapping[str, Waits | None], top: int) -> list[str]:
-    """For each policy how long jobs waited on average, and 19 of 20 at most."""
+    """Mean and 95th percentile of the waits for each policy."""
     label = 90
     most = max((each.p95 for each in waits.values() if each is not None), default=0.0) or 1.0
     wide = WIDTH - _LEFT - _RIGHT - label - 90

@@ -1,4 +1,4 @@
-"""The policies that are compared: those that the planner's own ``Policy`` can say, and naive ones to measure it by."""
+"""The policies to compare: settings of the real planner, and naive ones as baselines."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from app.domain.scheduling.filters import choose_devices, share_on
 from app.domain.scheduling.gang_placement import Part, alike_in
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan, Planning, Policy
-from app.domain.scheduling.planning_pass import one_pass
+from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.scoring import Weights
@@ -19,26 +19,26 @@ from app.simulation.site import View
 
 @dataclass(frozen=True, kw_only=True)
 class NamedPolicy:
-    """A row of the comparison; ``planner`` makes it from what is configured."""
+    """A policy of the comparison; ``planner`` creates it from the configured policy."""
 
     meaning: str
     planner: Callable[[Policy], Planner]
 
 
 def planned(policy: Policy, *, may_preempt: bool = True) -> Planner:
-    """The planner as the coordinator runs it, with this policy."""
+    """The coordinator's planner with this policy."""
 
     def decide(view: View) -> Plan:
         planning = Planning(view.nodes, view.accounts, view.running, replace(policy, now=view.now))
-        return one_pass(planning, view.promised, view.windows())
+        return run_pass(planning, view.reserved, view.windows())
 
     return Planner(decide=decide, wakes_after_seconds=policy.reserve_after_seconds, may_preempt=may_preempt)
 
 
 def first_come(*, passing: bool) -> Planner:
-    """Jobs as they came, each on the first nodes by name that have room: no quotas, shares, priorities or preemption.
+    """First come, first served on the first nodes that fit: no quotas, fair share, priorities or preemption.
 
-    Nobody passes a job that does not fit, unless ``passing``, and then nothing is ever kept for it.
+    A job that does not fit blocks later ones, unless ``passing``; nothing is ever reserved.
     """
 
     def decide(view: View) -> Plan:
@@ -94,19 +94,19 @@ POLICIES: Mapping[str, NamedPolicy] = MappingProxyType(
             planner=lambda policy: planned(replace(policy, weights=_packing(policy.weights))),
         ),
         "no-reserve": NamedPolicy(
-            meaning="no node is ever kept for a job that waits",
+            meaning="no node is ever reserved for a pending job",
             planner=lambda policy: planned(replace(policy, reserve_after_seconds=inf)),
         ),
         "no-preempt": NamedPolicy(
-            meaning="nobody is asked to go, though jobs are preemptible",
+            meaning="no job is preempted, even if it is preemptible",
             planner=lambda policy: planned(policy, may_preempt=False),
         ),
         "first-fit": NamedPolicy(
-            meaning="naive: as they came, whoever fits, no quotas or priorities",
+            meaning="naive: first job that fits, no quotas or priorities",
             planner=lambda _: first_come(passing=True),
         ),
         "fifo": NamedPolicy(
-            meaning="naive: as they came, and nobody passes", planner=lambda _: first_come(passing=False)
+            meaning="naive: strictly in order of arrival", planner=lambda _: first_come(passing=False)
         ),
     }
 )  # fmt: skip

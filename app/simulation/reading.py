@@ -1,14 +1,14 @@
-"""Traces and clusters from CSV files: our own, and those that Alibaba published of its GPU clusters.
+"""Traces and clusters from CSV files: our own format, and that of Alibaba's published GPU traces.
 
-Whose columns a file has is told by its header, of these the first that fits:
+The format is detected by the header; the first that matches is used:
 
 ``openb``: ``cluster-trace-gpu-v2023`` of github.com/alibaba/clusterdata (``openb_pod_list_*.csv`` and
 ``openb_node_list_*.csv``; Weng et al., *Beware of Fragmentation*, USENIX ATC 2023). Times are seconds, CPUs and parts
-of GPUs thousandths, memory MiB; ``gpu_spec`` names models with ``|`` between them. What never ran has no
-``scheduled_time`` and is left out. Its QoS classes are taken for priorities: latency sensitive and guaranteed jobs
-stay, the others are preemptible. It names no projects: that is what its QoS class becomes.
+of GPUs thousandths, memory MiB; ``gpu_spec`` names models separated by ``|``. Pods that never ran have no
+``scheduled_time`` and are left out. QoS classes are mapped to priorities: latency sensitive and guaranteed jobs are not
+preemptible, the others are. The trace has no projects: the QoS class is used instead.
 
-``trainyard``: of a job ``submitted_at`` and ``run_seconds``, of a node ``name``; the other columns may be missing.
+``trainyard``: needs ``submitted_at`` and ``run_seconds`` for jobs, ``name`` for nodes; other columns are optional.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,12 +29,12 @@ JOB_COLUMNS = (
     "nodes", "cpu_cores", "ram_mb", "preemptible", "min_runtime_seconds", "max_runtime_seconds",
 )  # fmt: skip
 NODE_COLUMNS = ("name", "gpus", "gpu_type", "gpu_memory_mb", "cpu_slots", "cpu_cores", "ram_mb")
-GPU_MEMORY_MB = 81_920  # where a trace does not say
+GPU_MEMORY_MB = 81_920  # default of traces without it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A header's columns, and how a row of them is read; None for one that is left out."""
+    """Required columns and row parsers of a format; a parser returns None for a row to skip."""
 
     job_columns: frozenset[str]
     job: Callable[[Row], TraceJob | None]
@@ -54,7 +54,7 @@ def read_trace(file: str, lines: Iterable[str]) -> list[TraceJob]:
         if job is None:
             continue
         if job.job_id in found:
-            raise BadTrace(f"{file}, line {row.line}: a job {job.job_id!r} stands in a line before")
+            raise BadTrace(f"{file}, line {row.line}: a job {job.job_id!r} occurs in an earlier line")
         found[job.job_id] = job
     if not found:
         raise BadTrace(f"{file}: holds no job that ran")
@@ -73,7 +73,7 @@ def read_nodes(file: str, lines: Iterable[str]) -> list[NodeCapacity]:
     for row in read_rows(file, rest, kind.node_columns):
         node = kind.node(row)
         if node.name in found:
-            raise BadTrace(f"{file}, line {row.line}: a node {node.name!r} stands in a line before")
+            raise BadTrace(f"{file}, line {row.line}: a node {node.name!r} occurs in an earlier line")
         found[node.name] = node
     if not any(node.devices for node in found.values()):
         raise BadTrace(f"{file}: holds no node with a device")
@@ -81,7 +81,7 @@ def read_nodes(file: str, lines: Iterable[str]) -> list[NodeCapacity]:
 
 
 def trace_lines(trace: Iterable[TraceJob]) -> Iterator[str]:
-    """The jobs as a file of our own columns, line by line."""
+    """The jobs as lines of a file in our own format."""
     yield ",".join(JOB_COLUMNS)
     for job in trace:
         request = job.request
@@ -97,7 +97,7 @@ def trace_lines(trace: Iterable[TraceJob]) -> Iterator[str]:
 
 
 def node_lines(nodes: Iterable[NodeCapacity]) -> Iterator[str]:
-    """Nodes whose GPUs are alike as a file of our own columns, line by line."""
+    """Nodes, each with GPUs of one type, as lines of a file in our own format."""
     yield ",".join(NODE_COLUMNS)
     for node in nodes:
         gpus = [device for device in node.devices if not device.is_cpu]
@@ -121,7 +121,7 @@ def _header(file: str, lines: Iterable[str]) -> tuple[list[str], Iterator[str]]:
 
 def _unknown(file: str, columns: Mapping[str, frozenset[str]]) -> BadTrace:
     known = "; ".join(f"{name}: {', '.join(sorted(each))}" for name, each in columns.items())
-    return BadTrace(f"{file}, line 1: the header is of no known format, which need ({known})")
+    return BadTrace(f"{file}, line 1: the header matches no known format; required columns: {known}")
 
 
 def _own_job(row: Row) -> TraceJob:
@@ -159,7 +159,7 @@ def _own_node(row: Row) -> NodeCapacity:
 
 def _openb_job(row: Row) -> TraceJob | None:
     if not row.has("scheduled_time"):
-        return None  # it never ran, so nobody knows for how long it would have
+        return None  # it never ran, so its runtime is unknown
     created, started = row.number("creation_time"), row.number("scheduled_time")
     ended = row.number("deletion_time")
     if ended < started:
@@ -169,7 +169,7 @@ def _openb_job(row: Row) -> TraceJob | None:
         raise row.bad("qos", f"one of {', '.join(QOS)}")
     priority, is_preemptible = QOS[row.text("qos")]
     return TraceJob(
-        # A pod that was deleted in the second in which it started still was there.
+        # A pod that was deleted in the second of its start counts with one second.
         job_id=row.text("name"), arrives_at=created, seconds=max(1.0, ended - started), project=row.text("qos").lower(),
         priority=priority, is_preemptible=is_preemptible,
         request=Request(
@@ -183,7 +183,7 @@ def _openb_job(row: Row) -> TraceJob | None:
 
 def _openb_node(row: Row) -> NodeCapacity:
     cores = row.whole("cpu_milli") // 1000
-    # Its jobs without a GPU are many to a machine: they share its cores and memory, and need a slot each.
+    # Many jobs without a GPU run on a machine: they share its cores and memory, and need a slot each.
     return _node(
         row, "sn", gpus=row.whole("gpu"), model=GpuType(row.text("model", "gpu").lower(), 0), slots=cores,
         cpu_cores=cores, ram_mb=row.whole("memory_mib"),

@@ -1,7 +1,7 @@
-"""A discrete-event simulation: jobs of a trace come, run and end, and a planner decides as the real one would.
+"""Discrete-event simulation: jobs of a trace arrive, run and end, and a planner places them.
 
-Nothing is computed between two events, and a planner looks only when something has changed: a job came or ended, or
-some time ran out that it goes by. What it decides is carried out by ``Site``, which refuses what can't be.
+Nothing is computed between events; the planner runs only after a change: an arrival, an end, or a timeout of the
+policy. ``SimulatedCluster`` applies its decisions and refuses impossible ones.
 """
 
 import heapq
@@ -14,17 +14,17 @@ from app.domain.scheduling.fair_share import ProjectQuota, never_fits
 from app.domain.scheduling.filters import explain
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
-from app.simulation.jobs import Behaviour, Outcome, Worker
-from app.simulation.site import Site, View
+from app.simulation.jobs import Behaviour, JobResult, Worker
+from app.simulation.site import SimulatedCluster, View
 from app.simulation.trace import Cluster, TraceJob
 
-# A planner that only ever changes its promises, with nobody running and nobody to come, would do so for ever.
+# Limit for a planner that keeps changing reservations while nothing runs and no job is to arrive.
 IDLE_PASSES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Who decides, and after how long a wait it does something that it did not do before."""
+    """A planner; ``wakes_after_seconds``: waiting time of a job after which its decisions may change."""
 
     decide: Callable[[View], Plan]
     wakes_after_seconds: float = inf
@@ -33,10 +33,10 @@ class Planner:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What became of every job, in the order of the trace."""
+    """Result of a replay; ``outcomes`` are in the order of the trace."""
 
     cluster: Cluster
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[JobResult]
     passes: int
     ended_at: float
 
@@ -45,10 +45,10 @@ def replay(
     trace: Iterable[TraceJob], cluster: Cluster, planner: Planner, behaviour: Behaviour | None = None, *,
     pass_seconds: float = 1.0, watch: Callable[[View], None] = lambda _view: None,
 ) -> Replay:  # fmt: skip
-    """Until the last job that can start has ended.
+    """Replay until the last job that can start has ended.
 
-    ``pass_seconds`` is the least time between two looks of the planner; ``watch`` is shown what each one looks at.
-    Raises ValueError when the planner gives away what is not free.
+    ``pass_seconds`` is the minimum time between two passes; ``watch`` gets the input of each pass. Raises ValueError
+    when the planner places jobs on devices that are not free.
     """
     simulation = _Simulation(cluster, planner, behaviour or Behaviour(), watch)
     simulation.run(trace, pass_seconds)
@@ -58,8 +58,8 @@ def replay(
 @dataclass(frozen=True, order=True)
 class _Event:
     at: float
-    number: int  # of those at the same time the one that was said first
-    happen: Callable[[float], bool] = field(compare=False)  # whether the planner has to look
+    number: int  # orders events at the same time
+    happen: Callable[[float], bool] = field(compare=False)  # returns whether the planner has to run
 
 
 class _Simulation:
@@ -68,12 +68,12 @@ class _Simulation:
         self._planner = planner
         self._behaviour = behaviour
         self._watch = watch
-        self._site = Site(cluster)
+        self._site = SimulatedCluster(cluster)
         self._events: list[_Event] = []
-        self._said = 0
+        self._event_count = 0
         self._workers: dict[str, Worker] = {}
         self._idle = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[JobResult] = []
         self.passes = 0
         self.ended_at = 0.0
 
@@ -82,24 +82,24 @@ class _Simulation:
             worker = Worker(job, self._behaviour)
             self.outcomes.append(worker.outcome)
             self._at(job.arrives_at, lambda now, worker=worker: self._arrive(worker, now))  # type: ignore[misc]
-        must_look, next_look = False, -inf
+        must_plan, next_pass = False, -inf
         while self._events:
             now = self._events[0].at
             while self._events and self._events[0].at == now:
-                must_look |= heapq.heappop(self._events).happen(now)
-            if not must_look or not self._site.waiting:
+                must_plan |= heapq.heappop(self._events).happen(now)
+            if not must_plan or not self._site.waiting:
                 continue
-            if now < next_look:
-                self._at(next_look, lambda _now: True)
+            if now < next_pass:
+                self._at(next_pass, lambda _now: True)
                 continue
-            must_look, next_look = False, now + pass_seconds
-            self._look(now, next_look)
+            must_plan, next_pass = False, now + pass_seconds
+            self._run_pass(now, next_pass)
         for job_id in self._site.waiting:
             self._workers[job_id].outcome.never_started = True
 
     def _at(self, when: float, happen: Callable[[float], bool]) -> None:
-        self._said += 1
-        heapq.heappush(self._events, _Event(when, self._said, happen))
+        self._event_count += 1
+        heapq.heappush(self._events, _Event(when, self._event_count, happen))
 
     def _arrive(self, worker: Worker, now: float) -> bool:
         job = worker.job
@@ -111,7 +111,7 @@ class _Simulation:
         return True
 
     def _refusal(self, job: TraceJob) -> str:
-        """As it would be told at submit."""
+        """The error at submission; "" if the job would be accepted."""
         if gang_placement.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
             why = gang_placement.explain if job.request.is_gang else explain
             return why(job.request, self._cluster.nodes)
@@ -127,7 +127,7 @@ class _Simulation:
                 lambda _: job_id in self._site.waiting and worker.attempts == number,
             )
 
-    def _look(self, now: float, next_look: float) -> None:
+    def _run_pass(self, now: float, next_pass: float) -> None:
         may_preempt = self._planner.may_preempt
         running = [
             part for job_id in self._site.held for part in self._workers[job_id].running(now, may_preempt=may_preempt)
@@ -140,13 +140,13 @@ class _Simulation:
             self._start(placement, now)
         for job_id, said in made.pending_reasons.items():
             self._workers[job_id].outcome.pending_reason = said
-        for job_id, names in made.promises.items():
-            self._site.promise(job_id, names)
+        for job_id, names in made.reservations.items():
+            self._site.reserve(job_id, names)
         for preemption in made.preemptions:
-            self._ask_to_go(self._workers[preemption.job_id], now)
+            self._request_preemption(self._workers[preemption.job_id], now)
         self._idle = 0 if self._site.held else self._idle + 1
-        if (made.preemptions or made.promises) and self._idle < IDLE_PASSES:
-            self._at(next_look, lambda _: True)  # it goes on where this pass stopped
+        if (made.preemptions or made.reservations) and self._idle < IDLE_PASSES:
+            self._at(next_pass, lambda _: True)  # the next pass continues where this one stopped
 
     def _start(self, placement: Placement, now: float) -> None:
         worker = self._workers[placement.job_id]
@@ -154,7 +154,7 @@ class _Simulation:
         number, job = worker.attempts, worker.job
         self._at(ends_at, lambda now: self._finish(worker, number, now))
         if job.is_preemptible and job.min_runtime_seconds > 0:
-            self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_going)
+            self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_stopping)
 
     def _finish(self, worker: Worker, number: int, now: float) -> bool:
         if worker.attempts != number or worker.job.job_id not in self._site.held or worker.leaves:
@@ -164,8 +164,8 @@ class _Simulation:
         self.ended_at = now
         return True
 
-    def _ask_to_go(self, worker: Worker, now: float) -> None:
-        gone_at = worker.ask_to_go(now)
+    def _request_preemption(self, worker: Worker, now: float) -> None:
+        gone_at = worker.request_preemption(now)
         if gone_at is not None:
             self._at(gone_at, lambda gone_at: self._leave(worker, now, gone_at))
 

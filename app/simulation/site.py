@@ -1,11 +1,11 @@
-"""A cluster at one moment, as the planner looks at it: nodes, who waits, who holds what; starts and ends change it."""
+"""State of the simulated cluster: nodes, pending and running jobs; the planner's input."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from app.domain.scheduling.fair_share import ProjectQuota, Standing
+from app.domain.scheduling.fair_share import ProjectQuota, QuotaUsage
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.preemption import Running
@@ -20,17 +20,17 @@ WINDOW = 500  # of each project's line, as the coordinator reads it
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What one pass looks at. ``lines``: of every project those who wait, in their order, but for the promised."""
+    """Input of one pass. ``lines``: pending jobs of every project in order, without those that have a reservation."""
 
     now: float
     nodes: Sequence[NodeCapacity]
     accounts: Accounts
     running: Sequence[Running]
-    promised: Sequence[QueuedJob]
+    reserved: Sequence[QueuedJob]
     lines: Mapping[str, Sequence[QueuedJob]]
 
     def windows(self, size: int = WINDOW) -> Iterator[list[QueuedJob]]:
-        """Up to ``size`` jobs of every project, the first of its line; then more, as long as the caller asks."""
+        """Yield up to ``size`` jobs from the front of every project's line, then larger windows."""
         after = dict.fromkeys(sorted(self.lines), 0)
         while after:
             found: list[QueuedJob] = []
@@ -45,8 +45,8 @@ class View:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """A job with the devices that it holds."""
+class Allocation:
+    """A running job with its devices."""
 
     job: QueuedJob
     placement: Placement
@@ -59,32 +59,32 @@ class Held:
         return sum(map(len, self.parts.values())) * self.placement.share / WHOLE
 
 
-class Site:
-    """Not safe for several threads. Refuses with ValueError what would break a node or a quota's limit."""
+class SimulatedCluster:
+    """Not thread-safe. Raises ValueError for placements on resources that are not free."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._quotas = cluster.quotas
         self._weights = cluster.queue_weights
         self.nodes = {node.name: node for node in cluster.nodes}
         self.waiting: dict[str, QueuedJob] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, Allocation] = {}
         self._lines: dict[str, list[QueuedJob]] = {}
-        self._standings = {name: Standing(quota=quota) for name, quota in cluster.quotas.items()}
+        self._usages = {name: QuotaUsage(quota=quota) for name, quota in cluster.quotas.items()}
         self._queue_use: dict[tuple[str, str, str], float] = {}
 
     def add(self, job: QueuedJob) -> None:
-        """It waits from now on."""
+        """Add a pending job."""
         self.waiting[job.job_id] = job
-        self._standings.setdefault(job.project, Standing(quota=self._quotas.get(job.project, ProjectQuota())))
+        self._usages.setdefault(job.project, QuotaUsage(quota=self._quotas.get(job.project, ProjectQuota())))
         if not job.awaits:
             insort(self._lines.setdefault(job.project, []), job, key=lambda each: each.place)
 
-    def promise(self, job_id: str, names: tuple[str, ...]) -> None:
-        """Nodes are cleared or kept for it, (): no more; nothing for one that no longer waits."""
+    def reserve(self, job_id: str, names: tuple[str, ...]) -> None:
+        """Record the reservation of a job, () cancels it; ignored for a job that is no longer pending."""
         if job_id in self.waiting:
             self.add(replace(self._take(job_id), awaits=names))
 
-    def start(self, placement: Placement) -> Held:
+    def start(self, placement: Placement) -> Allocation:
         """Raises ValueError when these devices, or amounts of the nodes, are not free."""
         job = self._take(placement.job_id)
         parts = {part.node: frozenset(device.index for device in part.devices) for part in placement.parts}
@@ -94,7 +94,7 @@ class Site:
             if any(node.left(index) < placement.share for index in devices) or not _holds(node, after.held):
                 raise ValueError(f"{placement} of {job.request} is more than is free on {node}")
             self.nodes[name] = after
-        started = Held(
+        started = Allocation(
             job=replace(job, awaits=()),
             placement=placement,
             kind=job.request.device_kind,
@@ -105,8 +105,8 @@ class Site:
         self._count(started, 1)
         return started
 
-    def end(self, job_id: str) -> Held:
-        """It gives its devices back."""
+    def end(self, job_id: str) -> Allocation:
+        """Release the devices of a job."""
         ended = self.held.pop(job_id)
         for name, devices in ended.parts.items():
             self.nodes[name] = self.nodes[name].without(devices, ended.placement.share, ended.quantities)
@@ -114,11 +114,11 @@ class Site:
         return ended
 
     def view(self, now: float, running: Sequence[Running]) -> View:
-        """As it is; ``running`` says of those who hold devices what only they know."""
+        """The planner's input; ``running`` is provided by the running jobs."""
         return View(
             now=now, nodes=list(self.nodes.values()),
-            accounts=Accounts(projects=self._standings, queue_weights=self._weights, queue_use=self._queue_use),
-            running=running, promised=[job for job in self.waiting.values() if job.awaits],
+            accounts=Accounts(projects=self._usages, queue_weights=self._weights, queue_use=self._queue_use),
+            running=running, reserved=[job for job in self.waiting.values() if job.awaits],
             lines={project: line for project, line in self._lines.items() if line},
         )  # fmt: skip
 
@@ -129,11 +129,11 @@ class Site:
             del line[bisect_left(line, job.place, key=lambda each: each.place)]
         return job
 
-    def _count(self, held: Held, sign: int) -> None:
+    def _count(self, held: Allocation, sign: int) -> None:
         job, kind, amount = held.job, held.kind, sign * held.amount
-        standing = self._standings[job.project]
-        change = standing.with_one_more if sign > 0 else standing.with_one_less
-        self._standings[job.project] = change(kind, held.amount, preemptible=job.is_preemptible)
+        usage = self._usages[job.project]
+        change = usage.with_one_more if sign > 0 else usage.with_one_less
+        self._usages[job.project] = change(kind, held.amount, preemptible=job.is_preemptible)
         place = job.project, job.queue if job.queue in self._weights else COMMON, kind
         self._queue_use[place] = round(self._queue_use.get(place, 0) + amount, 6)
 

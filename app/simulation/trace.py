@@ -1,4 +1,4 @@
-"""What is replayed: jobs with the time at which they came and how long they ran."""
+"""Traces: jobs with arrival times and runtimes, and the cluster to replay them on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from app.domain.scheduling.resources import NodeCapacity, Request
 
 @dataclass(frozen=True, kw_only=True)
 class TraceJob:
-    """A job of a trace. ``seconds`` of work are what it has to do on its devices, however often it is interrupted."""
+    """A job of a trace. ``seconds``: total work on its devices, regardless of interruptions."""
 
     job_id: str
     arrives_at: float  # seconds, by the clock of the trace
@@ -21,19 +21,19 @@ class TraceJob:
     priority: int = 5
     is_preemptible: bool = False
     min_runtime_seconds: float = 0.0
-    max_runtime_seconds: float | None = None  # what its owner allows it, of work
+    max_runtime_seconds: float | None = None  # limit set by its owner, in seconds of work
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where it is replayed: empty nodes, and who may use how much of them."""
+    """The cluster of a replay: empty nodes, project quotas and queue weights."""
 
     nodes: Sequence[NodeCapacity]
     quotas: Mapping[str, ProjectQuota] = field(default_factory=lambda: MappingProxyType({}))
     queue_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def devices(self) -> dict[str, int]:
-        """Type → how many there are."""
+        """Device type → number of devices."""
         found: dict[str, int] = {}
         for node in self.nodes:
             for device in node.devices:
@@ -41,5 +41,5 @@ class Cluster:
         return dict(sorted(found.items()))
 
     def capacity(self, kind: str) -> int:
-        """How many devices of a kind of request there are."""
+        """Number of devices for a kind of request."""
         return sum(count for type_, count in self.devices().items() if (type_ == "cpu") == (kind == "cpu"))

@@ -1,19 +1,19 @@
-"""Why jobs of a trace never started, under which policies."""
+"""Reasons why jobs of a trace never started, by policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.simulation.jobs import Outcome
+from app.simulation.jobs import JobResult
 from app.simulation.replay import Replay
 
-# So many reasons are told of each policy: those of the jobs that came first.
+# Maximum number of reasons per policy: those of the first jobs.
 MOST = 5
-_NOT_TOLD = "it waits for what never becomes free"
+_NO_REASON = "it waits for resources that never become free"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unstarted:
-    """Jobs that had the same reason; ``first`` is the one that came first."""
+    """Jobs with the same reason; ``first`` is the one that arrived first."""
 
     why: str
     first: str
@@ -22,13 +22,13 @@ class Unstarted:
 
 
 def unstarted(replays: Mapping[str, Replay]) -> list[Unstarted]:
-    """The reasons of the jobs that came first; policies under which it was the same stand together."""
+    """Reasons of the first jobs; policies with the same reason are grouped."""
     found: dict[tuple[str, str, int], list[str]] = {}
     for policy, done in replays.items():
-        by_reason: dict[str, list[Outcome]] = {}
+        by_reason: dict[str, list[JobResult]] = {}
         for outcome in done.outcomes:
             if outcome.refused or outcome.never_started:
-                by_reason.setdefault(outcome.refused or outcome.pending_reason or _NOT_TOLD, []).append(outcome)
+                by_reason.setdefault(outcome.refused or outcome.pending_reason or _NO_REASON, []).append(outcome)
         for why, outcomes in list(by_reason.items())[:MOST]:
             found.setdefault((why, outcomes[0].job.job_id, len(outcomes)), []).append(policy)
     return [

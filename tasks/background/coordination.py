@@ -20,9 +20,9 @@ from app.services.preflight import admission, inspections
 from app.services.queues import gpu_budgets, queues
 from app.services.requests.storage_access import reading_rules
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat
+from app.services.scheduling.leader_election import LeaderLease
 from app.services.scheduling.placement import Dispatched
-from app.services.scheduling.planning_loop import Passes
+from app.services.scheduling.planning_loop import PlanningLoop
 from app.services.webhooks import deliveries
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.background.loop import Loop
@@ -55,8 +55,8 @@ class Coordination:
         self._consume = consume
         self._consumed = {DEFAULT_ADMISSION_QUEUE}
         self._identity = own_name()
-        self._seat = PlannerSeat(runtime.database, self._identity)
-        self._passes = Passes(runtime.database, "planner")
+        self._leader_lease = LeaderLease(runtime.database, self._identity)
+        self._passes = PlanningLoop(runtime.database, "planner")
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._mirror = Mirror(celery)
         self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
@@ -104,23 +104,25 @@ class Coordination:
 
     def _plan(self) -> None:
         now = time.monotonic()
-        if not self._seat.hold(now):
+        if not self._leader_lease.acquire(now):
             return
         db, settings = self._runtime.database, self._runtime.settings
-        self._passes.look(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
+        self._passes.run_pass(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
             self._ring(planner.unannounced(db, older_than_seconds=resend))
 
     def _announce(self, placed: list[Dispatched]) -> None:
-        self._seat.hold(time.monotonic())  # a pass that starts many jobs takes long, and who stands still is replaced
+        self._leader_lease.acquire(
+            time.monotonic()
+        )  # a pass that starts many jobs takes long, and who stands still is replaced
         self._ring(placed)
 
     def _admit(self) -> None:
         settings = self._runtime.settings
-        if not self._seat.is_mine:
+        if not self._leader_lease.is_leader:
             return
-        if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=looking_of(settings)):
+        if admission.admit_waiting(self._runtime.database, reading_rules(settings), inspection=looking_of(settings)):
             self._go_on()
 
     def _ring(self, dispatched: list[Dispatched]) -> None:
@@ -132,14 +134,16 @@ class Coordination:
 
     def _reap(self) -> None:
         now = time.monotonic()
-        if not self._seat.is_mine:
+        if not self._leader_lease.is_leader:
             self._reaper.reset()
             return
         self._reaper.sweep(now)
         if self._is_due("budgets", BUDGET_SECONDS, now):
-            gpu_budgets.hold_back(self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge)
+            gpu_budgets.requeue_over_budget(
+                self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge
+            )
         if self._is_due("quarantine", QUARANTINE_SECONDS, now):
-            quarantine.look(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
+            quarantine.evaluate(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
         # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)
@@ -150,19 +154,19 @@ class Coordination:
             deliveries.drop_old(self._runtime.database, kept_days=kept_days)
 
     def _sweep(self) -> None:
-        if self._seat.is_mine:
+        if self._leader_lease.is_leader:
             self._leftovers.go_on()
 
     def _prune(self) -> None:
         settings = self._runtime.settings
-        wanted = settings.retention.enabled and self._seat.is_mine
+        wanted = settings.retention.enabled and self._leader_lease.is_leader
         if wanted and self._is_due("retention", RETENTION_SECONDS, time.monotonic()):
             for rule, pruned in retention.prune(self._runtime.database, settings, actor=self._name):
                 if pruned.count:
                     logger.info("%s thrown away: %d, because of %s", rule.what, pruned.count, rule.variable or "age")
 
     def _show(self) -> None:
-        if self._seat.is_mine:
+        if self._leader_lease.is_leader:
             self._mirror.show_changes(time.monotonic())
 
     def _beat(self) -> None:

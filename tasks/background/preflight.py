@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from app.services.preflight import admission, inspections
-from app.services.preflight.admission import Looking
-from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedLine, InspectionLine
-from app.services.preflight.inspections import Open, Report, Work
+from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedInspections, InspectionQueue
+from app.services.preflight.inspections import InspectionTask, Open, Report
 from config.settings import PreflightSettings, Settings
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
@@ -29,12 +29,12 @@ NEEDED = ("torch", "transformers", "datasets", "trl")
 logger = logging.getLogger(__name__)
 
 
-def looking_of(settings: Settings) -> Looking | None:
+def looking_of(settings: Settings) -> InspectionSettings | None:
     """What admission is told: None when no job is to be looked at."""
     preflight = settings.preflight
     if not preflight.enabled:
         return None
-    return Looking(rows=preflight.rows, waiting=preflight.waiting, unable=why_unable())
+    return InspectionSettings(rows=preflight.rows, waiting=preflight.waiting, unable=why_unable())
 
 
 @functools.cache
@@ -54,8 +54,8 @@ class Inspector:
         self._runtime = runtime
         self._name = name
         self._why_not = why_unable() if runtime.settings.preflight.enabled else OFF
-        self._abandoned = AbandonedLine(runtime.database)
-        self._line = InspectionLine(runtime.database)
+        self._abandoned = AbandonedInspections(runtime.database)
+        self._line = InspectionQueue(runtime.database)
         self._limit = _limit(runtime.settings.preflight)
         self._running: dict[str, threading.Thread] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -105,7 +105,7 @@ class Inspector:
         self._running[work.id] = thread
         thread.start()
 
-    def _inspect(self, work: Work) -> None:
+    def _inspect(self, work: InspectionTask) -> None:
         """The child dies with this thread, so it stays until the child's end."""
         try:
             report = self._ask(work)
@@ -119,11 +119,11 @@ class Inspector:
             del self._running[work.id]
             self._loop.wake()
 
-    def _conclude(self, work: Work, report: Report) -> None:
+    def _conclude(self, work: InspectionTask, report: Report) -> None:
         if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:
             self._runtime.on_admitted(work.job_id)
 
-    def _ask(self, work: Work) -> Report | None:
+    def _ask(self, work: InspectionTask) -> Report | None:
         """The child's report; None when it is not wanted any more."""
         command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -135,7 +135,7 @@ class Inspector:
                 process.kill()
         return None if said is None or self._stopping.is_set() else _report(said, process.returncode)
 
-    def _hear(self, process: subprocess.Popen[bytes], work: Work) -> bytes | None:
+    def _hear(self, process: subprocess.Popen[bytes], work: InspectionTask) -> bytes | None:
         """What it says until its end, or until its time is over; None when nobody wants to know any more."""
         until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + PATIENCE_SECONDS
         question: bytes | None = _question(work)
@@ -148,7 +148,7 @@ class Inspector:
                 return None
         return b""
 
-    def _goes_on(self, work: Work) -> bool:
+    def _goes_on(self, work: InspectionTask) -> bool:
         if self._stopping.is_set():
             return False
         with contextlib.suppress(Exception):  # the database is away for a moment: the look goes on
@@ -156,7 +156,7 @@ class Inspector:
         return True
 
 
-def _question(work: Work) -> bytes:
+def _question(work: InspectionTask) -> bytes:
     """Not in the command line, which everybody on the machine can read."""
     asked: dict[str, Any] = {
         "project": work.project, "job_id": work.job_id, "spec": dict(work.spec), "sealed_secrets": work.sealed_secrets,

@@ -12,7 +12,7 @@ from tests.apps import Api
 from tests.contract.tenants import Tenant, make_tenant
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
-NOWHERE = {"job_id": f"job-{NOBODY}", "key_id": f"key-{NOBODY}", "webhook_id": f"whk-{NOBODY}"}
+NO_ORIGIN = {"job_id": f"job-{NOBODY}", "key_id": f"key-{NOBODY}", "webhook_id": f"whk-{NOBODY}"}
 ACCEPTS = ("application/json", "text/event-stream")
 
 
@@ -48,8 +48,8 @@ def test_what_is_anothers_looks_like_what_is_nowhere(sqlite_api: Api, tenants: t
         for foreign_id in foreign.ids[name]:
             for accept in ACCEPTS:
                 theirs = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", foreign_id), accept)
-                nobodys = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", NOWHERE[name]), accept)
-                nobodys[1]["text"] = nobodys[1]["text"].replace(NOWHERE[name], foreign_id)
+                nobodys = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", NO_ORIGIN[name]), accept)
+                nobodys[1]["text"] = nobodys[1]["text"].replace(NO_ORIGIN[name], foreign_id)
                 if theirs != nobodys or theirs[0] not in (404, 501):
                     differing.append((method, rule.rule, theirs, nobodys))
 

@@ -49,7 +49,7 @@ def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_
                                                   if line["child_job_ids"] != "[]"))  # fmt: skip
     assert len(children) == 2
     assert '"total_count":2' in said
-    assert "goes on from ckpt-" in said
+    assert "continues from ckpt-" in said
     assert up.get("/v1/jobs")[1]["jobs"] == [], "the last commands clean up"
 
 

@@ -14,11 +14,11 @@ from app.models import Inspection
 from app.security.permissions import Role
 from app.services.access import keys
 from app.services.jobs import data_validation
-from app.services.jobs.data_validation import Patience
+from app.services.jobs.data_validation import ValidationLimits
 from app.services.preflight import admission, inspections
-from app.services.preflight.admission import Looking
-from app.services.preflight.inspection_queue import InspectionLine
-from app.services.preflight.inspections import Work
+from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspection_queue import InspectionQueue
+from app.services.preflight.inspections import InspectionTask
 from tests.apps import Api
 from tests.factories import make_document
 from tests.walks import make_job
@@ -32,13 +32,13 @@ FOUND: dict[str, Any] = {
 
 
 @contextmanager
-def coordinator(api: Api, report: dict[str, Any] = FOUND) -> Iterator[list[Work]]:
+def coordinator(api: Api, report: dict[str, Any] = FOUND) -> Iterator[list[InspectionTask]]:
     """Answers every question with the same report; collects what it was asked."""
-    seen: list[Work] = []
+    seen: list[InspectionTask] = []
     over = threading.Event()
 
     def serve() -> None:
-        line = InspectionLine(api.db, "here:boot:1:1")
+        line = InspectionQueue(api.db, "here:boot:1:1")
         while not over.wait(0.02):
             for each in line.free([]):
                 work = inspections.claim(api.db, each, line.me)
@@ -132,7 +132,7 @@ def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, A
     caller = keys.authenticate(api.db, api.key)
 
     def ask(seconds: float) -> dict[str, Any]:
-        patience = Patience(looking=Looking(rows=10, waiting=10), seconds=seconds)
+        patience = ValidationLimits(inspection=InspectionSettings(rows=10, waiting=10), seconds=seconds)
         return data_validation.validate(plane, caller, document, patience)
 
     return ask
@@ -144,7 +144,7 @@ def test_where_nothing_is_looked_at_the_answer_says_so(sqlite_api: Api):
     document = whole_document(sqlite_api, "https://example.org/a.jsonl")
 
     with pytest.raises(NotSupportedYet, match="TRAINYARD_PREFLIGHT_ENABLED is off"):
-        data_validation.validate(plane, caller, document, Patience(looking=None))
+        data_validation.validate(plane, caller, document, ValidationLimits(inspection=None))
 
 
 def test_rules_of_submit_hold_and_name_the_field(sqlite_api: Api):

@@ -14,7 +14,7 @@ from app.models import IdempotentReply, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
-from app.services.requests.idempotency import KEPT
+from app.services.requests.idempotency import TTL
 from tests.apps import Api
 from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
@@ -331,7 +331,7 @@ def test_an_idempotency_key_may_be_used_again_after_its_time(api: Api):
     headers = {"Idempotency-Key": "order-1"}
     first = api.data(api.post("/v1/jobs", make_document(), headers=headers), 201)
     with api.db.write() as session:
-        session.execute(update(IdempotentReply).values(created_at=utc_now() - KEPT - timedelta(seconds=1)))
+        session.execute(update(IdempotentReply).values(created_at=utc_now() - TTL - timedelta(seconds=1)))
 
     other = api.data(api.post("/v1/jobs", make_document(name="other"), headers=headers), 201)
 

@@ -136,7 +136,7 @@ def test_devices_held_by_what_can_not_be_ended_are_shown_and_put_back_by_hand(ap
     shown = [device["out_of_service_reason"] for device in api.get("/v1/nodes/gpu-1")["devices"]]
     counted = {"type": "h200", "total": 3, "in_use": 0, "share_in_use": 0.0, "free": 2, "out_of_service": 1}
     assert (shown[0], shown[2]) == ("", "")
-    assert shown[1].startswith("held since 2026-11-01T12:00:00+00:00 by a process that can't be ended")
+    assert shown[1].startswith("held since 2026-11-01T12:00:00+00:00 by an unkillable process")
     assert api.get("/v1/cluster")["devices"] == [counted]
 
     api.data(api.post("/v1/nodes/gpu-1/enable"))
@@ -175,7 +175,7 @@ def test_labels_that_are_left_out_are_gone_but_for_those_of_the_file(api: Api) -
 
     error = api.problem(labelled(api, "fast"), 409)
 
-    assert error["message"].startswith("rack-7 stands in the node.toml of gpu-1 and can't be taken away here")
+    assert error["message"].startswith("rack-7 is set in the node.toml of gpu-1 and can't be removed here")
     assert api.data(labelled(api, "rack-7"))["labels"] == ["rack-7"]
     assert api.data(labelled(api, "rack-7"))["admin_labels"] == []
     assert [data for _, _, data in audited(api)] == [{"from": [], "to": ["fast"]}, {"from": ["fast"], "to": []}]
@@ -245,7 +245,7 @@ def test_the_cluster_is_seen_at_a_glance(api: Api) -> None:
         make_node(session, "b", devices=2, state="lost")
         make_node(session, "c", devices=1, device_type="h200", state="drained")
         make_job(session, project="other")
-    planner.hold_planner(api.db, "box:boot:12:34")
+    planner.renew_leadership(api.db, "box:boot:12:34")
     planner.beat(api.db, "coordinator@box-1", "box:boot:12:34")
 
     seen = api.get("/v1/cluster")

@@ -158,7 +158,7 @@ def test_lags_and_backlogs_are_told(api: Api) -> None:
                     payload={}, state=state,
                 )
             )  # fmt: skip
-    planner.hold_planner(api.db, "box:boot:1:2")
+    planner.renew_leadership(api.db, "box:boot:1:2")
     planner.beat(api.db, "coordinator@box", "box:boot:1:2")
 
     found = figures(api)

@@ -19,10 +19,10 @@ from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 pytestmark = pytest.mark.both_databases
 
 
-def hold_back(db: Database) -> list[tuple[str, str]]:
+def requeue_over_budget(db: Database) -> list[tuple[str, str]]:
     """The nudges; whoever is asked is nudged once on each of its nodes."""
     nudged: list[tuple[str, str]] = []
-    asked = gpu_budgets.hold_back(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
+    asked = gpu_budgets.requeue_over_budget(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
     assert asked == [job_id for job_id, _ in nudged]
     return nudged
 
@@ -49,13 +49,13 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
     on_cpu, other = running(cluster, "speech", device_type="cpu", node="n2"), running(cluster, "vision")
     for name in ("speech", "vision"):
         set_hours(cluster, name, 2.0)
-    assert hold_back(cluster) == []
+    assert requeue_over_budget(cluster) == []
     with cluster.write() as session:
         month = project_quotas._month_of(utc_now())
         project_quotas._add(session, "speech", month, 7200.0)
 
-    assert hold_back(cluster) == [(spender.job_id, "n1")]
-    assert hold_back(cluster) == [], "it is asked already"
+    assert requeue_over_budget(cluster) == [(spender.job_id, "n1")]
+    assert requeue_over_budget(cluster) == [], "it is asked already"
 
     wishes = leases.renew(cluster, lease_id=spender.lease_id, fence=spender.fence, ran_seconds=1.0)
     assert wishes.requested == "requeue"
@@ -64,14 +64,14 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
     with cluster.read() as session:
         entry = session.query(AuditEntry).filter_by(action="job.requeue").one()
     assert (entry.project, entry.target) == ("speech", spender.job_id)
-    assert entry.message.startswith("the project speech has used 2.0 of the 2 GPU-hours that it has in a month")
+    assert entry.message.startswith("the project speech has used 2.0 of its 2 GPU-hours per month")
 
     ending = work_orders.finish(cluster, spender, Outcome(kind="requeued", ran_seconds=1.0), NO_WAIT)
     assert ending.state is JobState.QUEUED
     told = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
     assert told == [entry.message], "its history says why"
     assert planner.plan_once(cluster) == []
-    assert "has used 2.0 of the 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
+    assert "has used 2.0 of its 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
     set_hours(cluster, "speech", 3.0)
     assert [each.job_id for each in planner.plan_once(cluster)] == [spender.job_id]
     assert job_of(cluster, spender.job_id).retries_used == 0
@@ -89,5 +89,5 @@ def test_what_runs_now_counts_and_who_stops_or_exports_is_left_to_that(cluster: 
     hours = 3 * (utc_now() - begun).total_seconds() / 3600
     set_hours(cluster, "speech", hours / 2)
 
-    assert hold_back(cluster) == [(works[0].job_id, "n1")]
+    assert requeue_over_budget(cluster) == [(works[0].job_id, "n1")]
     assert job_of(cluster, works[1].job_id).requested == "pause"

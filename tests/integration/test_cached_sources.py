@@ -49,25 +49,25 @@ def submit(database: Database, document: Mapping[str, Any]) -> str:
 
 
 def test_what_a_node_tells_replaces_what_it_told_before(nodes: Database) -> None:
-    data_locality.tell(nodes, "a", {MODEL: ALL, DATA: ALL})
-    data_locality.tell(nodes, "b", {MODEL: ALL})
-    data_locality.tell(nodes, "a", {MODEL: Holding(held_bytes=40, size_bytes=100)})
+    data_locality.report(nodes, "a", {MODEL: ALL, DATA: ALL})
+    data_locality.report(nodes, "b", {MODEL: ALL})
+    data_locality.report(nodes, "a", {MODEL: Holding(held_bytes=40, size_bytes=100)})
 
     assert told(nodes) == {("a", MODEL): (40, 100), ("b", MODEL): (100, 100)}
 
 
 def test_node_that_is_removed_takes_what_it_told_along(nodes: Database) -> None:
-    data_locality.tell(nodes, "a", {MODEL: ALL})
+    data_locality.report(nodes, "a", {MODEL: ALL})
     with nodes.write() as session:
         session.delete(session.get_one(Node, "a"))
 
-    data_locality.tell(nodes, "a", {MODEL: ALL})
+    data_locality.report(nodes, "a", {MODEL: ALL})
 
     assert told(nodes) == {}
 
 
 def test_job_goes_to_the_node_that_holds_its_model(nodes: Database) -> None:
-    data_locality.tell(nodes, "b", {MODEL: ALL})
+    data_locality.report(nodes, "b", {MODEL: ALL})
     holder, elsewhere = submit(nodes, reading()), submit(nodes, reading("acme/other"))
 
     placed = {each.job_id: each.node for each in planner.plan_once(nodes)}
@@ -76,7 +76,7 @@ def test_job_goes_to_the_node_that_holds_its_model(nodes: Database) -> None:
 
 
 def test_weight_of_zero_asks_for_no_cache(nodes: Database) -> None:
-    data_locality.tell(nodes, "b", {MODEL: ALL})
+    data_locality.report(nodes, "b", {MODEL: ALL})
     submit(nodes, reading())
 
     with statements(nodes) as sent:
@@ -87,7 +87,7 @@ def test_weight_of_zero_asks_for_no_cache(nodes: Database) -> None:
 
 
 def test_many_jobs_that_read_the_same_are_looked_up_at_once(nodes: Database) -> None:
-    data_locality.tell(nodes, "b", {MODEL: ALL})
+    data_locality.report(nodes, "b", {MODEL: ALL})
     for _ in range(20):
         submit(nodes, reading(gpu_count=2))
 
@@ -98,8 +98,8 @@ def test_many_jobs_that_read_the_same_are_looked_up_at_once(nodes: Database) -> 
 
 
 def test_largest_that_nodes_know_is_what_a_job_has_to_expect(nodes: Database) -> None:
-    data_locality.tell(nodes, "a", {MODEL: Holding(held_bytes=10, size_bytes=10)})
-    data_locality.tell(nodes, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
+    data_locality.report(nodes, "a", {MODEL: Holding(held_bytes=10, size_bytes=10)})
+    data_locality.report(nodes, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
     submit(nodes, reading())
 
     assert [each.node for each in planner.plan_once(nodes)] == ["b"]
@@ -109,7 +109,7 @@ def test_points_are_shown_to_people(api: Api) -> None:
     with api.db.write() as session:
         make_node(session, "a")
         make_node(session, "b")
-    data_locality.tell(api.db, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
+    data_locality.report(api.db, "b", {MODEL: Holding(held_bytes=50, size_bytes=100)})
     job_id = submit(api.db, reading())
 
     points = {

@@ -132,7 +132,7 @@ def test_a_node_is_labelled_beside_what_its_file_says(db: Database) -> None:
         (["gpu-1"], 2, "name labels to add, or some to --remove"),
         (["gpu-1", "zone=eu"], 2, "'zone=eu' must be 1 to 128 of letters"),
         (["gpu-1", "--remove", "slow"], 1, "node gpu-1 is not labelled 'slow'; it has: rack-7"),
-        (["gpu-1", "--remove", "rack-7"], 1, "rack-7 stands in the node.toml of gpu-1"),
+        (["gpu-1", "--remove", "rack-7"], 1, "rack-7 is set in the node.toml of gpu-1"),
         (["gpu-2", "fast"], 1, "no node 'gpu-2'; known: gpu-1"),
     ],
 )

@@ -161,7 +161,7 @@ def test_where_no_job_starts_it_says_why(db: Database, files: list[str]) -> None
     [
         ([], "name the nodes"),
         (["--like-now", "--nodes", "nodes.csv"], "name the nodes"),
-        (["--nodes", "bad.csv"], "bad.csv, line 1: the header is of no known format"),
+        (["--nodes", "bad.csv"], "bad.csv, line 1: the header matches no known format"),
         (["--nodes", "nodes.csv", "--quotas", "bad.csv"], "is no JSON"),
         (["--nodes", "nodes.csv", "--quotas", "list.json"], "has to be an object"),
         (["--nodes", "nodes.csv", "--quotas", "wrong.json"], "deserved"),

@@ -16,7 +16,7 @@ from app.services.attempts.reaper import Reaper
 from app.services.jobs import revocation
 from app.services.operations import housekeeping
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat
+from app.services.scheduling.leader_election import LeaderLease
 from config.settings import load_settings
 from tests.factories import make_attempt, make_job, make_node
 
@@ -33,37 +33,37 @@ def lives(_holder: str) -> bool:
 
 
 def test_first_comer_plans_and_the_second_does_not(database: Database) -> None:
-    first, second = PlannerSeat(database, "a:b:1:1", is_dead=lives), PlannerSeat(database, "a:b:2:2", is_dead=lives)
+    first, second = LeaderLease(database, "a:b:1:1", is_dead=lives), LeaderLease(database, "a:b:2:2", is_dead=lives)
 
-    assert first.hold(0.0)
-    assert not second.hold(0.1)
-    assert first.is_mine
-    assert not second.is_mine
+    assert first.acquire(0.0)
+    assert not second.acquire(0.1)
+    assert first.is_leader
+    assert not second.is_leader
 
 
 def test_seat_of_one_who_stands_still_is_taken(database: Database) -> None:
-    first, second = PlannerSeat(database, "a:b:1:1", is_dead=lives), PlannerSeat(database, "a:b:2:2", is_dead=lives)
-    first.hold(0.0)
+    first, second = LeaderLease(database, "a:b:1:1", is_dead=lives), LeaderLease(database, "a:b:2:2", is_dead=lives)
+    first.acquire(0.0)
 
-    taken_at = next(now for now in range(10) if second.hold(float(now)))
+    taken_at = next(now for now in range(10) if second.acquire(float(now)))
 
     assert taken_at == 5
-    assert not first.hold(20.0)
+    assert not first.acquire(20.0)
 
 
 def test_seat_of_one_who_goes_on_is_never_taken(database: Database) -> None:
-    first, second = PlannerSeat(database, "a:b:1:1", is_dead=lives), PlannerSeat(database, "a:b:2:2", is_dead=lives)
+    first, second = LeaderLease(database, "a:b:1:1", is_dead=lives), LeaderLease(database, "a:b:2:2", is_dead=lives)
 
     for now in range(20):
-        assert first.hold(float(now) * 1.1)
-        assert not second.hold(float(now))
+        assert first.acquire(float(now) * 1.1)
+        assert not second.acquire(float(now))
 
 
 def test_seat_of_the_dead_is_taken_at_once(database: Database) -> None:
-    PlannerSeat(database, "a:b:1:1").hold(0.0)
-    second = PlannerSeat(database, "a:b:2:2", is_dead=lambda holder: holder == "a:b:1:1")
+    LeaderLease(database, "a:b:1:1").acquire(0.0)
+    second = LeaderLease(database, "a:b:2:2", is_dead=lambda holder: holder == "a:b:1:1")
 
-    assert second.hold(0.1)
+    assert second.acquire(0.1)
 
 
 def test_only_a_process_that_ran_here_is_provably_dead() -> None:
@@ -239,7 +239,7 @@ def test_old_replies_and_silent_coordinators_are_dropped(database: Database) -> 
                 )
             )
             session.add(ProcessBeat(name=f"coordinator@{key}", kind="coordinator", last_seen_at=at))
-    planner.hold_planner(database, "me")
+    planner.renew_leadership(database, "me")
 
     housekeeping.drop_old_replies(database)
     housekeeping.drop_dead_coordinators(database)

@@ -48,9 +48,9 @@ def held(db: Database) -> dict[str, int]:
         return {name: rows.count(name) for name in rows}
 
 
-def take_away(db: Database, node: str, cause: str = "NODE_LOST") -> bool:
+def revoke(db: Database, node: str, cause: str = "NODE_LOST") -> bool:
     (seen,) = leases.live(db, node=node)
-    return leases.take_away(db, seen, cause=cause, message=f"{node} is gone", actor="reaper", backoff=NO_WAIT)
+    return leases.revoke(db, seen, cause=cause, message=f"{node} is gone", actor="reaper", backoff=NO_WAIT)
 
 
 def told(db: Database, work: Work) -> str:
@@ -139,7 +139,7 @@ def test_a_training_that_is_done_stays_done_when_another_node_is_lost_then(
     work_orders.enter_phase(database, first, JobState.TRAINING)
     assert gang_parts.finish(database, first, done, NO_WAIT) is None
 
-    assert take_away(database, "n2", cause)
+    assert revoke(database, "n2", cause)
     ending = gang_parts.finish(database, first, done, NO_WAIT)
 
     assert ending is not None
@@ -177,7 +177,7 @@ def test_a_lost_node_explains_what_the_others_say(database: Database, gang: str)
     script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="connection refused", exit_code=1)
 
     assert gang_parts.finish(database, first, script, NO_WAIT) is None
-    assert take_away(database, "n2")
+    assert revoke(database, "n2")
     ending = gang_parts.finish(database, first, script, NO_WAIT)
 
     assert ending is not None
@@ -188,7 +188,7 @@ def test_a_lost_node_explains_what_the_others_say(database: Database, gang: str)
 def test_when_the_first_node_is_lost_the_last_part_ends_the_attempt(database: Database, gang: str) -> None:
     _, second = start_gang(database, gang, "n1", "n2")
 
-    assert take_away(database, "n1")
+    assert revoke(database, "n1")
     assert live_nodes(database) == ["n2"]
     assert leases.renew(database, lease_id=second.lease_id, fence=second.fence, ran_seconds=1.0).part_ended == "n1"
     ending = gang_parts.finish(database, second, BROKEN, NO_WAIT)
@@ -202,8 +202,8 @@ def test_when_the_first_node_is_lost_the_last_part_ends_the_attempt(database: Da
 def test_when_all_nodes_are_lost_the_reaper_ends_it(database: Database, gang: str) -> None:
     start_gang(database, gang, "n1", "n2")
 
-    assert take_away(database, "n2")
-    assert take_away(database, "n1", "SUPERVISOR_LOST")
+    assert revoke(database, "n2")
+    assert revoke(database, "n1", "SUPERVISOR_LOST")
 
     job = job_of(database, gang)
     assert (job.state, job.host_losses, job.retries_used) == (JobState.QUEUED, 1, 1)
@@ -212,7 +212,7 @@ def test_when_all_nodes_are_lost_the_reaper_ends_it(database: Database, gang: st
 def test_only_the_node_that_failed_is_blamed(database: Database, gang: str) -> None:
     first, _ = start_gang(database, gang, "n1", "n2")
 
-    take_away(database, "n2")
+    revoke(database, "n2")
     gang_parts.finish(database, first, BROKEN, NO_WAIT)
 
     with database.read() as session:
@@ -224,7 +224,7 @@ def test_a_part_that_is_not_taken_up_any_more_ends_the_others(database: Database
     planner.plan_once(database)
     leases.claim(database, job_id=gang, attempt=1, node="n1", boot_id="b")
     first = work_orders.load_work(database, gang, 1, node="n1")
-    take_away(database, "n2")
+    revoke(database, "n2")
 
     assert leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0).part_ended == "n2"
     ending = gang_parts.finish(database, first, Outcome(kind="failed", cause="RANK_KILLED", exit_code=1), NO_WAIT)
@@ -273,7 +273,8 @@ def test_the_planner_knows_what_preempting_it_on_one_node_frees_elsewhere(databa
     with database.read() as session:
         found = running_jobs.running(session)
 
-    assert sorted((each.node, each.amount, each.gives_back) for each in found) == [("n1", 2.0, 4.0), ("n2", 2.0, 4.0)]
+    seen = sorted((each.node, each.amount, each.released_devices) for each in found)
+    assert seen == [("n1", 2.0, 4.0), ("n2", 2.0, 4.0)]
 
 
 def test_a_process_left_behind_takes_only_its_own_node_out_of_service(database: Database, gang: str) -> None:
@@ -311,7 +312,7 @@ def test_the_nodes_that_are_kept_for_it_are_remembered_until_it_starts(database:
     assert planner.plan_once(database, policy=at_once) == []
 
     for name in ("n1", "n2"):
-        assert take_away(database, name)
+        assert revoke(database, name)
     with database.write() as session:
         for job_id in before:
             session.get_one(Job, job_id).status = JobState.CANCELLED
@@ -354,13 +355,13 @@ def test_nodes_settle_where_to_meet_when_all_are_prepared(database: Database, ga
     assert not rendezvous.are_others_prepared(database, first)
     assert rendezvous.place(database, second) is None
 
-    rendezvous.say_prepared(database, second)
+    rendezvous.report_prepared(database, second)
     assert rendezvous.are_others_prepared(database, first)
-    place = rendezvous.Place(address="10.0.0.1", port=20001, checkpoint_id="ckpt-1")
-    rendezvous.say_place(database, first, place)
+    place = rendezvous.RendezvousAddress(address="10.0.0.1", port=20001, checkpoint_id="ckpt-1")
+    rendezvous.publish_address(database, first, place)
 
     assert rendezvous.place(database, second) == place
     gang_parts.finish(database, second, BROKEN, NO_WAIT)
     gang_parts.finish(database, first, BROKEN, NO_WAIT)
     with pytest.raises(LeaseLost):
-        rendezvous.say_place(database, first, place)
+        rendezvous.publish_address(database, first, place)

@@ -142,7 +142,7 @@ def test_what_fails_takes_nobody_else_along(
 def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
     looked, found = threading.Event(), []
 
-    class Looking(Crowd):
+    class InspectionSettings(Crowd):
         def _one(self, block: Callable[[Session], object]) -> None:
             try:
                 super()._one(block)
@@ -151,7 +151,7 @@ def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
                 looked.set()
 
     # The last one leaves the second all the time to look too early.
-    raised = Looking(db).write(make("a"), break_a_rule, lambda _: looked.wait(0.5))
+    raised = InspectionSettings(db).write(make("a"), break_a_rule, lambda _: looked.wait(0.5))
 
     assert raised == [None] * 3
     assert "a" in found[0]

@@ -16,9 +16,9 @@ from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
 from app.services.jobs import control_requests
 from app.services.preflight import admission, inspections
-from app.services.preflight.admission import Looking
-from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedLine, InspectionLine
-from app.services.preflight.inspections import Asked, Work
+from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedInspections, InspectionQueue
+from app.services.preflight.inspections import InspectionRequest, InspectionTask
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tasks.background.preflight import Inspector
@@ -29,7 +29,7 @@ from tests.walks import job_of, make_job
 
 pytestmark = pytest.mark.both_databases
 
-LOOKING = Looking(rows=100, waiting=3)
+INSPECTING = InspectionSettings(rows=100, waiting=3)
 PASSED: dict[str, Any] = {"warnings": [], "sources": [{"index": 0, "records_read": 1}]}
 BROKEN: dict[str, Any] = {"errors": [{"error_type": "DATA_INVALID", "message": "train.jsonl line 7 is not JSON"}]}
 
@@ -45,8 +45,8 @@ def rules(tmp_path: Path) -> ReadingRules:
 
 
 @pytest.fixture
-def line(database: Database) -> InspectionLine:
-    return InspectionLine(database, "here:boot:1:1", is_dead=lambda _holder: False)
+def line(database: Database) -> InspectionQueue:
+    return InspectionQueue(database, "here:boot:1:1", is_dead=lambda _holder: False)
 
 
 def document(rules: ReadingRules, **changes: Any) -> dict[str, Any]:
@@ -58,13 +58,13 @@ def document(rules: ReadingRules, **changes: Any) -> dict[str, Any]:
     return made
 
 
-def submit(db: Database, rules: ReadingRules, looking: Looking = LOOKING, **changes: Any) -> str:
+def submit(db: Database, rules: ReadingRules, inspection: InspectionSettings = INSPECTING, **changes: Any) -> str:
     job_id = make_job(db, document=document(rules, **changes))
-    admission.admit(db, job_id, rules, looking=looking)
+    admission.admit(db, job_id, rules, inspection=inspection)
     return job_id
 
 
-def claim(db: Database, line: InspectionLine, now: float = 0.0) -> Work:
+def claim(db: Database, line: InspectionQueue, now: float = 0.0) -> InspectionTask:
     (seen,) = line.free([], now)[:1]
     work = inspections.claim(db, seen, line.me)
     assert work is not None
@@ -82,7 +82,7 @@ def preflight(db: Database, job_id: str) -> JobEvent:
 def test_a_job_waits_for_the_look_and_is_queued_when_nothing_was_found(database, rules, line):
     job_id = submit(database, rules)
     waiting = job_of(database, job_id)
-    assert (waiting.state, waiting.pending_reason) == (JobState.PENDING, admission.LOOKING)
+    assert (waiting.state, waiting.pending_reason) == (JobState.PENDING, admission.INSPECTING)
 
     work = claim(database, line)
     assert admission.conclude(database, work, PASSED, actor="c1")
@@ -129,8 +129,8 @@ def test_what_was_left_out_is_looked_at_again(database, rules, line):
 def test_admitting_twice_asks_once(database, rules, line):
     job_id = submit(database, rules)
 
-    assert not admission.admit(database, job_id, rules, looking=LOOKING)
-    assert admission.admit_waiting(database, rules, looking=LOOKING) == 0
+    assert not admission.admit(database, job_id, rules, inspection=INSPECTING)
+    assert admission.admit_waiting(database, rules, inspection=INSPECTING) == 0
     assert len(inspections.open_ones(database)) == 1
 
 
@@ -163,12 +163,12 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
     unseen = make_job(database)  # below /srv, which is no root
     unable = make_job(database, document=document(rules))
 
-    admission.admit(database, custom, rules, looking=LOOKING)
-    admission.admit(database, unseen, rules, looking=LOOKING)
-    admission.admit(database, unable, rules, looking=Looking(rows=1, waiting=1, unable="no torch here"))
+    admission.admit(database, custom, rules, inspection=INSPECTING)
+    admission.admit(database, unseen, rules, inspection=INSPECTING)
+    admission.admit(database, unable, rules, inspection=InspectionSettings(rows=1, waiting=1, unable="no torch here"))
 
     assert {job_of(database, each).state for each in (custom, unseen, unable)} == {JobState.QUEUED}
-    assert "does not see the base model /srv/models/tiny" in preflight(database, unseen).message
+    assert "can't access the base model /srv/models/tiny" in preflight(database, unseen).message
     assert preflight(database, unable).message == "left to the node: no torch here"
     with database.read() as session:
         assert (
@@ -219,7 +219,7 @@ def test_only_one_of_two_gets_it_and_only_the_holder_concludes(database, rules, 
 
 def test_what_stands_still_is_taken_and_what_goes_on_is_not(database, rules, line):
     submit(database, rules)
-    other = InspectionLine(database, "there:boot:2:2", is_dead=lambda _holder: False)
+    other = InspectionQueue(database, "there:boot:2:2", is_dead=lambda _holder: False)
     work = claim(database, line)
 
     for second in range(20):
@@ -234,7 +234,7 @@ def test_what_the_dead_and_the_restarted_left_is_taken_at_once(database, rules, 
     submit(database, rules)
     work = claim(database, line)
 
-    assert [each.id for each in InspectionLine(database, "x", is_dead=lambda _: True).free([], 0.0)] == [work.id]
+    assert [each.id for each in InspectionQueue(database, "x", is_dead=lambda _: True).free([], 0.0)] == [work.id]
     assert [each.id for each in line.free([], 0.1)] == [work.id]  # not among those that this process works on
     assert line.free([work.id], 0.2) == []
 
@@ -254,7 +254,7 @@ def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules,
 
     with database.write() as session:
         for job_id in (running, waiting):
-            control_requests.wish_cancel(session, job_id, actor="somebody")
+            control_requests.request_cancel(session, job_id, actor="somebody")
 
     assert not inspections.renew(database, work)
     assert admission.conclude(database, work, BROKEN)
@@ -283,7 +283,7 @@ def test_old_results_are_forgotten(database, rules, line):
 def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, line):
     submit(database, rules)
     submit(database, rules, seed=1)
-    abandoned = AbandonedLine(database, "unable:boot:3:3")
+    abandoned = AbandonedInspections(database, "unable:boot:3:3")
     work = claim(database, line)
 
     for second in range(0, 60, 2):  # one coordinator is busy
@@ -319,8 +319,10 @@ def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, m
 
 def test_a_question_that_nobody_takes_up_is_forgotten_and_a_job_is_not(database, rules):
     job_id = submit(database, rules)
-    asked = Asked(project="default", document={}, sealed_secrets="sealed", request_hash="0" * 64, fingerprint="")
-    inspections.ask(database, asked)
+    asked = InspectionRequest(
+        project="default", document={}, sealed_secrets="sealed", request_hash="0" * 64, fingerprint=""
+    )
+    inspections.request(database, asked)
 
     with database.write() as session:
         for row in session.scalars(select(Inspection)):

@@ -168,7 +168,7 @@ def test_storage_that_fails_is_asked_again(api: Api, monkeypatch: pytest.MonkeyP
     assert api.call("DELETE", f"/v1/jobs/{job_id}?artifacts=true").status_code == 503
     while_files_go(api, monkeypatch, fail)
     assert deletion.finish_begun(api.db, storage(api)) == 0
-    assert f"the deletion of {job_id} could not be ended yet" in caplog.text
+    assert f"the deletion of {job_id} could not be finished yet" in caplog.text
     assert deletion.finish_begun(api.db, storage(api)) == 1
 
     assert api.call("GET", f"/v1/jobs/{job_id}").status_code == 404

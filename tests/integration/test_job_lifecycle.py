@@ -103,7 +103,7 @@ def test_retries_end_in_failed(database: Database) -> None:
     second = work_orders.finish(database, start_attempt(database, job_id), failed, NO_WAIT)
 
     assert (first.state, second.state) == (JobState.QUEUED, JobState.FAILED)
-    said = "rank 0 was killed by signal 9; 1 of 1 retries (max_retries) brought it no further. Look on the node"
+    said = "rank 0 was killed by signal 9; 1 of 1 retries (max_retries) made no progress. Look on the node"
     assert (job_of(database, job_id).error_message or "").startswith(said)
 
 
@@ -123,7 +123,7 @@ def test_cancel_is_immediate_when_nobody_holds_the_job(database: Database, state
     job_id = make_job(database, state=state)
 
     with database.write() as session:
-        control_requests.wish_cancel(session, job_id, actor="me", reason="enough")
+        control_requests.request_cancel(session, job_id, actor="me", reason="enough")
 
     assert job_of(database, job_id).state is JobState.CANCELLED
 
@@ -133,7 +133,7 @@ def test_cancel_is_refused_after_another_end(database: Database, state: JobState
     job_id = make_job(database, state=state)
 
     with database.write() as session, pytest.raises(IllegalTransition, match="cannot be cancelled"):
-        control_requests.wish_cancel(session, job_id, actor="me")
+        control_requests.request_cancel(session, job_id, actor="me")
 
 
 def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database) -> None:
@@ -143,7 +143,7 @@ def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database
 
     for _ in range(2):
         with database.write() as session:
-            control_requests.wish_cancel(session, job_id, actor="me")
+            control_requests.request_cancel(session, job_id, actor="me")
 
     assert leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0).requested == "cancel"
     ended = work_orders.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED"), NO_WAIT)
@@ -225,7 +225,7 @@ def test_a_checkpoint_stays_while_a_job_that_starts_from_it_lives(database: Data
 
     kept = save(database, work, 2)
     with database.write() as session:
-        control_requests.wish_cancel(session, heir, actor="me")
+        control_requests.request_cancel(session, heir, actor="me")
     pruned = save(database, work, 3)
 
     assert kept.prune == ()

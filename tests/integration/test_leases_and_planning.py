@@ -17,7 +17,7 @@ from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import PlannerSeat
+from app.services.scheduling.leader_election import LeaderLease
 from app.services.telemetry import progress
 from app.services.telemetry.progress import Progress, Reports
 from tests import factories
@@ -89,7 +89,7 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     )
     seen = leases.live(database)[0]
 
-    taken = leases.take_away(database, seen, cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT)
+    taken = leases.revoke(database, seen, cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT)
 
     assert taken
     job = job_of(database, job_id)
@@ -119,7 +119,7 @@ def test_a_renewal_between_look_and_deed_saves_the_lease(database: Database) -> 
     seen = leases.live(database)[0]
     leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
 
-    taken = leases.take_away(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    taken = leases.revoke(database, seen, cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert not taken
     assert job_of(database, job_id).state is JobState.PREPARING
@@ -135,7 +135,7 @@ def test_a_clock_that_jumps_changes_nothing_of_how_long_a_lost_attempt_ran(
     leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=12.5)
     monkeypatch.undo()
 
-    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    leases.revoke(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert start_attempt(database, job_id).ran_seconds == 12.5
 
@@ -145,7 +145,7 @@ def test_an_unclaimed_lease_goes_back_without_costing_a_retry(database: Database
     job_id = make_job(database, state=JobState.QUEUED)
     planner.plan_once(database)
 
-    leases.take_away(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
+    leases.revoke(database, leases.live(database)[0], cause="NODE_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert (job_of(database, job_id).state, job_of(database, job_id).retries_used) == (JobState.QUEUED, 0)
 
@@ -183,7 +183,7 @@ def test_a_cancelled_dispatch_is_not_started(database: Database) -> None:
     job_id = make_job(database, state=JobState.QUEUED)
     planner.plan_once(database)
     with database.write() as session:
-        control_requests.wish_cancel(session, job_id, actor="me")
+        control_requests.request_cancel(session, job_id, actor="me")
 
     claim = leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
 
@@ -248,11 +248,11 @@ def test_ranks_have_a_thread_each_where_slots_outnumber_cores(database: Database
 
 
 def test_only_the_holder_plans_until_it_is_found_dead(database: Database) -> None:
-    first = planner.hold_planner(database, "a")
-    second = planner.hold_planner(database, "b")
-    renewed = planner.hold_planner(database, "a")
-    late = planner.hold_planner(database, "b", replacing=second)
-    taken = planner.hold_planner(database, "b", replacing=renewed)
+    first = planner.renew_leadership(database, "a")
+    second = planner.renew_leadership(database, "b")
+    renewed = planner.renew_leadership(database, "a")
+    late = planner.renew_leadership(database, "b", replacing=second)
+    taken = planner.renew_leadership(database, "b", replacing=renewed)
 
     assert [h.holder for h in (first, second, renewed, late, taken)] == ["a", "a", "a", "a", "b"]
 
@@ -354,16 +354,16 @@ def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Da
 
 
 def test_the_seat_stays_held_while_its_renewal_is_under_way(database: Database) -> None:
-    seat = PlannerSeat(database, "me")
-    seat.hold(0.0)
-    renewal = threading.Thread(target=lambda: seat.hold(10.0))
+    seat = LeaderLease(database, "me")
+    seat.acquire(0.0)
+    renewal = threading.Thread(target=lambda: seat.acquire(10.0))
 
     with database.write() as session:
         session.get_one(ProcessBeat, planner.PLANNER, with_for_update=True)
         renewal.start()
         renewal.join(0.3)  # it now waits for us
-        held = seat.is_mine
+        held = seat.is_leader
     renewal.join()
 
     assert held
-    assert seat.is_mine
+    assert seat.is_leader

@@ -208,7 +208,7 @@ def test_device_whose_lease_was_taken_away_too_early_is_not_used_by_another_job(
         processes.kill([lease.supervisor_pid])
         world.wait(lambda: not world.supervisor_alive(first, 1), 5)
         (live,) = leases.live(world.db)
-        assert leases.take_away(world.db, live, cause="NODE_LOST", message="", actor="x", backoff=leases.NO_RETRY)
+        assert leases.revoke(world.db, live, cause="NODE_LOST", message="", actor="x", backoff=leases.NO_RETRY)
         second = world.submit(SLEEPS)
         attempt = world.dispatch(second)
 
@@ -216,7 +216,7 @@ def test_device_whose_lease_was_taken_away_too_early_is_not_used_by_another_job(
 
         job = world.job(second)
         assert (job.state, job.retries_used) == (JobState.QUEUED, 0), world.describe(second)
-        assert world.attempt(second).end_reason == "a process that can't be ended holds one of its devices"
+        assert world.attempt(second).end_reason == "an unkillable process holds one of its devices"
         assert (out_of_service(world), offered(world)) == ([0], {1, 2, 3})
 
 
@@ -247,7 +247,7 @@ def test_what_is_left_without_a_roll_is_found_by_its_marks(world, has_a_roll):
         lease = session.query(Lease).one()
     os.kill(lease.supervisor_pid, signal.SIGSTOP)
     (live,) = leases.live(world.db)
-    assert leases.take_away(world.db, live, cause="NODE_LOST", message="", actor="x", backoff=leases.NO_RETRY)
+    assert leases.revoke(world.db, live, cause="NODE_LOST", message="", actor="x", backoff=leases.NO_RETRY)
     if not has_a_roll:
         run.roll.unlink()
     second = world.submit("print('hello')\n")

@@ -110,8 +110,8 @@ def test_node_that_takes_nothing_and_job_that_waits_for_something_else(sqlite_ap
         session.get_one(Node, "gpu-1").state = "ready"
         session.get_one(Job, job_id).not_before_at = utc_now() + timedelta(minutes=1)
     away = reasons(why(sqlite_api, "gpu-2", job_id))
-    assert away["not_failed_here"] == "the job failed here again and again"
-    assert away["job_waits"].startswith("the job is tried again at ")
+    assert away["not_failed_here"] == "the job failed here repeatedly"
+    assert away["job_waits"].startswith("the job is retried at ")
     with sqlite_api.db.write() as session:
         session.get_one(Job, job_id).not_before_at = None
     assert "is paused" in reasons(why(sqlite_api, "gpu-1", job_id))["job_waits"]

@@ -32,7 +32,7 @@ def end(db: Database, node: str, outcome: Outcome) -> str:
 def end_and_get_through(db: Database, node: str, outcome: Outcome) -> None:
     """The same, and then the job trains to its end on `c`, which shows whose doing it was."""
     tried_on(db, end(db, node, outcome), "c")
-    quarantine.look(db, NEVER, actor="test")
+    quarantine.evaluate(db, NEVER, actor="test")
 
 
 def record(db: Database, node: str) -> tuple[float, int, int, int]:
@@ -96,7 +96,7 @@ def test_attempts_that_end_at_once_are_all_counted(known: Database) -> None:
     live = leases.live(known)
 
     def take(lease: leases.LiveLease) -> None:
-        leases.take_away(known, lease, cause="DEVICE_FAULT", message="", actor="x", backoff=NO_RETRY)
+        leases.revoke(known, lease, cause="DEVICE_FAULT", message="", actor="x", backoff=NO_RETRY)
 
     threads = [threading.Thread(target=take, args=(lease,)) for lease in live]
     for thread in threads:
@@ -112,7 +112,7 @@ def test_coordinators_that_look_at_once_count_each_fault_once(known: Database) -
         tried_on(known, end(known, "a", LOST), "c")
 
     def look() -> None:
-        quarantine.look(known, NEVER, actor="test")
+        quarantine.evaluate(known, NEVER, actor="test")
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:

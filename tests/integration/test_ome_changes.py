@@ -114,7 +114,7 @@ def test_events_are_watched(api: Api) -> None:
         events = watched(api, f"{CORE}/events", f"resourceVersion={version}", seconds=3)
 
     assert [(each["type"], each["object"]["involvedObject"]["name"]) for each in events] == [("ADDED", "words")]
-    assert events[0]["object"]["message"] == "nothing of it ran"
+    assert events[0]["object"]["message"] == "it was not running"
 
 
 def test_events_go_with_their_job(api: Api) -> None:

@@ -30,10 +30,10 @@ def change(db: Database, job_id: str, **columns: Any) -> None:
             setattr(session.get_one(Job, job_id), name, value)
 
 
-def take_away(db: Database, node: str = "n1") -> bool:
+def revoke(db: Database, node: str = "n1") -> bool:
     seen: Sequence[LiveLease] = leases.live(db)
     lease = next(each for each in seen if each.node == node)
-    return leases.take_away(
+    return leases.revoke(
         db, lease, cause="SUPERVISOR_LOST", message="it died", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def test_a_job_that_cannot_be_ended_as_it_should_is_let_go_all_the_same(
     start_attempt(database, job_id)
     change(database, job_id, spec=UNREADABLE, **columns)
 
-    assert take_away(database)
+    assert revoke(database)
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type, job.retries_used) == (state, "OUTCOME_ERROR", retries)
@@ -86,11 +86,11 @@ def test_of_several_nodes_each_part_is_let_go_and_the_others_are_told(database: 
     with database.write() as session:
         session.get_one(Attempt, (job_id, 1)).ending = {"node": "n2"}  # without what it should say besides
 
-    assert take_away(database, "n2")
+    assert revoke(database, "n2")
 
     assert set(held(database)) == {"n1"}
     assert leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0).part_ended == "n2"
-    assert take_away(database, "n1")
+    assert revoke(database, "n1")
     assert (job_of(database, job_id).state, held(database), faults(database)) == (JobState.QUEUED, [], 0)
 
 

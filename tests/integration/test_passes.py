@@ -12,7 +12,7 @@ from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Outcome
 from app.services.nodes import registry
 from app.services.scheduling.placement import Dispatched
-from app.services.scheduling.planning_loop import REST, Passes
+from app.services.scheduling.planning_loop import REST, PlanningLoop
 from tests.factories import make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node
 
@@ -31,15 +31,15 @@ class Clock:
 
 
 class Planner:
-    """Passes whose first look, a full one, is over."""
+    """A planning loop after its first, full pass."""
 
     def __init__(self, db: Database) -> None:
         self.clock = Clock()
-        self._passes = Passes(db, "planner", self.clock)
+        self._passes = PlanningLoop(db, "planner", self.clock)
 
     def look(self) -> list[str]:
         placed: list[Dispatched] = []
-        self._passes.look(Policy(), lambda _job, _node: None, placed.extend)
+        self._passes.run_pass(Policy(), lambda _job, _node: None, placed.extend)
         return [each.job_id for each in placed]
 
     def look_at_everything(self) -> list[str]:

@@ -29,7 +29,7 @@ REQUEUE = factories.make_document(scheduling_config={"on_preemption": "requeue"}
 
 def wish(db: Database, job_id: str) -> Job:
     with db.write() as session:
-        return preemption.wish_preempt(session, job_id, actor="planner", reason="job-1 is more urgent")
+        return preemption.request_preemption(session, job_id, actor="planner", reason="job-1 is more urgent")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
 
     def pause() -> None:
         with database.write() as session:
-            control_requests.wish_pause(session, work.job_id, actor="key-1")
+            control_requests.request_pause(session, work.job_id, actor="key-1")
 
     def need_devices() -> None:
         if urgent == "preempt":

@@ -223,7 +223,7 @@ def test_with_the_months_hours_used_up_nothing_starts_or_is_submitted(api: Api) 
 
     assert started(api.db) == []
     said = api.get(f"/v1/jobs/{waiting}")["pending_reason"]
-    assert said.startswith("the project default has used 2.0 of the 2 GPU-hours that it has in a month; the next ones")
+    assert said.startswith("the project default has used 2.0 of its 2 GPU-hours per month; the budget is renewed")
     refused = api.post("/v1/jobs", make_document())
     assert api.problem(refused, 429)["message"] == said
     assert int(refused.headers["Retry-After"]) <= 31 * 86_400
@@ -366,6 +366,6 @@ def test_each_of_many_projects_is_told_of_its_own_limit(database: Database) -> N
 
     assert {name: standings[name].spent[:31] for name in ("hours", "storage", "neither")} == {
         "hours": "the project hours has used 2.5 ",
-        "storage": "the project storage keeps 0.0 o",
+        "storage": "the project storage stores 0.0 ",
         "neither": "",
     }

@@ -69,7 +69,7 @@ def state(db: Database) -> tuple[str, str]:
 
 
 def look(db: Database, rule: QuarantineRule = RULE) -> list[str]:
-    return quarantine.look(db, rule, actor="coordinator@x")
+    return quarantine.evaluate(db, rule, actor="coordinator@x")
 
 
 def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) -> None:
@@ -80,7 +80,7 @@ def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) 
 
     assert look(known) == ["a"]
     assert look(known) == [], "once"
-    reason = "attempts of 3 jobs ended by its doing within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
+    reason = "attempts of 3 jobs were ended by the node within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
     assert state(known) == ("quarantined", reason)
     with known.write() as session:
         make_job(session)
@@ -126,7 +126,7 @@ def test_a_job_that_got_further_elsewhere_is_proof_once_whatever_became_of_it(kn
     assert look(known, QuarantineRule(faults=1, window_seconds=3600)) == ["a"]
     look(known)
 
-    assert "attempts of 1 jobs ended by its doing" in state(known)[1]
+    assert "attempts of 1 jobs were ended by the node" in state(known)[1]
     assert reputation(known, "a") == 0.9
 
 
@@ -239,9 +239,9 @@ def test_it_can_be_turned_off(known: Database) -> None:
 
 def test_people_are_told(db: Database) -> None:
     with db.write() as session:
-        make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs ended by its doing")
+        make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs were ended by the node")
 
     listed, shown = run("nodes", "list").stdout, run("nodes", "show", "a").stdout
 
-    assert "a was quarantined: attempts of 3 jobs ended by its doing" in listed
+    assert "a was quarantined: attempts of 3 jobs were ended by the node" in listed
     assert "quarantine_reason" in shown

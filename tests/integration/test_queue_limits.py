@@ -70,7 +70,7 @@ def test_a_queue_runs_no_more_jobs_than_it_may(database: Database) -> None:
     assert started(database) == []
     for job_id in jobs[:2]:
         with database.write() as session:
-            control_requests.wish_cancel(session, job_id, actor="me")
+            control_requests.request_cancel(session, job_id, actor="me")
         leases.claim(database, job_id=job_id, attempt=1, node="n1", boot_id="b")
     assert started(database) == jobs[2:4]
 
@@ -157,14 +157,14 @@ def test_who_waits_is_told_what_holds_the_queue_back(
 ) -> None:
     running = make_job(database, state=JobState.TRAINING)
     waiting = make_job(database, state=JobState.QUEUED, pending_reason="needs 9 CPU slots")
-    looked_at = make_job(database, state=JobState.PENDING, pending_reason="its model and data are being looked at")
+    looked_at = make_job(database, state=JobState.PENDING, pending_reason="its model and data are being inspected")
     set_queue(database, "default", **columns)
 
     with database.read() as session:
         jobs = [job_of(database, job_id) for job_id in (running, waiting, looked_at)]
         reasons = queues.pending_reasons(session, jobs)
 
-    assert reasons == {running: "", waiting: reason, looked_at: "its model and data are being looked at"}
+    assert reasons == {running: "", waiting: reason, looked_at: "its model and data are being inspected"}
 
 
 def test_a_full_queue_takes_no_more_jobs(database: Database) -> None:

@@ -65,7 +65,7 @@ def test_a_lease_that_was_seen_before_the_restart_is_not_taken_away(database: Da
     seen = leases.live(database)[0]
     restarted(database, work)
 
-    taken = leases.take_away(
+    taken = leases.revoke(
         database, seen, cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_the_time_of_an_attempt_that_was_restarted_counts_once(database: Databas
     leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
     restarted(database, work)
 
-    leases.take_away(
+    leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 
@@ -127,10 +127,10 @@ def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: 
     work = training(database)
     save(database, work, 3)
     with database.write() as session:
-        control_requests.wish_pause(session, work.job_id, actor="me")
+        control_requests.request_pause(session, work.job_id, actor="me")
     work_orders.enter_phase(database, work, JobState.EXPORTING)
 
-    leases.take_away(
+    leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="it is gone", actor="reaper",
         backoff=NO_WAIT,
     )  # fmt: skip
@@ -197,7 +197,7 @@ def test_a_job_waits_for_another_node_than_the_suspect_one_and_says_so(database:
 
     assert placed == {before: "n1", other: "n2"}
     assert job_of(database, work.job_id).pending_reason == (
-        "needs 1 CPU slot on one node; free: 0 on n2; not on n1, where it failed again and again"
+        "needs 1 CPU slot on one node; free: 0 on n2; not on n1, where it failed repeatedly"
     )
 
 
@@ -233,7 +233,7 @@ def test_a_job_that_takes_its_host_down_three_times_never_starts_a_fourth_time(d
     job_id = make_job(database, JobState.QUEUED, max_retries=9)
     for _ in range(3):
         start_attempt(database, job_id)
-        leases.take_away(
+        leases.revoke(
             database, leases.live(database)[0], cause="NODE_LOST", message="n1 is gone", actor="reaper",
             backoff=NO_WAIT,
         )  # fmt: skip

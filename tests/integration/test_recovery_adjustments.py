@@ -69,7 +69,7 @@ def test_a_rollback_goes_on_from_the_last_good_checkpoint_with_a_lower_rate(data
     assert record_of(database, work.job_id, 1).lost_steps == 4
     assert record_of(database, work.job_id, 2).start_step == 4
     assert [event.message for event in events_of(database, work.job_id, "job.adjusted")] == [
-        "the learning rate is multiplied by 0.5", "by step 8 the loss had gone wrong: back to step 4",
+        "the learning rate is multiplied by 0.5", "the loss had diverged by step 8: rolled back to step 4",
     ]  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_a_full_disk_has_the_job_wait_for_ever_without_counting(database: Databa
         ending = work_orders.finish(database, work, NO_ROOM, Backoff(base_seconds=1.0, max_seconds=60.0))
         assert ending.state is JobState.QUEUED
         job = job_of(database, job_id)
-        assert job.pending_reason == f"disk_full: it broke; tried again in {seconds} s"
+        assert job.pending_reason == f"disk_full: it broke; retried in {seconds} s"
         assert planner.plan_once(database) == []
         assert job.not_before_at is not None
         with database.write() as session:
@@ -231,7 +231,7 @@ def test_an_attempt_that_never_trained_has_lost_nothing(database: Database) -> N
     with database.write() as session:
         session.get_one(Job, work.job_id).current_step = 9
     second = restarted(database, work, end_step=9)
-    leases.take_away(
+    leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 
@@ -244,7 +244,7 @@ def test_a_record_says_how_long_a_fault_took_to_be_seen_and_mended(database: Dat
     outcome = Outcome(kind="failed", cause="HANG", message="no step", end_step=1, detect_seconds=61.5)
     ending = work_orders.finish(database, work, outcome, NO_WAIT, may_restart=True)
     trained(database, work_orders.load_work(database, work.job_id, ending.restart or 0), 0)
-    leases.take_away(
+    leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
     )  # fmt: skip
 

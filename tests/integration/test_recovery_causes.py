@@ -75,4 +75,4 @@ def test_a_script_that_fails_is_retried_as_its_job_says_and_then_ends(database: 
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type, job.retries_used) == (JobState.FAILED, "SCRIPT_ERROR", 2)
-    assert "2 of 2 retries (max_retries) brought it no further" in str(job.error_message)
+    assert "2 of 2 retries (max_retries) made no progress" in str(job.error_message)

@@ -247,7 +247,7 @@ def test_events_come_newest_first_in_pages(api: Api) -> None:
     first = said(api.call("GET", f"{BASE}/workloads/{workload_id}/events?limit=1"))
     rest = said(api.call("GET", f"{BASE}/workloads/{workload_id}/events?offset=1"))
 
-    assert first["events"][0]["message"] == "nothing of it ran"
+    assert first["events"][0]["message"] == "it was not running"
     assert first["next"] == 1
     assert [event["reason"] for event in rest["events"]] == ["NOT_ACTED_ON", "job.submitted"]
     assert "next" not in rest

@@ -36,7 +36,7 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) ->
     events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
     warning = next(event for event in events if event["type"] == "Warning")
     assert warning["reason"] == "NOT_ACTED_ON"
-    lines = warning["message"].removeprefix("without effect: ").split("; ")
+    lines = warning["message"].removeprefix("accepted but ignored: ").split("; ")
     assert {line.partition(": ")[0] for line in lines} == WITHOUT_EFFECT
 
 

@@ -16,7 +16,7 @@ from app.services.attempts import leases, recovery, work_orders
 from app.services.attempts.work_orders import Outcome
 from app.services.lifecycle import transitions
 from app.services.nodes import listing, registry, stuck_devices
-from app.services.nodes.stuck_devices import Held
+from app.services.nodes.stuck_devices import HeldDevices
 from app.services.operations import cluster_summary, integrity
 from app.services.scheduling import placement as placing
 from app.services.scheduling import planner
@@ -107,7 +107,7 @@ def test_a_restart_in_place_keeps_the_share(database: Database) -> None:
 def test_a_process_left_behind_takes_all_of_the_device(database: Database) -> None:
     make_h100s(database)
     work = start_attempt(database, queued(database, gpu_fraction=0.25))
-    held = Held(node="n1", devices=(0,), job_id=work.job_id, attempt=1, place="b")
+    held = HeldDevices(node="n1", devices=(0,), job_id=work.job_id, attempt=1, place="b")
 
     stuck_devices.mark(database, held, actor="test")
 

@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import examine, explain
 from app.domain.scheduling.resources import NOTHING, Request
 from app.domain.scheduling.resources import Device as RowDevice
-from app.domain.scheduling.start_estimates import Ending, starts
+from app.domain.scheduling.start_estimates import DeviceRelease, starts
 from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
@@ -60,7 +60,7 @@ def left(world):
     world.dispatch(job_id, first_device=1)
     (lease,) = leases.live(world.db)
     backoff = leases.NO_RETRY
-    assert leases.take_away(
+    assert leases.revoke(
         world.db, lease, cause="SUPERVISOR_LOST", message="", actor="x", backoff=backoff, left_behind=True
     )
     assert (out_of_service(world), offered(world)) == ([1], {0, 2, 3})
@@ -196,5 +196,5 @@ def test_who_waits_is_told_that_devices_are_out_of_service(world, left):
     )
     found = {each.filter: each.reason for each in examine(Request(device_count=4), node)}
     assert found["free_devices"] == "3 of 4 such devices are free (1 out of service)"
-    ending = Ending(seconds=5.0, node=NODE, devices=frozenset({1}), quantities=NOTHING)
+    ending = DeviceRelease(seconds=5.0, node=NODE, devices=frozenset({1}), quantities=NOTHING)
     assert starts([Request(device_count=4)], [node], [ending]) == [None]

@@ -14,7 +14,7 @@ from workers.node.spawn_supervisor import start_attempts
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:
     with world.db.write() as session:
-        control_requests.wish_pause(session, job_id, actor="somebody", saves=saves)
+        control_requests.request_pause(session, job_id, actor="somebody", saves=saves)
     world.nudge(job_id)
 
 

@@ -92,7 +92,7 @@ def test_checkpoint_that_is_asked_for_outside_is_saved_while_the_job_goes_on(any
     any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
 
     with any_world.db.write() as session:
-        control_requests.wish_checkpoint(session, job_id, actor="somebody")
+        control_requests.request_checkpoint(session, job_id, actor="somebody")
     any_world.nudge(job_id)
     job = any_world.wait_for_end(job_id)
 

@@ -128,7 +128,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         can = self._job(job_id).state in preemption.PREEMPTIBLE
         with self.db.write() as session:
             try:
-                preemption.wish_preempt(session, job_id, actor="planner", reason="a more urgent job")
+                preemption.request_preemption(session, job_id, actor="planner", reason="a more urgent job")
             except TrainyardError:
                 assert not can
             else:

@@ -172,8 +172,8 @@ def test_pairs_are_grouped_by_the_longer_sequence():
 @pytest.mark.parametrize(
     ("given", "name", "message"),
     [
-        ({"lora_r": "8"}, "lora_r", "says nothing with use_lora false; leave it out, or set use_lora to true"),
-        ({"label_smoothing": "0.1"}, "label_smoothing", "says nothing with loss_type sigmoid"),
+        ({"lora_r": "8"}, "lora_r", "has no effect with use_lora false; leave it out, or set use_lora to true"),
+        ({"label_smoothing": "0.1"}, "label_smoothing", "has no effect with loss_type sigmoid"),
         ({"loss_type": "exo_pair"}, "label_smoothing", "must be above 0"),
         ({"beta": "0"}, "beta", "is not a number"),
         ({"loss_type": "kto"}, "loss_type", "is not one of sigmoid"),

@@ -13,7 +13,7 @@ import pytest
 from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.preflight import admission, inspections
-from app.services.preflight.inspection_queue import InspectionLine
+from app.services.preflight.inspection_queue import InspectionQueue
 from config.settings import Settings, load_settings
 from tests.factories import make_document
 from tests.fetching.web_server import WebServer, file
@@ -89,8 +89,8 @@ def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, as
     job_id = make_job(db, document=asked["spec"])
     with db.write() as session:
         job = session.get_one(Job, job_id)
-        inspections.demand(session, job, "")
-    line = InspectionLine(db, "here:boot:1:1")
+        inspections.request_for_job(session, job, "")
+    line = InspectionQueue(db, "here:boot:1:1")
     work = inspections.claim(db, line.free([], 0.0)[0], line.me)
     assert work is not None
 

@@ -144,10 +144,10 @@ def test_prompt_and_answer_are_read_together_padded_on_either_side():
 @pytest.mark.parametrize(
     ("given", "name", "message"),
     [
-        ({"algorithm": "reward", "reward": "length:3"}, "reward", "says nothing with algorithm reward"),
+        ({"algorithm": "reward", "reward": "length:3"}, "reward", "has no effect with algorithm reward"),
         ({"algorithm": "reward", "num_generations": "4"}, "num_generations", "set algorithm to grpo or rloo"),
-        ({"algorithm": "reward", "beta": "0.1"}, "beta", "says nothing with algorithm reward"),
-        ({"algorithm": "reward", "loss_type": "grpo"}, "loss_type", "says nothing with algorithm reward"),
+        ({"algorithm": "reward", "beta": "0.1"}, "beta", "has no effect with algorithm reward"),
+        ({"algorithm": "reward", "loss_type": "grpo"}, "loss_type", "has no effect with algorithm reward"),
         ({"center_rewards_coefficient": "0.1"}, "center_rewards_coefficient", "set algorithm to reward"),
     ],
 )

@@ -161,11 +161,11 @@ def test_lengths_that_do_not_fit_are_refused(prompt, completion, named):
 @pytest.mark.parametrize(
     ("given", "name", "message"),
     [
-        ({"loss_type": "grpo", "algorithm": "rloo"}, "loss_type", "says nothing with algorithm rloo"),
+        ({"loss_type": "grpo", "algorithm": "rloo"}, "loss_type", "has no effect with algorithm rloo"),
         ({"normalize_advantages": "true"}, "normalize_advantages", "set algorithm to rloo"),
-        ({"reward": "length:3", "reward_model_id": "org/judge"}, "reward", "says nothing with reward_model_id"),
+        ({"reward": "length:3", "reward_model_id": "org/judge"}, "reward", "has no effect with reward_model_id"),
         ({"num_generations": "1"}, "num_generations", "is not a whole number >= 2"),
-        ({"lora_r": "8"}, "lora_r", "says nothing with use_lora false"),
+        ({"lora_r": "8"}, "lora_r", "has no effect with use_lora false"),
         ({"reward": "x" * 5000}, "reward", "is not a text of at most 4096 characters"),
     ],
 )

@@ -105,12 +105,12 @@ def test_supported_pairs():
 @pytest.mark.parametrize(
     ("training_type", "given", "expected"),
     [
-        ("SFT", {"lr_power": "2"}, "lr_power says nothing with lr_scheduler_type linear; .* polynomial"),
+        ("SFT", {"lr_power": "2"}, "lr_power has no effect with lr_scheduler_type linear; .* polynomial"),
         ("SFT", {"min_lr_rate": "0.2", "lr_scheduler_type": "cosine"}, "cosine_with_min_lr or "),
         ("SFT", {"warmup_steps": "5", "lr_scheduler_type": "constant"}, "constant_with_warmup"),
-        ("SFT", {"warmup_steps": "5", "warmup_ratio": "0.1"}, "say the same"),
+        ("SFT", {"warmup_steps": "5", "warmup_ratio": "0.1"}, "are alternatives"),
         ("SFT", {"early_stopping_threshold": "0.1"}, "without early_stopping_patience"),
-        ("LORA", {"packing": "true", "group_by_length": "true"}, "group_by_length says nothing with packing"),
+        ("LORA", {"packing": "true", "group_by_length": "true"}, "group_by_length has no effect with packing"),
         ("LORA", {"lr_scheduler_type": "polynomial", "lr_end": "1"}, "lr_end 1.0 must be below learning_rate"),
         ("CONTINUED_PRETRAIN", {"max_steps": "0"}, "0 steps train nothing"),
     ],

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.domain.errors import LeaseLost
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
 from workers.supervisor.control.fence import boot_seconds
 from workers.supervisor.control.lease_renewal import Renewal
 
-WISHES = Wishes(requested="pause", pause_saves=True, checkpoint_requests=2)
+WISHES = ControlRequests(requested="pause", pause_saves=True, checkpoint_requests=2)
 
 
 @dataclass
@@ -57,7 +57,7 @@ def keep():
 
     def make(lease, **seconds):
         fence, lost = RecordingFence(), threading.Event()
-        heard: list[Wishes] = []
+        heard: list[ControlRequests] = []
         settings = LeaseSettings(**{"renew_seconds": 0.02, "fence_seconds": 1.0, **seconds})
         renewal = Renewal(settings, fence, lease, on_wishes=heard.append, on_lost=lambda reason: lost.set())
         started.append(renewal)

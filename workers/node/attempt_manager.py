@@ -145,7 +145,7 @@ class AttemptKeeper:
         is_left = not cleanup.end(self._db, run, *key, node=self._node)
         scheduler = self._settings.scheduler
         backoff = Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
-        taken = leases.take_away(
+        taken = leases.revoke(
             self._db,
             lease,
             cause="SUPERVISOR_LOST",

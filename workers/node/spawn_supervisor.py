@@ -17,7 +17,7 @@ import sqlalchemy
 
 from app.database.engine import Database
 from app.domain.errors import TrainyardError
-from app.host.processes import hold_back, place
+from app.host.processes import block_signal, place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from config.settings import Settings, variable_name
@@ -118,7 +118,7 @@ def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoin
     survive, and need not, for no rank runs. Main thread only. Raises OSError.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    hold_back(signal.SIGTERM)
+    block_signal(signal.SIGTERM)
     if told_to_end:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     command = supervisor_command(job_id, attempt)

@@ -124,7 +124,7 @@ class Node:
             return
         held = self._holdings.now()
         if held != self._told:
-            data_locality.tell(self._db, self._report.name, held)
+            data_locality.report(self._db, self._report.name, held)
             self._told = held
 
     def _look_for_sandbox(self) -> None:

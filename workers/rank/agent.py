@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
+from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
 from trainyard.protocol.channel import LineDecoder, Message, encode
 from workers.rank import gang, mpi
 from workers.rank.environment import rank_command, rank_environment
@@ -132,7 +132,7 @@ class RankAgent:
 
         def prepare() -> None:
             _as_rank(parent)
-            hold_back(signal.SIGTERM)  # until it listens: a script may end before
+            block_signal(signal.SIGTERM)  # until it listens: a script may end before
 
         process = subprocess.Popen(
             [sys.executable, "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.host.processes import let_through
+from app.host.processes import unblock_signal
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, encode, short_address
 from trainyard.protocol.session import Identity, Saved, manifest_for
@@ -40,7 +40,7 @@ def main() -> int:
     spec = json.loads(Path(parser.parse_args().spec).read_text())
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    let_through(signal.SIGTERM)
+    unblock_signal(signal.SIGTERM)
     keeper = Keeper(spec)
     while not over.wait(LOOK_SECONDS):
         keeper.look()

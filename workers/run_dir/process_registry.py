@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from app.host import processes
 from app.host.processes import ProcessIdentity
 from app.services.attempts.work_orders import Work
-from app.services.nodes.stuck_devices import Held
+from app.services.nodes.stuck_devices import HeldDevices
 from workers.run_dir.layout import RunDirectory, write_atomically
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 class Roll:
     """``held``: what the attempt has been given, and where its pids mean something."""
 
-    held: Held
+    held: HeldDevices
     processes: tuple[ProcessIdentity, ...] = ()
 
 
-def held_here(work: Work) -> Held:
+def held_here(work: Work) -> HeldDevices:
     """The devices of an attempt that is about to run in this place."""
-    return Held(
+    return HeldDevices(
         node=work.node, devices=tuple(device.index for device in work.devices), job_id=work.job_id,
         attempt=work.attempt, place=processes.place(),
     )  # fmt: skip
@@ -38,7 +38,7 @@ def held_here(work: Work) -> Held:
 class RollCall:
     """Kept by the supervisor; written only when it has changed."""
 
-    def __init__(self, run: RunDirectory, held: Held) -> None:
+    def __init__(self, run: RunDirectory, held: HeldDevices) -> None:
         self._run, self._held = run, held
         self._written: set[ProcessIdentity] | None = None
         self._calls = 0
@@ -96,7 +96,7 @@ def read_roll(run: RunDirectory, job_id: str, attempt: int) -> Roll | None:
     """None when nothing, or nothing that can be read, was written down."""
     try:
         document = json.loads(run.roll.read_text())
-        held = Held(
+        held = HeldDevices(
             node=document["node"], devices=tuple(document["devices"]), job_id=job_id, attempt=attempt,
             place=document["place"],
         )  # fmt: skip

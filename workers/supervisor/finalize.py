@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
@@ -80,7 +80,7 @@ def conclude(attempt: Attempt) -> Ending | None:
     except LeaseLost:
         raise
     except Exception as error:
-        if passes(error) and not isinstance(error, OSError):
+        if is_transient(error) and not isinstance(error, OSError):
             raise
         log.exception("what the attempt has made can't be stored")
         outcome = _unstored(attempt, error)
@@ -178,7 +178,7 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
         except LeaseLost:
             raise
         except Exception as error:
-            if passes(error) or isinstance(error, StaleJob):
+            if is_transient(error) or isinstance(error, StaleJob):
                 log.warning("the outcome could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
                 continue

@@ -20,7 +20,7 @@ from app.domain.spec.hyperparameters import parsing
 from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
 from app.storage.storage import Storage
@@ -258,7 +258,7 @@ class Supervisor:
             self._seen.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
         self._loop.wake()
 
-    def _obey(self, wishes: Wishes) -> None:
+    def _obey(self, wishes: ControlRequests) -> None:
         if wishes.part_ended and not self._seen.broke:  # else it may be the cause itself, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {wishes.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)

@@ -53,7 +53,7 @@ def submit_job(body: pb.JobConfig) -> Reply:
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias, retold=NAMING.line)
-        submission.submit(plane(), caller(), document, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, origin=origin, on_written=answering)
     return answering.reply
 
 
@@ -116,7 +116,7 @@ def get_report(job_id: str) -> Reply:
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = Answering(_shown)
-    commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
+    commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, on_written=answering)
     return answering.reply
 
 
@@ -129,7 +129,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
     # As everywhere in foreign words: save if it can, else stop.
-    commands.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
+    commands.pause(plane(), caller(), _native_id(job_id), force=True, on_written=answering)
     return answering.reply
 
 
@@ -141,7 +141,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
     answering = Answering(_shown)
-    commands.resume(plane(), caller(), _native_id(job_id), remember=answering)
+    commands.resume(plane(), caller(), _native_id(job_id), on_written=answering)
     return answering.reply
 
 

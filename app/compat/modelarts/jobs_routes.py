@@ -55,7 +55,7 @@ def create_job(project_id: str, body: dict[str, Any]) -> Reply:
             foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)], retold=NAMING.line
         )
         try:
-            submission.submit(plane(), caller(), document, project=project_id, origin=origin, remember=answering)
+            submission.submit(plane(), caller(), document, project=project_id, origin=origin, on_written=answering)
         except Conflict as error:
             if type(error) is not Conflict:
                 raise

@@ -87,7 +87,7 @@ def _trouble(session: Session) -> Trouble:
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
-    total = listing.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
+    total = listing.count_visible(session, caller(), DIALECT, most=MOST_JOBS)
     asked = conditions(wanted["filters"])
     found = rows(session, narrowed(asked), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # it counts pages

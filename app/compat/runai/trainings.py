@@ -120,7 +120,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         origin = Origin(
             foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys(), retold=naming.line
         )
-        submission.submit(plane(), caller(), document, project=project, origin=origin, remember=answering)
+        submission.submit(plane(), caller(), document, project=project, origin=origin, on_written=answering)
     return answering.reply
 
 

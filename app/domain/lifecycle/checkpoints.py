@@ -1,4 +1,4 @@
-"""Which checkpoints to keep and which is best."""
+"""Checkpoint retention, and the choice of the best one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 
 from app.domain.spec.metrics import BEST
 
-# Of a job that names none, and whose training type has none of its own; without validation data nothing is best.
+# Default of jobs that name no metric and whose training type has none; without validation data no checkpoint is best.
 DEFAULT_BEST_METRIC = "eval_loss"
 _LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class RetainedCheckpoint:
     """A recorded checkpoint as retention sees it; ``score`` is the metric that decides the best, higher is better."""
 
     checkpoint_id: str
@@ -24,18 +24,18 @@ class Kept:
 
     @property
     def age(self) -> tuple[int, int]:
-        """Rises with time: an attempt that went on from an older checkpoint saves lower steps than the one before."""
+        """Sort key by time: an attempt that resumed from an older checkpoint saves lower steps than the one before."""
         return self.attempt, self.step
 
 
-def best(checkpoints: Sequence[Kept]) -> Kept | None:
-    """The one with the highest score; of equals the newest. None when nothing was scored."""
+def best(checkpoints: Sequence[RetainedCheckpoint]) -> RetainedCheckpoint | None:
+    """The checkpoint with the highest score; ties go to the newest. None when none was scored."""
     scored = [c for c in checkpoints if c.score is not None]
     return max(scored, key=lambda c: (c.score or 0.0, c.age), default=None)
 
 
-def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
-    """Those to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
+def to_prune(checkpoints: Sequence[RetainedCheckpoint], *, limit: int) -> list[RetainedCheckpoint]:
+    """The checkpoints to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
     by_age = sorted(checkpoints, key=lambda c: c.age)
     protected = {c.checkpoint_id for c in by_age if c.pinned} | {c.checkpoint_id for c in by_age[-1:]}
     if (top := best(checkpoints)) is not None:
@@ -46,9 +46,9 @@ def to_prune(checkpoints: Sequence[Kept], *, limit: int) -> list[Kept]:
 
 
 def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_better: bool) -> list[float | None]:
-    """Of each checkpoint by its metrics, higher is better; None where it was not measured.
+    """Score of each checkpoint, higher is better; None where the metric was not measured.
 
-    ``loss`` means ``eval_loss`` as soon as one of them was evaluated: a loss in training compares with none of those.
+    ``loss`` means ``eval_loss`` once any of them was evaluated: a training loss is not comparable with those.
     """
     evaluated = f"eval_{metric}"
     name = evaluated if any(evaluated in metrics for metrics in measured) else metric
@@ -58,9 +58,9 @@ def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_b
 
 
 def best_rule(settings: Mapping[str, Any], method: str) -> tuple[str, bool]:
-    """The metric that decides, and whether more of it is better, by a job's output_config.checkpoint.
+    """The metric for the best checkpoint, and whether greater is better, from a job's output_config.checkpoint.
 
-    `method` is a built-in trainer's, by rlhf.method_of: nobody knows what a script measures.
+    `method` is that of a built-in trainer, by rlhf.method_of; metrics of scripts are unknown.
     """
     metric = settings.get("metric_for_best_model") or BEST.get(method, DEFAULT_BEST_METRIC)
     greater = settings.get("greater_is_better")

@@ -1,4 +1,4 @@
-"""The kinds of events a job's history holds."""
+"""Types of the events in a job's history."""
 
 from enum import StrEnum
 

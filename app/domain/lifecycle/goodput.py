@@ -1,4 +1,4 @@
-"""Where a job's time went: what moved its training on, and what all the rest was spent on."""
+"""Goodput: how much of a job's time made progress, and what the rest was spent on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from app.domain.lifecycle.states import JobState
 
-# Time in these states, while ranks are there, is no time for steps.
+# While ranks run, time in these states makes no progress.
 STANDSTILLS = {
     JobState.CHECKPOINTING: "checkpoint_seconds",
     JobState.EVALUATING: "evaluate_seconds",
@@ -19,7 +19,7 @@ PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One attempt of the job, as its record has it."""
+    """One attempt of the job, by its record."""
 
     started_at: datetime
     trained_at: datetime | None
@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Spell:
-    """A time that the job spent in one state."""
+    """A period that the job spent in one state."""
 
     state: JobState
     since: datetime
@@ -41,7 +41,7 @@ class Spell:
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """``productive_seconds`` and all of ``badput`` are ``wall_seconds``: from the first start to the end, unpaused."""
+    """``productive_seconds`` plus ``badput`` is ``wall_seconds``: from the first start to the end, without pauses."""
 
     wall_seconds: float
     productive_seconds: float
@@ -50,7 +50,7 @@ class Goodput:
 
 
 def goodput(runs: Sequence[Run], spells: Sequence[Spell], finished_at: datetime) -> Goodput | None:
-    """None for a job that never started. ``runs`` in their order; both lists without overlaps."""
+    """None for a job that never started. ``runs`` are in order; neither list has overlaps."""
     if not runs:
         return None
     parts = dict.fromkeys(PARTS, 0.0)
@@ -74,7 +74,7 @@ def goodput(runs: Sequence[Run], spells: Sequence[Spell], finished_at: datetime)
 
 
 def _add_training(parts: dict[str, float], run: Run, ready_at: datetime, spells: Sequence[Spell]) -> float:
-    """The seconds that lasted; what was done in vain, or not at all, goes to its part."""
+    """Productive seconds of the run; the rest is added to ``parts``."""
     left = _seconds(ready_at, run.ended_at)
     for state, part in STANDSTILLS.items():
         spent = min(left, _in_state(state, ready_at, run.ended_at, spells))
@@ -83,14 +83,14 @@ def _add_training(parts: dict[str, float], run: Run, ready_at: datetime, spells:
     detecting = min(left, run.detect_seconds)
     left -= detecting
     parts["detect_seconds"] += detecting
-    # Of a script that reports no steps nothing is known but whether it came to its end.
+    # For a script that reports no steps only success or failure is known.
     share = min(1.0, run.lost_steps / run.steps) if run.steps > 0 else float(run.failed)
     parts["recompute_seconds"] += left * share
     return left * (1.0 - share)
 
 
 def _waited(since: datetime, until: datetime, spells: Sequence[Spell]) -> float:
-    """Without the time in which a person let it rest."""
+    """Waiting time without pauses."""
     return max(0.0, _seconds(since, until) - _in_state(JobState.PAUSED, since, until, spells))
 
 

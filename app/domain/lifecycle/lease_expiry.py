@@ -1,4 +1,4 @@
-"""When a lease may be taken away, judged by counters and one's own monotonic clock, never by a wall clock."""
+"""Lease expiry by counters and the observer's monotonic clock, never by a wall clock."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 @dataclass
 class StandstillWatch:
-    """Remembers since when each counter stands still; ``observe`` returns the keys that stood for ``limit_seconds``.
+    """Tracks since when each counter is unchanged; ``observe`` returns the keys unchanged for ``limit_seconds``.
 
-    A failed read must be told by ``reset``: time in which nobody could look does not count against the holder.
-    At least ``min_reads`` reads must have seen the same counter.
+    Call ``reset`` after a failed read: an outage of the observer does not count against the holder. At least
+    ``min_reads`` reads must have seen the same counter.
     """
 
     limit_seconds: float
@@ -23,7 +23,7 @@ class StandstillWatch:
         now_seconds: float,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> list[str]:
-        """``limits``: the seconds of those keys that have others than ``limit_seconds``."""
+        """Record one read; ``limits`` overrides ``limit_seconds`` per key."""
         seen: dict[str, tuple[int, float, int]] = {}
         expired = []
         for key, counter in counters:

@@ -1,4 +1,4 @@
-"""How an attempt ended, together with what people wished meanwhile → what becomes of the job."""
+"""Outcome of an attempt plus pending control request → next state of the job."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,18 +7,18 @@ from app.domain.lifecycle.retry_policy import Policy, Recovery
 from app.domain.lifecycle.states import JobState, allowed
 
 OutcomeKind = Literal["completed", "paused", "cancelled", "requeued", "preempted", "failed"]
-# What becomes of a job after it was preempted, as its scheduling_config.on_preemption says.
+# What happens to a preempted job, by its scheduling_config.on_preemption.
 Preemption = Literal["terminate", "requeue"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The job's next state. ``policy`` is how it goes on by itself, for the record; None when it does not."""
+    """The job's next state. ``policy`` is how the platform continues it, for the record; None when it does not."""
 
     state: JobState
     policy: Policy | None = None
     recovery: Recovery | None = None  # of a failure
-    by_way_of: JobState | None = None  # where the table has no step to it from the state that the job is in
+    by_way_of: JobState | None = None  # intermediate state, where the table has no direct transition
 
     @property
     def restarts(self) -> bool:
@@ -34,9 +34,9 @@ def decide(
     preemption: Preemption,
     recovery: Recovery | None,
 ) -> Decision:
-    """A finished training stays finished; a wish to cancel beats every retry; pause and preemption beat a retry too.
+    """A completed training stays completed; cancel, pause and preemption requests take precedence over a retry.
 
-    ``recovery`` is what can be done about a failure; None for an attempt that did not fail.
+    ``recovery`` is the decision of the retry policy; None for an attempt that did not fail.
     """
     if kind == "completed":
         return Decision(state=JobState.COMPLETED)
@@ -47,10 +47,10 @@ def decide(
     stopped = _stopped(kind, requested, preemption)
     if stopped is not None and allowed(state, stopped):
         return Decision(state=stopped, recovery=recovery)
-    # An export is not stopped for a pause that came too late for the training; one that ended otherwise is not redone.
+    # A pause does not stop an export; if the export ended otherwise, the job pauses instead of repeating it.
     if stopped is JobState.PAUSED and requested == "pause":
         return Decision(state=stopped, recovery=recovery, by_way_of=JobState.QUEUED)
-    # What nobody took up was not preempted, and neither was an export: the table sends both back.
+    # An unclaimed attempt or an export can't be preempted: the table requeues both.
     if recovery is None:
         return Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE)
     return Decision(
@@ -61,7 +61,7 @@ def decide(
 
 
 def _stopped(kind: OutcomeKind, requested: str | None, preemption: Preemption) -> JobState | None:
-    """Where a wish leads that the attempt's end fulfils, whether the ranks stopped for it or broke meanwhile."""
+    """The state that the control request leads to, whether the ranks stopped for it or failed meanwhile."""
     if kind == "paused" or requested == "pause":
         return JobState.PAUSED
     if (kind == "preempted" or requested == "preempt") and preemption == "terminate":

@@ -1,9 +1,9 @@
-"""How a job is recovered, by the cause of its failure and by what was tried before: one table, cheapest means first.
+"""Retry policy: how to recover a job, by the cause of its failure and earlier retries; cheapest means first.
 
-A restart of the processes in place costs seconds; scheduling anew costs a wait for devices and a new supervisor; doing
-so without the node that the job keeps failing on may cost the place of its data. The names are those of ModelArts'
-running records. What counts is counted anew with every checkpoint that reaches further than all before: a job that
-makes progress may fail as often as it likes.
+A restart in place costs seconds; rescheduling costs a wait for devices and a new supervisor; rescheduling without the
+node that the job keeps failing on may lose data locality. The names are those of ModelArts' running records. Counters
+are reset with every checkpoint that reaches further than all before: a job that makes progress may fail any number of
+times.
 """
 
 from collections.abc import Mapping
@@ -17,26 +17,26 @@ from app.domain.spec.divergence_policy import ROLLBACK, OnDivergence
 from app.domain.spec.frameworks.custom import RETRY
 
 DISK_FULL_SECONDS = 15.0
-_MOST_DOUBLINGS = 16  # of the wait for a disk; it is counted without end, and 2 to the power of that has one
+_MOST_DOUBLINGS = 16  # of the wait for a disk: its counter is unbounded, and the power must not overflow
 MOST_HALVINGS = 4  # of the per-device batch: a sixteenth
 MOST_HANGS = 3
-POISON_LOSSES = 3  # of its node or supervisor, without progress between them
+POISON_LOSSES = 3  # losses of node or supervisor without progress between them
 
 
 class Policy(StrEnum):
     RESTART = "proc_restart"  # new processes under the same supervisor, on the same devices
     RESCHEDULE = "job_reschedule"
-    RESCHEDULE_ELSEWHERE = "job_reschedule_with_taint"  # not on this node, as long as another one could do it
+    RESCHEDULE_ELSEWHERE = "job_reschedule_with_taint"  # not on this node, unless no other one could run it
 
 
-# Clocks of machines differ by less, and are corrected by less, without anything being wrong.
+# Tolerated clock skew between machines.
 CLOCKS_DIFFER = timedelta(minutes=1)
 
 
 def rests(not_before_at: datetime | None, queued_at: datetime | None, now: datetime) -> bool:
-    """Whether a job still waits before it is tried again.
+    """Whether a job still backs off before its next attempt.
 
-    A pause that began in the future was written before the clock was set back: nobody knows how long it lasts.
+    A backoff that begins in the future was written before the clock was set back, and is ignored.
     """
     if not_before_at is None or not_before_at <= now:
         return False
@@ -51,11 +51,11 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What may be done about a cause.
+    """Recovery options for a cause.
 
-    ``in_place``: restarts without progress before the job is scheduled anew. ``waits``: the backoff begins with the
-    first retry, not the second. ``most``: recoveries without progress, whatever max_retries allows. ``leaves_node``:
-    what broke there is broken still.
+    ``in_place``: restarts without progress before the job is rescheduled. ``waits``: backoff starts with the first
+    retry, not the second. ``most``: maximum recoveries without progress, regardless of max_retries. ``leaves_node``:
+    the fault persists on that node.
     """
 
     in_place: int = 0
@@ -69,9 +69,9 @@ class Rule:
 
 
 def rule_of(cause: str, *, retries_scripts: bool) -> Rule | None:
-    """What may be done about a cause; None: the job fails at once, as with a cause that this version doesn't know.
+    """The rule for a cause; None: the job fails at once, as it does for causes unknown to this version.
 
-    ``retries_scripts``: the job's ``custom_retry_on_error``, which says that an error of its script may pass.
+    ``retries_scripts``: the job's ``custom_retry_on_error``, which declares errors of its script as transient.
     """
     return _rule_of(cause, retries_scripts=retries_scripts) if is_cause(cause) else None
 
@@ -106,19 +106,19 @@ def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C9
 
 
 def may_retry(cause: str) -> bool:
-    """Whether a job may survive the cause by itself, at least with settings of its own."""
+    """Whether the cause can be retried, at least with suitable job settings."""
     return rule_of(cause, retries_scripts=True) is not None
 
 
 def takes_host_down(cause: str) -> bool:
-    """Whether the attempt's node or supervisor is gone by it."""
+    """Whether the cause means that the attempt's node or supervisor was lost."""
     rule = rule_of(cause, retries_scripts=False)
     return rule is not None and rule.takes_host_down
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What was tried for a job since its last further checkpoint, and what it allows."""
+    """Recoveries of a job since its last progress, and what the job allows."""
 
     max_retries: int
     retries_used: int = 0
@@ -126,9 +126,9 @@ class History:
     hangs: int = 0
     host_losses: int = 0
     disk_waits: int = 0
-    failed_here_before: bool = False  # the last time it was scheduled, it failed on this node too
-    can_restart: bool = False  # its supervisor is there and may run another attempt
-    is_gang: bool = False  # on several nodes, where there is no restart in place
+    failed_here_before: bool = False  # its last scheduled attempt also failed on this node
+    can_restart: bool = False  # its supervisor is alive and may run another attempt
+    is_gang: bool = False  # on several nodes: no restart in place
     is_custom: bool = False
     retries_scripts: bool = False  # whether an error of the script itself may pass
     retries_hangs: bool = True
@@ -139,10 +139,10 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What is done; ``policy`` None: nothing, the job fails with ``cause``, and ``note`` says why no more is tried.
+    """The decision; ``policy`` None: the job fails with ``cause``, and ``note`` says why it is not retried.
 
-    ``downgraded_from`` is the cheaper policy that is used up or cannot be had. ``adjustments`` are the job's new ones,
-    None when they stay.
+    ``downgraded_from`` is the cheaper policy that is exhausted or not available. ``adjustments`` are the job's new
+    ones, None when unchanged.
     """
 
     cause: str
@@ -156,7 +156,7 @@ class Recovery:
 
 
 def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
-    """The table, applied: pure, so that every case of it can stand in a test."""
+    """Apply the table to a failure. Pure."""
     rule = rule_of(cause, retries_scripts=history.retries_scripts)
     if rule is None:
         return Recovery(cause=cause)
@@ -167,27 +167,27 @@ def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
     if rule.halves_batch and (halved := _halve_batch(history)) is not None:
         return _in_place(Recovery(cause=cause, adjustments=halved), history)
     if rule.takes_host_down and history.host_losses + 1 >= POISON_LOSSES:
-        note = f"it took its node or supervisor down {POISON_LOSSES} times without getting further"
+        note = f"it took its node or supervisor down {POISON_LOSSES} times without progress"
         return Recovery(cause="POISON", note=note)
     if cause == "HANG" and not history.retries_hangs:
         return Recovery(cause=cause, note="the job asks that a hang is not retried")
     if cause == "HANG" and history.hangs >= MOST_HANGS:
-        return Recovery(cause=cause, note=f"it hung {history.hangs + 1} times without getting further")
+        return Recovery(cause=cause, note=f"it hung {history.hangs + 1} times without progress")
     if history.retries_used >= history.max_retries:
         return Recovery(cause=cause, note=_used_up(history))
     return _retry(cause, rule, history, backoff)
 
 
 def describe(cause: str) -> str:
-    """What the table says of a cause, in words."""
+    """The table's entry for a cause, in words."""
     always, for_scripts = (rule_of(cause, retries_scripts=each) for each in (False, True))
     if for_scripts is None:
         return "fails at once"
-    said = _described(for_scripts)
+    said = _describe(for_scripts)
     return said if always is not None else f"fails at once, or with `{RETRY}`: {said}"
 
 
-def _described(rule: Rule) -> str:
+def _describe(rule: Rule) -> str:
     if rule.waits_for_disk:
         return (
             f"waits {DISK_FULL_SECONDS:g} s, then twice as long each time, and is tried again, for ever; after the 2nd "
@@ -214,7 +214,7 @@ def _described(rule: Rule) -> str:
 
 
 def _wait_for_disk(cause: str, history: History, backoff: Backoff) -> Recovery:
-    """For as long as it takes, but ever more rarely: every try holds devices for a whole start."""
+    """Retry without limit, but at growing intervals: every attempt holds devices while it starts."""
     wait = DISK_FULL_SECONDS * 2.0 ** min(history.disk_waits, _MOST_DOUBLINGS)
     return Recovery(
         cause=cause,
@@ -225,10 +225,10 @@ def _wait_for_disk(cause: str, history: History, backoff: Backoff) -> Recovery:
 
 
 def _retry(cause: str, rule: Rule, history: History, backoff: Backoff) -> Recovery:
-    """One that is counted: in place as long as that is allowed, else anew, and at last elsewhere."""
+    """A counted retry: in place while that is allowed, else rescheduled, and finally on another node."""
     if history.in_place_restarts < rule.in_place and not history.is_gang:
         return _in_place(Recovery(cause=cause, is_counted=True), history)
-    # The last try that is left goes elsewhere too: it is not to end where all the others did.
+    # The last retry also goes to another node than the failed ones.
     is_last = history.retries_used + 1 >= history.max_retries
     elsewhere = rule.leaves_node or history.failed_here_before or (is_last and history.retries_used > 0)
     cheaper = Policy.RESTART if rule.in_place else Policy.RESCHEDULE if elsewhere and not rule.leaves_node else None
@@ -242,7 +242,7 @@ def _retry(cause: str, rule: Rule, history: History, backoff: Backoff) -> Recove
 
 
 def _in_place(recovery: Recovery, history: History) -> Recovery:
-    """A restart by the supervisor, or where there is none for it, by another one at once."""
+    """Restart by the same supervisor if possible, else reschedule without backoff."""
     policy, cheaper = (Policy.RESTART, None) if history.can_restart else (Policy.RESCHEDULE, Policy.RESTART)
     return Recovery(
         cause=recovery.cause, policy=policy, is_counted=recovery.is_counted, downgraded_from=cheaper,
@@ -251,13 +251,13 @@ def _in_place(recovery: Recovery, history: History) -> Recovery:
 
 
 def _pause(rule: Rule, history: History, backoff: Backoff) -> float:
-    """Doubles with every time that the job was scheduled anew without having got further since."""
+    """Backoff that doubles with every rescheduling without progress."""
     before = history.retries_used - history.in_place_restarts - (0 if rule.waits else 1)
     return min(backoff.max_seconds, backoff.base_seconds * 2.0**before) if before >= 0 else 0.0
 
 
 def _halve_batch(history: History) -> dict[str, Any] | None:
-    """None when a half is no whole batch any more, or the batch is a script's own matter."""
+    """New adjustments; None when the batch can't be halved evenly, or is set by a custom script."""
     halvings = history.adjustments.get("batch_halvings", 0) + 1
     if history.is_custom or halvings > MOST_HALVINGS or history.batch_size % 2**halvings:
         return None
@@ -278,4 +278,4 @@ def _roll_back(cause: str, history: History) -> Recovery:
 def _used_up(history: History) -> str:
     if not history.max_retries:
         return "max_retries is 0"
-    return f"{history.retries_used} of {history.max_retries} retries (max_retries) brought it no further"
+    return f"{history.retries_used} of {history.max_retries} retries (max_retries) made no progress"

@@ -1,4 +1,4 @@
-"""The states of a job and the table of allowed transitions, from which everything else about states derives."""
+"""The states of a job and the table of allowed transitions, from which all sets of states derive."""
 
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ class JobState(StrEnum):
 
 
 _S = JobState
-# Every state that training passes through may fall back to the queue, stop for a person, or end.
+# Every state of a running job may be requeued, paused, or end.
 _LEAVE_RUN = frozenset({_S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED, _S.PREEMPTED})
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
@@ -44,10 +44,10 @@ TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
 HELD = frozenset({_S.SCHEDULING, _S.PREPARING, _S.TRAINING, _S.CHECKPOINTING, _S.EVALUATING, _S.EXPORTING})
 # States in which a supervisor works for it; time in them counts as running time.
 RUNNING = HELD - {_S.SCHEDULING}
-# States in which nothing has to be stopped before the job can be cancelled or paused.
+# States without anything to stop: the job can be cancelled or paused at once.
 UNHELD = frozenset(TRANSITIONS) - HELD - TERMINAL
 
 
 def allowed(before: JobState, after: JobState) -> bool:
-    """Whether the table has this step."""
+    """Whether the table has this transition."""
     return after in TRANSITIONS[before]

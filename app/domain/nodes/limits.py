@@ -1,4 +1,4 @@
-"""What the operator of a node allows, and presets, for the jobs there: the ``[jobs]`` table of node.toml. Pure."""
+"""Node limits: what an operator allows and presets for jobs, the ``[jobs]`` table of node.toml. Pure."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """``rule`` says in words what ``allows`` tests."""
+    """A key of the table; ``rule`` describes in words what ``allows`` tests."""
 
     rule: str
     default: str
@@ -75,7 +75,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLimits:
-    """The keys that something goes by; None where the operator says nothing."""
+    """The keys that have an effect; None where the operator sets nothing."""
 
     max_concurrent: int | None = None
     auto_accept: bool = True
@@ -93,7 +93,7 @@ class NodeLimits:
 
     @property
     def job_defaults(self) -> dict[str, int]:
-        """What holds for a job whose document is silent, from its first attempt on."""
+        """Defaults for a job whose document leaves these fields out, from its first attempt on."""
         presets = {
             "checkpoint_interval_epochs": self.checkpoint_interval_epochs, "max_checkpoints": self.max_checkpoints,
         }  # fmt: skip
@@ -101,7 +101,7 @@ class NodeLimits:
 
 
 def problems_of(table: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a ``[jobs]`` table, by key."""
+    """Validation errors of a ``[jobs]`` table, one per key."""
     known = ", ".join(KEYS)
     unknown = [f"jobs.{name}: unknown; known: {known}" for name in sorted(table.keys() - KEYS.keys())]
     wrong = [
@@ -113,6 +113,6 @@ def problems_of(table: Mapping[str, Any]) -> list[str]:
 
 
 def limits_of(stored: Mapping[str, Any]) -> NodeLimits:
-    """What a node has registered with; what an older worker let pass without a look does not count."""
+    """The limits that a node has registered; values that an older worker accepted unchecked are dropped if invalid."""
     given = {each.name: stored[each.name] for each in fields(NodeLimits) if each.name in stored}
     return NodeLimits(**{name: value for name, value in given.items() if KEYS[name].allows(value)})

@@ -1,4 +1,4 @@
-"""Which nodes are given no more jobs, because one job after the other fails there by the node's doing. Pure."""
+"""Quarantine: nodes that get no more jobs because they cause one attempt after another to fail. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from app.domain.nodes.reliability import DISCONNECTS
 
-# A machine that goes away takes all of its jobs with it: that is one fault, not one for each of them.
+# An outage of a node ends all of its jobs: that is one fault, not one per job.
 OUTAGE = timedelta(seconds=60)
 
 
@@ -22,7 +22,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """How far an attempt of a job has come."""
+    """Progress of an attempt."""
 
     trained: bool
     step: int
@@ -32,21 +32,21 @@ class Reached:
 def did_better(later: Reached, failed: Reached) -> bool:
     """Whether an attempt on another node shows that the node of an earlier one failed, not the job.
 
-    Of a script that reports no steps only its end shows it.
+    For a script that reports no steps, only completion shows it.
     """
     return later.completed or (later.trained and (not failed.trained or later.step > failed.step))
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantineRule:
-    """So many faults within the time are too many; 0 faults: no node is ever put away."""
+    """This many faults within the window quarantine a node; 0 disables quarantine."""
 
     faults: int
     window_seconds: float
 
 
 def counted(faults: Iterable[Fault]) -> Sequence[Fault]:
-    """Of each job the first, for it may be the job's doing if it happens again; of each outage one."""
+    """The first fault of each job, since a repeated one may be caused by the job, and one per outage."""
     found: list[Fault] = []
     jobs: set[str] = set()
     outage: datetime | None = None
@@ -62,10 +62,10 @@ def counted(faults: Iterable[Fault]) -> Sequence[Fault]:
 
 
 def reason_for(faults: Iterable[Fault], rule: QuarantineRule) -> str:
-    """Why a node with these faults is to be quarantined; "" when it is not."""
+    """Why a node with these faults must be quarantined; "" when it must not."""
     counting = counted(faults)
     if not 0 < rule.faults <= len(counting):
         return ""
     causes = Counter(fault.cause for fault in counting)
-    said = ", ".join(f"{cause} ({number})" for cause, number in sorted(causes.items()))
-    return f"attempts of {len(counting)} jobs ended by its doing within {rule.window_seconds:g} s: {said}"
+    listed = ", ".join(f"{cause} ({number})" for cause, number in sorted(causes.items()))
+    return f"attempts of {len(counting)} jobs were ended by the node within {rule.window_seconds:g} s: {listed}"

@@ -1,8 +1,8 @@
-"""How far a node can be relied on, from how attempts ended there: 1 for one that never failed, towards 0 for one that
+"""Reliability of a node from the outcomes of attempts there: 1 for a node that never failed, towards 0 for one that
 always does. Pure.
 
-Each attempt that says something of its node moves the reputation a tenth of the way to 1 or to 0, so what happened
-counts the less the longer ago it is: after seven attempts half as much.
+The reputation is an exponential moving average: each relevant attempt moves it a tenth of the way to 1 or to 0, so an
+outcome counts half as much after seven more attempts.
 """
 
 from dataclasses import dataclass
@@ -10,40 +10,40 @@ from typing import Literal
 
 from app.domain.lifecycle.outcomes import OutcomeKind
 
-SHARE = 0.1  # of an attempt in the reputation after it
+SHARE = 0.1  # weight of an attempt in the reputation
 DISCONNECTS = frozenset({"NODE_LOST", "SUPERVISOR_LOST"})
-# Broken hardware is the node's for certain. What we can't prepare may be the document; a script may exhaust a machine.
+# Causes that certainly lie with the node. Other faults may be due to the document, or to a script that exhausts it.
 CERTAIN = frozenset({"DEVICE_FAULT"})
 FAULTS = CERTAIN | {"INTERNAL"}
-_WELL: frozenset[OutcomeKind] = frozenset({"completed", "paused", "preempted"})
+_SUCCESSFUL: frozenset[OutcomeKind] = frozenset({"completed", "paused", "preempted"})
 
-Deed = Literal["completions", "disconnects", "faults"]
+Counter = Literal["completions", "disconnects", "faults"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """``deed``: what it counts as; ``towards``: 1 or 0.
+class NodeEffect:
+    """Effect of an attempt on a node's record; ``counter``: what it counts as; ``towards``: 1 or 0.
 
-    ``is_certain``: False where a script or a document may have caused it; it counts when another node did better.
+    ``is_certain``: False where a script or document may be the cause; it counts once another node did better.
     """
 
-    deed: Deed
+    counter: Counter
     towards: float
     is_certain: bool = True
 
 
-def verdict_on_node(kind: OutcomeKind, cause: str, *, trained: bool, left_behind: bool) -> Verdict | None:
-    """What the end of an attempt says of its node; None for one that may as well be the job's doing, or a person's.
+def effect_on_node(kind: OutcomeKind, cause: str, *, trained: bool, left_behind: bool) -> NodeEffect | None:
+    """Effect of an attempt's outcome on its node's record; None when the job or a user may be the cause.
 
-    ``trained``: it came so far. ``left_behind``: a process of it could not be ended.
+    ``trained``: the attempt reached training. ``left_behind``: a process of it could not be killed.
     """
     if left_behind:
-        return Verdict(deed="faults", towards=0.0)
+        return NodeEffect(counter="faults", towards=0.0)
     if cause in DISCONNECTS | FAULTS:
-        return Verdict(deed=deed_of(cause), towards=0.0, is_certain=cause in CERTAIN)
-    return Verdict(deed="completions", towards=1.0) if trained and kind in _WELL else None
+        return NodeEffect(counter=counter_of(cause), towards=0.0, is_certain=cause in CERTAIN)
+    return NodeEffect(counter="completions", towards=1.0) if trained and kind in _SUCCESSFUL else None
 
 
-def deed_of(cause: str) -> Deed:
-    """What a fault of a node counts as."""
+def counter_of(cause: str) -> Counter:
+    """Counter for a fault of a node."""
     return "disconnects" if cause in DISCONNECTS else "faults"

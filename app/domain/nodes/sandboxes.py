@@ -1,10 +1,10 @@
-"""How a node keeps jobs apart, and why one that can't takes none: what it reports as its `sandbox`."""
+"""Sandbox kinds that nodes report, and why a node without one accepts no jobs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 BUBBLEWRAP = "bubblewrap"
-PROCESS = "process"  # plain processes of the node worker's user, where an operator names it
+PROCESS = "process"  # plain processes of the node worker's user; opt-in by the operator
 MISSING, FORBIDDEN = "missing", "forbidden"
 
 WHY_NONE: Mapping[str, str] = MappingProxyType(
@@ -23,5 +23,5 @@ AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SA
 
 
 def why_none(sandbox: str) -> str:
-    """Why a node that reports this takes no jobs; empty where it takes them."""
+    """Why a node that reports this value accepts no jobs; empty where it does."""
     return WHY_NONE.get(sandbox, "")

@@ -1,4 +1,4 @@
-"""How much of a job's model and data the nodes have in their caches, as the planner prefers nodes by it. Pure."""
+"""Data locality: how much of a job's model and data each node has cached; the planner prefers such nodes. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 from app.domain.spec.secrets import unsigned
 
-# A source that more nodes hold is found by kinds of nodes, one that fewer hold by looking at each of them.
+# A source on more nodes than this is scored per kind of node, a rarer one per node.
 FEW_HOLDERS = 64
 _TENTHS = 10
 _HUB = "hf://"
@@ -16,29 +16,29 @@ _HUB = "hf://"
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """How much of a source a node has, and how large all of it is."""
+    """How many bytes of a source a node has cached, and the size of the whole source."""
 
     held_bytes: int
     size_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # one for all jobs that name it, known by itself
+@dataclass(frozen=True, kw_only=True, eq=False)  # one instance per source, compared by identity
 class Source:
-    """A model or data set; ``held``: node → the part of its bytes that is there."""
+    """A model or data set; ``held``: node → fraction of its bytes that is cached there, 0 to 1."""
 
     size_bytes: int
     held: Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)  # one for all jobs that name the same sources
+@dataclass(frozen=True, eq=False)  # one instance for all jobs with the same sources, compared by identity
 class Cached:
-    """What a job reads, as far as any node holds it: each source with how many tenths of all its bytes are of it."""
+    """The sources that a job reads and some node has cached, each with its weight in tenths of the job's bytes."""
 
     sources: tuple[tuple[Source, int], ...] = ()
 
     @cached_property
     def by_node(self) -> Mapping[str, float]:
-        """Node → the part of the job's bytes that it holds, of those that hold any."""
+        """Node → fraction of the job's bytes that it has cached; nodes without any are left out."""
         tenths: dict[str, float] = {}
         for source, count in self.sources:
             for node, part in source.held.items():
@@ -50,20 +50,20 @@ class Cached:
 
     @cached_property
     def rare(self) -> frozenset[str]:
-        """The nodes that hold what few do."""
+        """The nodes that have a source which at most ``FEW_HOLDERS`` nodes have."""
         return frozenset(node for source, _ in self.sources if not _is_frequent(source) for node in source.held)
 
     @cached_property
     def frequent(self) -> tuple[tuple[Source, int], ...]:
-        """What many nodes hold: the same for many jobs, whatever else each of them reads."""
+        """The sources that many nodes have: the same for many jobs, whatever else each of them reads."""
         return tuple(each for each in self.sources if _is_frequent(each[0]))
 
 
-NOWHERE = Cached()
+NOT_CACHED = Cached()
 
 
 def cached(sources: Iterable[Source]) -> Cached:
-    """Of sizes in tenths, so that jobs that read one model and different data are mostly alike to the planner."""
+    """Round weights to tenths, so that jobs with one model and different data mostly share a planner cache entry."""
     held = [source for source in sources if source.held and source.size_bytes]
     total, before, found = sum(source.size_bytes for source in held), 0, []
     for source in held:
@@ -72,11 +72,11 @@ def cached(sources: Iterable[Source]) -> Cached:
         before = after
         if tenths:
             found.append((source, tenths))
-    return Cached(tuple(found)) if found else NOWHERE
+    return Cached(tuple(found)) if found else NOT_CACHED
 
 
 def source_keys(spec: Mapping[str, Any]) -> Sequence[str]:
-    """Of the model, the tokenizer and the data that a job's document names, each once."""
+    """Return the keys of the model, tokenizer and data that a job document names, without duplicates."""
     base = spec["training_config"]["base_model"]
     keys = [source_key("model", base["model_id"], base.get("revision"))]
     if base.get("tokenizer_id"):
@@ -85,12 +85,12 @@ def source_keys(spec: Mapping[str, Any]) -> Sequence[str]:
     return list(dict.fromkeys(keys))
 
 
-@lru_cache(maxsize=1 << 14)  # a planner asks twice for each of a window of jobs, most of which name few models
+@lru_cache(maxsize=1 << 14)  # called twice per job in a window; most jobs name few models
 def source_key(kind: str, location: str, part: str | None = None) -> str:
-    """The name by which nodes and planner know a source; ``part`` is a model's revision, or the split of data.
+    """The key under which nodes report a source; ``part`` is a model's revision, or the split of data.
 
-    A digest: those who may look at nodes need not learn where another project's data lies. A model of the hub is the
-    same under its id and under its URI.
+    It is a digest, so that users who may list nodes do not learn where another project's data lies. A hub model has
+    the same key under its id and under its URI.
     """
     if kind == "model" and location.startswith(_HUB):
         location, _, revision = location.removeprefix(_HUB).partition("@")

@@ -1,7 +1,7 @@
-"""What projects may use of the devices, and who is served next: shares as Run:ai has them, all of it pure.
+"""Fair share: what projects may use of the devices and which is served next, with the semantics of Run:ai. Pure.
 
-A project's ``deserved`` devices are its own whenever it asks for them. What others of theirs they leave is lent by
-weight: of two projects beyond what they deserve, the one that uses less for its weight is served first.
+A project's ``deserved`` devices are guaranteed. Devices that other projects leave unused are lent by weight: of two
+projects above their deserved quota, the one with the lower usage per weight is served first.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from typing import Any
 
 from app.domain.errors import InvalidRequest
 
-KINDS = {"cuda": "gpus", "cpu": "cpu_slots"}  # of a request → as quotas name the devices
+KINDS = {"cuda": "gpus", "cpu": "cpu_slots"}  # device kind of a request → its name in quotas
 _SAID = {"cuda": "GPUs", "cpu": "CPU slots"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceQuota:
-    """A project's part of the devices of one kind; None: no guarantee, no limit."""
+    """A project's quota for one kind of device; None means no guarantee and no limit."""
 
     deserved: int | None = None
     limit: int | None = None
@@ -25,7 +25,7 @@ class DeviceQuota:
 
     @property
     def most(self) -> int | None:
-        """How many the project may use in all; None: any number."""
+        """Upper bound for the project's devices of this kind; None means unlimited."""
         bounds = [self.limit] if self.limit is not None else []
         if self.over_quota_weight == 0:
             bounds.append(self.deserved or 0)
@@ -34,7 +34,7 @@ class DeviceQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectQuota:
-    """All limits of a project; None is none."""
+    """All limits of a project; None means unlimited."""
 
     devices: Mapping[str, DeviceQuota] = field(default_factory=lambda: MappingProxyType({}))  # by kind of request
     max_running_jobs: int | None = None
@@ -47,29 +47,31 @@ class ProjectQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """A project with what it uses now."""
+class QuotaUsage:
+    """A project's quota and current usage."""
 
     quota: ProjectQuota = field(default_factory=ProjectQuota)
     used: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # kind → devices
-    fixed: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # of that, for good
+    fixed: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # of ``used``, by jobs that are not preemptible
     running: int = 0
-    spent: str = ""  # why nothing more of it may start, whatever it asks for; from what is counted elsewhere
+    spent: str = ""  # why no job of the project may start at all (hours or storage used up); computed by the caller
 
-    def rank(self, kind: str, kept: float = 0) -> tuple[int, float]:
-        """Lower is served first: below what it deserves by the part of that in use, beyond it by use per weight.
+    def rank(self, kind: str, reserved: float = 0) -> tuple[int, float]:
+        """Lower is served first: below the deserved quota by the fraction in use, above it by usage per weight.
 
-        ``kept``: so many more can be used by nobody else.
+        ``reserved`` devices are reserved for the project and count as used.
         """
-        quota, used = self.quota.of(kind), self.used.get(kind, 0) + kept
+        quota, used = self.quota.of(kind), self.used.get(kind, 0) + reserved
         deserved = quota.deserved or 0
         if used < deserved:
             return 0, used / deserved
-        # A weight of 0 starts nothing here; it only must not divide.
+        # With weight 0 nothing starts above the deserved quota; this only avoids a division by zero.
         return 1, max(0.0, used - deserved) / (quota.over_quota_weight or 1.0)
 
     def stopped(self, project: str) -> str:
-        """Why nothing of the project may start, whatever it asks for; "" when something may."""
+        """Why no job of the project may start, whatever it requests; "" when jobs may start."""
         if self.spent:
             return self.spent
         most = self.quota.max_running_jobs
@@ -78,43 +80,43 @@ class Standing:
         return ""
 
     def is_deserved(self, kind: str, count: float) -> bool:
-        """Whether so many more are the project's own."""
+        """Whether ``count`` more devices stay within the deserved quota."""
         return _beyond(self.used.get(kind, 0) + count, self.quota.of(kind).deserved or 0) == 0
 
     def excess(self, kind: str, count: float) -> float:
-        """How many devices the project must give up before so many more are within its quota."""
+        """How many devices the project must release before ``count`` more are within its quota."""
         most = self.quota.of(kind).most
         return 0.0 if most is None else _beyond(self.used.get(kind, 0) + count, most)
 
     def is_fixed_beyond(self, kind: str, count: float) -> bool:
-        """Whether so many more that can't be taken back would be more than what the project deserves.
+        """Whether ``count`` more non-preemptible devices would exceed the deserved quota.
 
-        Where it deserves something, nothing else is lent for good: what is lent must be able to come back.
+        Only preemptible jobs may borrow where there is a deserved quota: borrowed devices must be reclaimable.
         """
         deserved = self.quota.of(kind).deserved
         return deserved is not None and _beyond(self.fixed.get(kind, 0) + count, deserved) > 0
 
-    def borrowed(self, kind: str, *, promised: float) -> float:
-        """What it has beyond what it deserves, when so much of its use is only promised."""
-        return _beyond(self.used.get(kind, 0) - promised, self.quota.of(kind).deserved or 0)
+    def borrowed(self, kind: str, *, clearing: float) -> float:
+        """Usage above the deserved quota, without the ``clearing`` part that is not in use yet."""
+        return _beyond(self.used.get(kind, 0) - clearing, self.quota.of(kind).deserved or 0)
 
-    def with_one_more(self, kind: str, count: float, *, preemptible: bool) -> "Standing":
+    def with_one_more(self, kind: str, count: float, *, preemptible: bool) -> "QuotaUsage":
         fixed = self.fixed if preemptible else {**self.fixed, kind: self.fixed.get(kind, 0) + count}
         used = {**self.used, kind: self.used.get(kind, 0) + count}
         return replace(self, used=used, fixed=fixed, running=self.running + 1)
 
-    def with_one_less(self, kind: str, count: float, *, preemptible: bool) -> "Standing":
+    def with_one_less(self, kind: str, count: float, *, preemptible: bool) -> "QuotaUsage":
         used = {**self.used, kind: round(self.used.get(kind, 0) - count, 6)}
         fixed = self.fixed if preemptible else {**self.fixed, kind: round(self.fixed.get(kind, 0) - count, 6)}
         return replace(self, used=used, fixed=fixed, running=self.running - 1)
 
 
 def refusal(
-    project: str, standing: Standing, kind: str, count: float, *, preemptible: bool, promised: float = 0
+    project: str, standing: QuotaUsage, kind: str, count: float, *, preemptible: bool, clearing: float = 0
 ) -> str:
-    """Why the quota keeps a job of the project from starting now; "" when it does not.
+    """Why the quota does not admit a job of the project now; "" when it does.
 
-    ``promised``: so much of what it uses is only being cleared for other jobs of it.
+    ``clearing``: the part of its usage that is still being cleared for other jobs of the project.
     """
     if stopped := standing.stopped(project):
         return stopped
@@ -126,14 +128,14 @@ def refusal(
         )
     if standing.excess(kind, count) == 0:
         return ""
-    coming = f" ({promised:g} more are being cleared for it)" if promised else ""
-    said = f"the project {project} uses {used - promised:g} of at most {quota.most} {_SAID[kind]}{coming}"
+    coming = f" ({clearing:g} more are being cleared for it)" if clearing else ""
+    said = f"the project {project} uses {used - clearing:g} of at most {quota.most} {_SAID[kind]}{coming}"
     way_out = f": {_way_beyond(quota)}" if quota.most != quota.limit else ""
     return f"{said}, and the job needs {count:g}{way_out}"
 
 
 def never_fits(project: str, quota: ProjectQuota, kind: str, count: float, *, preemptible: bool) -> str:
-    """Why the job can never start with this quota, and the way out; "" when it can."""
+    """Why the job can never start with this quota, and what to change; "" when it can."""
     of_kind = quota.of(kind)
     bounds = [bound for bound in (of_kind.most, None if preemptible else of_kind.deserved) if bound is not None]
     most = min(bounds, default=None)
@@ -146,7 +148,7 @@ def never_fits(project: str, quota: ProjectQuota, kind: str, count: float, *, pr
 
 
 def quota_of(document: Mapping[str, Any]) -> ProjectQuota:
-    """From the form in which it is stored and shown; what is missing there is no limit."""
+    """Parse the stored form, which is also shown to users; a missing key means unlimited."""
     devices = {kind: DeviceQuota(**document[name]) for kind, name in KINDS.items() if document.get(name)}
     amounts = {
         name: document.get(name)
@@ -156,7 +158,7 @@ def quota_of(document: Mapping[str, Any]) -> ProjectQuota:
 
 
 def merged(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored form with what is wanted changed: None takes a limit away, what is not named stays.
+    """Merge changes into the stored form: None removes a limit, keys that are not named stay.
 
     Raises InvalidRequest for a guarantee beyond the limit.
     """
@@ -177,7 +179,7 @@ def merged(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, An
 
 
 def document_of(quota: ProjectQuota) -> dict[str, Any]:
-    """Everything, also what is not limited."""
+    """The full form, including limits that are not set."""
     return {
         **{name: vars(quota.of(kind)) for kind, name in KINDS.items()},
         "max_running_jobs": quota.max_running_jobs,
@@ -194,7 +196,7 @@ def _way_beyond(quota: DeviceQuota) -> str:
 
 
 def _beyond(amount: float, bound: float) -> float:
-    # Parts of devices are hundredths, and sums of them as floats are not exact.
+    # Shares are hundredths of a device; rounding hides float error in their sums.
     return max(0.0, round(amount - bound, 6))
 
 

@@ -1,4 +1,4 @@
-"""Whether any node could ever hold a job, and when not, which of its wishes is too large and what would fit."""
+"""Feasibility: whether any node could ever hold a job, and if not, which request is too large and what would fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +7,19 @@ from typing import Any
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
-from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_of, part_mb, usable_devices
+from app.domain.scheduling.filters import (
+    could_fit,
+    describe,
+    is_of_type,
+    missing_labels,
+    part_mb,
+    usable_devices,
+)
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
 from app.domain.units import WHOLE
 
-# (field, what the node has of it, the request asking for exactly that)
+# (field, the node's amount, the request with exactly that amount)
 _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[Request, int], Request]], ...] = (
     ("gpu_count", lambda r, n: len(usable_devices(r, n)), lambda r, v: replace(r, device_count=v)),
     (
@@ -31,7 +38,7 @@ _QUANTITIES: tuple[tuple[str, Callable[[Request, NodeCapacity], int], Callable[[
 )
 
 
-# What makes a job whose device_type is auto one for GPUs, beside a type or a slice of them.
+# Fields that make a job with device_type auto a GPU job, besides a GPU type or a MIG slice.
 _OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
     "gpu_memory_min_mb": lambda request: request.gpu_memory_min_mb > 0,
     "gpu_memory_request_mb": lambda request: request.gpu_memory_request_mb > 0,
@@ -45,9 +52,9 @@ def waits_for_node(spec: Mapping[str, Any]) -> bool:
 
 
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    """Raise CannotFit, naming the largest that would fit, when no registered node could hold the job even empty.
+    """Raise CannotFit, naming the largest value that would fit, when no registered node could hold the job even empty.
 
-    Without any node nothing is known, and nothing is refused.
+    Without registered nodes every request is accepted.
     """
     if not nodes:
         return
@@ -72,7 +79,7 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
 
 
 def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    """When some could hold a part of a gang, but fewer than it asks for."""
+    """Raise when some nodes could hold a part of a gang, but fewer than the gang requests."""
     alike = gang_placement.most_alike(request, nodes)
     if alike < request.node_count:
         raise CannotFit(
@@ -115,7 +122,7 @@ def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> No
 
 
 def _refuse_missing_size(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    """When there is such a chip, but none with as much memory as was named with it."""
+    """Raise when there is such a chip, but none with as much memory as the type names."""
     names = {each.name for each in request.gpu_types}
     named = [d for n in nodes for d in n.devices if not d.is_cpu and ("" in names or d.chip in names)]
     if named and not any(is_of_type(request, device) for device in named):
@@ -144,23 +151,23 @@ def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
 
 
 def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    """When the labels alone keep the job from every node that has what it asks for."""
-    wished = frozenset[str]()
-    bare = replace(request, required_labels=wished, forbidden_labels=wished)
+    """Raise when only the labels exclude the job from every node that has the requested resources."""
+    probe = frozenset[str]()
+    bare = replace(request, required_labels=probe, forbidden_labels=probe)
     holding = [node for node in nodes if not could_fit(bare, node)]
     if not holding:
         return
     if all(could_fit(replace(bare, required_labels=request.required_labels), node) for node in holding):
-        wishes = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
+        constraints = ", ".join(sorted(request.required_labels)).replace(EITHER, " or ")
         raise CannotFit(
-            f"no node with {describe(request)} is labelled {wishes}; "
-            f"those that could hold this job are {_labelled(holding)}; node_affinity says what is only preferred",
+            f"no node with {describe(request)} is labelled {constraints}; "
+            f"those that could hold this job are {_labelled(holding)}; use node_affinity for preferences",
             field="resource_config.required_node_labels",
         )
-    called = [node for node in holding if not missing_of(request, node)]
+    called = [node for node in holding if not missing_labels(request, node)]
     raise CannotFit(
-        f"every node with {describe(request)} that it calls for is one to keep away from: {_labelled(called)}; "
-        "node_anti_affinity says what is only avoided",
+        f"every node with {describe(request)} and the required labels has a forbidden one: {_labelled(called)}; "
+        "use node_anti_affinity for preferences",
         field="resource_config.forbidden_node_labels",
     )
 
@@ -175,7 +182,7 @@ def _fits_with(request: Request, node: NodeCapacity) -> bool:
 
 
 def _nth_memory(request: Request, node: NodeCapacity) -> int:
-    """The memory that the job would have of each of its devices; 0 when there are too few."""
+    """Memory in MB that the job would get on each of its devices; 0 when there are too few."""
     memories = sorted((part_mb(request, d) for d in usable_devices(request, node)), reverse=True)
     return memories[request.device_count - 1] if len(memories) >= request.device_count else 0
 

@@ -1,4 +1,4 @@
-"""Whether and where a job fits: hard filters over nodes, each a sentence a user can read."""
+"""Filters: hard constraints that decide whether a job fits on a node; each reason is written for users."""
 
 import heapq
 import math
@@ -11,14 +11,14 @@ from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.domain.scheduling.topology import together
 from app.domain.units import WHOLE
 
-# A100-80GB reports 81 920 MB, an H100-80GB 81 559: a named size is met within this share.
+# An A100-80GB reports 81 920 MB, an H100-80GB 81 559: a nominal size is met within this tolerance.
 MEMORY_TOLERANCE = 0.95
 NAMED = 3  # nodes in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What one filter says of a node; ``reason`` is empty where the node passes."""
+class FilterResult:
+    """Result of one filter for a node; ``reason`` is empty when the node passes."""
 
     filter: str
     reason: str
@@ -29,15 +29,15 @@ class Finding:
 
 
 def usable_devices(request: Request, node: NodeCapacity) -> list[Device]:
-    """The devices of a node, free or not, that are of the asked kind, type and memory."""
+    """The devices of a node, free or not, with the requested kind, type and memory."""
     return usable_of(request, node.devices)
 
 
 def usable_of(request: Request, devices: Sequence[Device]) -> list[Device]:
-    """The same of these devices."""
+    """Those of ``devices`` with the requested kind, type and memory."""
     if request.device_kind == "cpu":
         return [d for d in devices if d.is_cpu]
-    # The planner asks for every node and most requests; few of them are choosy.
+    # Hot path: called for every node and most requests; few requests name a type or a memory.
     found = [d for d in devices if not d.is_cpu and d.mig_profile == request.mig_profile]
     if request.gpu_types:
         found = [d for d in found if is_of_type(request, d)]
@@ -47,7 +47,7 @@ def usable_of(request: Request, devices: Sequence[Device]) -> list[Device]:
 
 
 def is_of_type(request: Request, device: Device) -> bool:
-    """Whether it is one of the chips asked for, with the memory that was named with that chip."""
+    """Whether the device is one of the requested chips, with the memory named for that chip."""
     return not request.gpu_types or any(
         each.name in ("", device.chip) and device.memory_mb >= each.memory_mb * MEMORY_TOLERANCE
         for each in request.gpu_types
@@ -55,7 +55,7 @@ def is_of_type(request: Request, device: Device) -> bool:
 
 
 def has_memory(request: Request, device: Device) -> bool:
-    """Whether the part of the device that the job would take has the memory that it asks for."""
+    """Whether the share of the device that the job would take has the requested memory."""
     return (
         device.memory_mb >= request.gpu_memory_request_mb * MEMORY_TOLERANCE
         and part_mb(request, device) >= request.gpu_memory_min_mb * MEMORY_TOLERANCE
@@ -63,20 +63,20 @@ def has_memory(request: Request, device: Device) -> bool:
 
 
 def share_on(request: Request, device: Device) -> int:
-    """How much of a usable device the job would take."""
+    """The share of a usable device that the job would take, in hundredths."""
     if not request.gpu_memory_request_mb:
         return request.gpu_share
     return min(WHOLE, math.ceil(WHOLE * request.gpu_memory_request_mb / device.memory_mb))
 
 
 def part_mb(request: Request, device: Device) -> int:
-    """The memory of that part."""
+    """Memory of that share in MB."""
     share = share_on(request, device)
     return device.memory_mb if share == WHOLE else device.memory_mb * share // WHOLE
 
 
 def open_devices(request: Request, node: NodeCapacity) -> list[Device]:
-    """The usable devices of which as much as the job would take is free now."""
+    """The usable devices with enough free for the job now."""
     if not request.takes_part:
         return usable_of(request, [d for d in node.devices if d.index in node.free])
     begun = [d for d in node.devices if d.index in node.free or d.index in node.parts]
@@ -106,23 +106,23 @@ def _has_capabilities(request: Request, node: NodeCapacity) -> str:
     return f"lacks the capabilities {', '.join(missing)}" if missing else ""
 
 
-def _is_called_for(request: Request, node: NodeCapacity) -> str:
-    missing = missing_of(request, node)
+def _has_required_labels(request: Request, node: NodeCapacity) -> str:
+    missing = missing_labels(request, node)
     return f"is not labelled {', '.join(missing)} (required_node_labels)" if missing else ""
 
 
-def missing_of(request: Request, node: NodeCapacity) -> list[str]:
-    """What the job calls for and the node is not."""
+def missing_labels(request: Request, node: NodeCapacity) -> list[str]:
+    """Required labels, in words, that the node does not have."""
     absent = sorted(request.required_labels - node.known_as)
-    return [wish.replace(EITHER, " or ") for wish in absent if not grants(node.known_as, wish)]
+    return [term.replace(EITHER, " or ") for term in absent if not satisfies(node.known_as, term)]
 
 
-def grants(known_as: frozenset[str], wish: str) -> bool:
-    """Whether it has the label, or one of several."""
-    return not known_as.isdisjoint(wish.split(EITHER))
+def satisfies(known_as: frozenset[str], term: str) -> bool:
+    """Whether the node matches the label, or one of several alternatives."""
+    return not known_as.isdisjoint(term.split(EITHER))
 
 
-def _is_not_kept_away_from(request: Request, node: NodeCapacity) -> str:
+def _has_no_forbidden_label(request: Request, node: NodeCapacity) -> str:
     unwanted = sorted(request.forbidden_labels & node.known_as)
     return f"is {', '.join(unwanted)} (forbidden_node_labels)" if unwanted else ""
 
@@ -142,8 +142,8 @@ def _has_free_devices(request: Request, node: NodeCapacity) -> str:
     if free >= request.device_count:
         return ""
     if request.takes_part:
-        return f"{_most_left(request, node)} is free{_not_to_be_had(node)}"
-    return f"{free} of {request.device_count} such devices are free{_not_to_be_had(node)}"
+        return f"{_most_left(request, node)} is free{_unavailable(node)}"
+    return f"{free} of {request.device_count} such devices are free{_unavailable(node)}"
 
 
 def _has_free_amounts(request: Request, node: NodeCapacity) -> str:
@@ -151,12 +151,12 @@ def _has_free_amounts(request: Request, node: NodeCapacity) -> str:
     return f"has free: {', '.join(short)}" if short else ""
 
 
-# Each returns "" when the node passes, else why it does not.
+# Returns "" when the node passes, else the reason why it does not.
 Filter = Callable[[Request, NodeCapacity], str]
-# Those of a node's labels and its name, and those of its amounts: no other filter asks for any of these, so that what
-# they say holds of all nodes with the same devices and capabilities.
+# Filters on labels and name, and filters on amounts. No other filter reads these, so the results of the others hold
+# for all nodes with the same devices and capabilities.
 LABEL_FILTERS: Mapping[str, Filter] = MappingProxyType(
-    {"required_node_labels": _is_called_for, "forbidden_node_labels": _is_not_kept_away_from}
+    {"required_node_labels": _has_required_labels, "forbidden_node_labels": _has_no_forbidden_label}
 )
 _AMOUNT_FILTERS: Mapping[str, Filter] = MappingProxyType(
     {"cpu_cores": _enough_cpu, "ram": _enough_ram, "storage": _enough_storage}
@@ -170,7 +170,7 @@ FILTERS: Mapping[str, Filter] = MappingProxyType(
         **LABEL_FILTERS,
     }
 )
-# What jobs that run there leave: it changes with every start and end.
+# Filters on what running jobs leave free; their results change with every start and end.
 FREE: Mapping[str, Filter] = MappingProxyType(
     {"free_jobs": _has_room_for_a_job, "free_devices": _has_free_devices, "free_amounts": _has_free_amounts}
 )
@@ -181,16 +181,16 @@ def could_fit(request: Request, node: NodeCapacity) -> str:
     return next((reason for check in FILTERS.values() if (reason := check(request, node))), "")
 
 
-def examine(request: Request, node: NodeCapacity) -> list[Finding]:
-    """What every filter says, those of what is free last."""
-    return [Finding(filter=name, reason=check(request, node)) for name, check in (*FILTERS.items(), *FREE.items())]
+def examine(request: Request, node: NodeCapacity) -> list[FilterResult]:
+    """The result of every filter, those on free resources last."""
+    return [FilterResult(filter=name, reason=check(request, node)) for name, check in (*FILTERS.items(), *FREE.items())]
 
 
 def choose_devices(request: Request, node: NodeCapacity) -> tuple[Device, ...] | None:
-    """The free devices of the node that the job would get, lowest index first; None when too little is free.
+    """Choose free devices of the node for the job, lowest index first; None when too little is free.
 
-    A part is taken of a device that is shared already, of that where it leaves least: whole devices stay whole. Whole
-    devices are those of one link group, if there is such a group.
+    A share is placed by best fit on a device that is shared already, so that whole devices stay whole. Whole devices
+    come from one link group, if possible.
     """
     if _has_room_for_a_job(request, node) or _short_amounts(request, node):
         return None
@@ -198,19 +198,19 @@ def choose_devices(request: Request, node: NodeCapacity) -> tuple[Device, ...] |
     if len(free) < request.device_count:
         return None
     if request.takes_part:
-        free = _where_least_is_left(request, node, free)
+        free = _best_fit(request, node, free)
     return together(node, free, request.device_count)
 
 
-def _where_least_is_left(request: Request, node: NodeCapacity, free: Sequence[Device]) -> list[Device]:
-    """Of devices that nobody uses only if there are no others."""
+def _best_fit(request: Request, node: NodeCapacity, free: Sequence[Device]) -> list[Device]:
+    """Best fit; unused devices are taken only if there are no others."""
     ranks = [(device.index in node.free, left_after(request, node, device)) for device in free]
     best = min(ranks)
     return [device for device, rank in zip(free, ranks, strict=True) if rank == best]
 
 
 def left_after(request: Request, node: NodeCapacity, device: Device) -> int:
-    """How much of an open device the job would leave to others."""
+    """The share of an open device that would stay free after the job."""
     return node.left(device.index) - share_on(request, device)
 
 
@@ -224,19 +224,19 @@ def describe(request: Request) -> str:
 
 
 def explain(request: Request, nodes: Sequence[NodeCapacity], avoided: Collection[str] = ()) -> str:
-    """Why a job does not start now, with counts, type and what is free; ``avoided`` nodes are not for it."""
+    """Why a job does not start now, with counts, type and what is free; ``avoided`` nodes are excluded."""
     given = [n for n in nodes if n.name not in avoided]
     fitting = [n for n in given if not could_fit(request, n)]
-    return why_waiting(request, with_most_free(request, fitting), given[:NAMED]) + not_given(avoided)
+    return pending_reason_for(request, with_most_free(request, fitting), given[:NAMED]) + excluded(avoided)
 
 
 def with_most_free(request: Request, nodes: Iterable[NodeCapacity]) -> list[NodeCapacity]:
-    """So many of them as a sentence names."""
+    """The ``NAMED`` nodes with the most free devices."""
     return heapq.nsmallest(NAMED, nodes, key=lambda n: (-len(open_devices(request, n)), n.name))
 
 
-def why_waiting(request: Request, emptiest: Sequence[NodeCapacity], others: Sequence[NodeCapacity]) -> str:
-    """The same of the first of those that could hold it, the ones with most free first; without any, of others."""
+def pending_reason_for(request: Request, emptiest: Sequence[NodeCapacity], others: Sequence[NodeCapacity]) -> str:
+    """Explain by the feasible nodes with most free devices first; without feasible ones, by ``others``."""
     if not emptiest and not others:
         return f"needs {describe(request)}; no node is ready"
     if not emptiest:
@@ -247,16 +247,16 @@ def why_waiting(request: Request, emptiest: Sequence[NodeCapacity], others: Sequ
 
 
 def what_is_free(request: Request, nodes: Iterable[NodeCapacity]) -> str:
-    """Of these nodes, in words: ``1 on a, 0 on b (2 kept for jobs that come first)``."""
-    return ", ".join(f"{_free(request, n)} on {n.name}{_not_to_be_had(n)}{_full(request, n)}" for n in nodes)
+    """In words: ``1 on a, 0 on b (2 reserved for jobs that come first)``."""
+    return ", ".join(f"{_free(request, n)} on {n.name}{_unavailable(n)}{_full(request, n)}" for n in nodes)
 
 
-def not_given(avoided: Collection[str]) -> str:
-    return f"; not on {', '.join(sorted(avoided))}, where it failed again and again" if avoided else ""
+def excluded(avoided: Collection[str]) -> str:
+    return f"; not on {', '.join(sorted(avoided))}, where it failed repeatedly" if avoided else ""
 
 
 def _way_out(request: Request, node: NodeCapacity) -> str:
-    """What it waits for on the node with most devices, where these are enough; where fewer would do now, how many."""
+    """What is missing on the node with most free devices, or how many devices would fit there now."""
     devices = len(open_devices(request, node))
     if devices >= request.device_count:
         short = _short_amounts(request, node)
@@ -277,17 +277,17 @@ def _free(request: Request, node: NodeCapacity) -> str:
 
 
 def _most_left(request: Request, node: NodeCapacity) -> str:
-    """What a part could be taken of, in words: ``0.3 of device 2``."""
+    """The largest free share, in words: ``0.3 of device 2``."""
     most = max(usable_devices(request, node), key=lambda d: node.left(d.index), default=None)
     left = node.left(most.index) if most is not None else 0
     return f"{left / WHOLE:g} of device {most.index}" if most is not None and left else "nothing"
 
 
-def _not_to_be_had(node: NodeCapacity) -> str:
+def _unavailable(node: NodeCapacity) -> str:
     if node.no_sandbox:
         return f" ({node.no_sandbox})"
     said = [f"{len(node.out_of_service)} out of service"] if node.out_of_service else []
-    said += [f"{len(node.kept)} kept for jobs that come first"] if node.kept else []
+    said += [f"{len(node.reserved)} reserved for jobs that come first"] if node.reserved else []
     return f" ({', '.join(said)})" if said else ""
 
 
@@ -305,7 +305,7 @@ def _short_amounts(request: Request, node: NodeCapacity) -> list[str]:
 
 
 def avoided(request: Request, avoids: frozenset[str], nodes: Mapping[str, NodeCapacity]) -> frozenset[str]:
-    """The nodes that a job is not given: those it avoids, unless too few others could ever hold it."""
+    """The nodes to exclude for a job: those it avoids, unless too few others could ever hold it."""
     if avoids.isdisjoint(nodes):
         return frozenset()
     could = {node.name for node in nodes.values() if not could_fit(request, node)}

@@ -1,4 +1,4 @@
-"""Which nodes a job on several of them is given: all that it needs or none, alike in type and near each other. Pure."""
+"""Gang placement: all nodes of a multi-node job or none, of one device type and close in the network. Pure."""
 
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from app.domain.scheduling.filters import (
     choose_devices,
     could_fit,
     describe,
-    not_given,
+    excluded,
     what_is_free,
     with_most_free,
 )
@@ -19,12 +19,12 @@ from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.domain.scheduling.scoring import SAME_SWITCH, Weights, closeness, score_node
 
-Rank = tuple[float, int, str]  # of a node: (seconds until it is free, how many have to end there, its name)
+Rank = tuple[float, int, str]  # of a node: (seconds until it is free, number of jobs that must end there, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a gang has of one node."""
+    """The devices of a gang on one node."""
 
     node: str
     devices: tuple[Device, ...]
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A node, with only its devices of one type, where a part could start now."""
+    """A node, reduced to its devices of one type, where a part could start now."""
 
     node: NodeCapacity
     devices: tuple[Device, ...]
@@ -40,7 +40,7 @@ class Candidate:
 
 
 def candidates(request: Request, node: NodeCapacity, weights: Weights) -> list[Candidate]:
-    """One for each type of which the node has enough free."""
+    """One candidate for each device type of which the node has enough free."""
     if len(node.free) < request.device_count:
         return []
     found = []
@@ -54,10 +54,10 @@ def candidates(request: Request, node: NodeCapacity, weights: Weights) -> list[C
 def choose(
     request: Request, found: Iterable[Candidate], weights: Weights, no_room_on: Collection[str] = ()
 ) -> tuple[Part, ...] | None:
-    """A part on each of ``node_count`` nodes, in the order of their names; None when fewer could start it now.
+    """One part on each of ``node_count`` nodes, by name; None when fewer nodes could start a part now.
 
-    Of the sets that are tried the one is taken that scores highest: the mean of its nodes, and what they share. Nodes
-    whose disk was full for it come last.
+    The set with the highest score wins: mean of the node scores plus topology closeness. Nodes whose disk was full
+    for the job come last.
     """
     best: tuple[tuple[int, float], Sequence[Candidate]] | None = None
     for alike in _by_type(found, no_room_on):
@@ -73,20 +73,20 @@ def choose(
 
 
 def most_alike(request: Request, nodes: Iterable[NodeCapacity]) -> int:
-    """How many nodes, alike in device type, could each hold a part of it, if they were empty."""
+    """How many nodes of one device type could each hold a part if they were empty."""
     return len(_most_alike(request, nodes))
 
 
 def rooms(
     request: Request, soonest_first: Iterable[tuple[Rank, NodeCapacity]], room_on: Callable[[NodeCapacity], Room | None]
 ) -> tuple[Room, ...]:
-    """The nodes to keep for a gang that has waited long: those that are free soonest; none if it would not fit then.
+    """Reservations for a gang that has waited long: the nodes that are free soonest; empty if it would not fit then.
 
-    ``soonest_first`` names each node with a rank that is no higher than its own; no more of them are looked at than may
-    be among the soonest. ``room_on`` says what has to end on a node that is not free for it. What is free already is
-    kept for as long as the last of them takes.
+    ``soonest_first`` yields each node with a lower bound of its rank; the search stops when no later node can be among
+    the soonest. ``room_on`` returns what has to end on a node that is not free. Nodes that are free already stay
+    reserved until the last one is.
     """
-    found: dict[str, list[tuple[Rank, Room]]] = {}  # type → the soonest so far
+    found: dict[str, list[tuple[Rank, Room]]] = {}  # device type → the soonest nodes so far
     best: Sequence[tuple[Rank, Room]] = ()
     seen: set[str] = set()
     for least, node in soonest_first:
@@ -115,7 +115,7 @@ def _room(
     room = room_on(node)
     if room is None:
         return None
-    return (float("inf") if room.seconds is None else room.seconds, len(room.gone), node.name), room
+    return (float("inf") if room.seconds is None else room.seconds, len(room.ended), node.name), room
 
 
 def asked_for(request: Request) -> str:
@@ -126,7 +126,7 @@ def asked_for(request: Request) -> str:
 
 
 def explain(request: Request, nodes: Sequence[NodeCapacity], avoided: Collection[str] = ()) -> str:
-    """Why a gang does not start now: on how many nodes a part could, and what is in its way on others."""
+    """Why a gang does not start now: how many nodes could start a part, and what the others lack."""
     given = [node for node in nodes if node.name not in avoided]
     fitting = _most_alike(request, given)
     if not given:
@@ -135,7 +135,7 @@ def explain(request: Request, nodes: Sequence[NodeCapacity], avoided: Collection
         why = _what_others_lack(request, given, len(fitting))
     else:
         why = _what_is_not_free(request, fitting)
-    return f"needs {asked_for(request)}; {why}{not_given(avoided)}"
+    return f"needs {asked_for(request)}; {why}{excluded(avoided)}"
 
 
 def _ready_nodes(count: int) -> str:
@@ -143,7 +143,7 @@ def _ready_nodes(count: int) -> str:
 
 
 def _what_others_lack(request: Request, nodes: Sequence[NodeCapacity], count: int) -> str:
-    """``count``: so many of one type could hold a part."""
+    """``count``: number of nodes of one type that could hold a part."""
     lacks = [f"{node.name} {reason}" for node in nodes if (reason := could_fit(request, node))]
     if len(nodes) - len(lacks) > count:
         at_most = f"at most {count} of each" if count else "and none has so many of one type"
@@ -159,7 +159,7 @@ def _what_is_not_free(request: Request, fitting: Sequence[NodeCapacity]) -> str:
 
 
 def _by_type(found: Iterable[Candidate], no_room_on: Collection[str]) -> list[list[Candidate]]:
-    """The best of each type first; of equal ones the first by name, so that the same input gives the same plan."""
+    """Candidates by type, best first; ties are broken by name, so that the same input gives the same plan."""
     kinds: dict[str, list[Candidate]] = {}
     for each in found:
         kinds.setdefault(each.devices[0].type, []).append(each)
@@ -169,7 +169,7 @@ def _by_type(found: Iterable[Candidate], no_room_on: Collection[str]) -> list[li
 
 
 def alike_in(request: Request, node: NodeCapacity) -> list[NodeCapacity]:
-    """The node as if it had only its devices of one type, for each type that could hold a part of the job."""
+    """The node reduced to the devices of one type, for each type that could hold a part of the job."""
     kinds = sorted({device.type for device in node.devices})
     if len(kinds) == 1:
         return [] if could_fit(request, node) else [node]
@@ -178,7 +178,7 @@ def alike_in(request: Request, node: NodeCapacity) -> list[NodeCapacity]:
 
 
 def _most_alike(request: Request, nodes: Iterable[NodeCapacity]) -> list[NodeCapacity]:
-    """Those of the type of which most nodes could hold a part."""
+    """The nodes of the device type of which most nodes could hold a part."""
     found: dict[str, list[NodeCapacity]] = {}
     for node in nodes:
         for alike in alike_in(request, node):
@@ -187,7 +187,7 @@ def _most_alike(request: Request, nodes: Iterable[NodeCapacity]) -> list[NodeCap
 
 
 def _sets(found: Sequence[Candidate], count: int) -> Iterable[Sequence[Candidate]]:
-    """The best by themselves, and for each switch and rack its best, filled up with the best of the others."""
+    """The best nodes overall, and for each switch and rack its best, filled up with the best of the others."""
     if len(found) < count:
         return
     yield found[:count]

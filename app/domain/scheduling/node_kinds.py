@@ -1,4 +1,4 @@
-"""What is remembered, while a plan is made, of nodes of a kind: the same devices, and as much of them free."""
+"""Cached results during a pass per kind of node; nodes of a kind have the same devices, equally free."""
 
 from dataclasses import dataclass, field
 
@@ -6,38 +6,40 @@ from app.domain.scheduling.resources import NodeCapacity, Request
 
 
 @dataclass
-class Answer:
-    """What is known of the jobs that ask for the same, and avoid the same nodes."""
+class RequestResult:
+    """Cached result for jobs with equal requests that avoid the same nodes."""
 
     request: Request
-    is_nowhere: bool = False  # nothing is left for them
+    is_unplaceable: bool = False  # they fit on no node
     reason: str = ""
 
 
 @dataclass
-class Best:
-    """Nodes of a kind that have the amounts and the names that some requests ask for, the best first."""
+class RankedNodes:
+    """Heap of the nodes of a kind that have the requested amounts and labels, the best first."""
 
-    entries: list[tuple[float, str, int]] = field(default_factory=list)  # (minus its own score, name, its change)
-    seen: int = 0  # of the kind's arrivals
+    entries: list[tuple[float, str, int]] = field(default_factory=list)  # (minus its own score, name, change number)
+    seen: int = 0  # number of the kind's arrivals that are in the heap
 
 
 @dataclass
-class Kind:
+class NodeKind:
     number: int
     sample: NodeCapacity
     hardware: int
-    is_full: bool  # its nodes run as many jobs as they may
+    is_full: bool  # its nodes run their maximum number of jobs
     names: set[str] = field(default_factory=set)
-    arrivals: list[tuple[str, int]] = field(default_factory=list)  # every node that became one, and by which change
-    best: dict[int, Best] = field(default_factory=dict)  # by what requests ask for beside devices
+    arrivals: list[tuple[str, int]] = field(
+        default_factory=list
+    )  # (node, change number) of every node that joined the kind
+    best: dict[int, RankedNodes] = field(default_factory=dict)  # by the request apart from its devices
 
 
 @dataclass
-class Fitting:
-    """What the kinds are to requests that ask for the same devices, as far as there were any."""
+class FittingKinds:
+    """How the known kinds fit requests for the same devices."""
 
-    seen: int = 0
-    kinds: list[tuple[float, Kind]] = field(default_factory=list)  # where it can start, with their score
-    scores: dict[int, float] = field(default_factory=dict)  # the same by the kind's number
-    open: dict[int, int] = field(default_factory=dict)  # how many of the devices are free, by the kind's number
+    seen: int = 0  # number of kinds that were evaluated
+    kinds: list[tuple[float, NodeKind]] = field(default_factory=list)  # (score, kind) where the request can start
+    scores: dict[int, float] = field(default_factory=dict)  # the same by number of the kind
+    open: dict[int, int] = field(default_factory=dict)  # number of free matching devices, by number of the kind

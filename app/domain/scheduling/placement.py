@@ -1,4 +1,4 @@
-"""Where a job starts: on devices of a node, or of several. Pure."""
+"""Placement: the devices of one node, or of several, on which a job starts. Pure."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Placement:
     job_id: str
     node: str
     devices: tuple[Device, ...]
-    share: int = WHOLE  # how much of each
+    share: int = WHOLE  # of each device, in hundredths
     others: tuple[Part, ...] = ()
 
     @property

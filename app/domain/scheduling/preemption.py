@@ -1,4 +1,4 @@
-"""Whose devices on a node a waiting job may take: no more than it needs, and none that do not help it. Pure."""
+"""Preemption on one node: select the minimal set of victims that lets a waiting job start. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,27 +22,27 @@ class Running:
     attempt: int = 1
     queue: str = ""
     is_preemptible: bool = False
-    share: int = WHOLE  # how much of each of them
-    elsewhere: float = 0.0  # devices that it holds of other nodes, all of which it gives back with these
+    share: int = WHOLE  # of each device, in hundredths
+    elsewhere: float = 0.0  # devices that it holds on other nodes and releases together with these
     quantities: Quantities = field(default_factory=Quantities)
-    may_go: bool = False  # it is preemptible, and has run for as long as it may count on
-    is_going: bool = False  # it was asked to stop, for whatever reason, or is nearly done
+    may_be_preempted: bool = False  # it is preemptible, and its minimum runtime has passed
+    is_stopping: bool = False  # it was asked to stop, for any reason, or is exporting
     loss: float = 0.0
-    ends_in: float | None = None  # seconds, as it says itself
+    ends_in: float | None = None  # seconds, by its own estimate
 
     @property
     def amount(self) -> float:
         return len(self.devices) * self.share / WHOLE
 
     @property
-    def gives_back(self) -> float:
-        """To its project, whose quota does not ask on which node."""
+    def released_devices(self) -> float:
+        """Devices that its end releases on all nodes, as its project's quota counts them."""
         return self.amount + self.elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preemption:
-    """``job_id``, in this attempt of it, is to give its devices up for the job ``for_job``."""
+    """This attempt of ``job_id`` is to release its devices for the job ``for_job``."""
 
     job_id: str
     attempt: int
@@ -52,95 +52,97 @@ class Preemption:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """A node where a job can start once ``gone`` have ended, of whom ``victims`` have to be asked for it."""
+    """A node where a job can start once ``ended`` have ended; of these, ``victims`` have to be preempted."""
 
     node: str
     devices: tuple[Device, ...]
-    amounts: Quantities  # what of the node's free amounts must stay for it
-    gone: tuple[Running, ...] = ()
+    amounts: Quantities  # of the node's free amounts, what must stay free for the job
+    ended: tuple[Running, ...] = ()
     victims: tuple[Running, ...] = ()
-    seconds: float | None = None  # until then, where it only waits for others to end by themselves and that is known
+    seconds: float | None = None  # until the jobs end by themselves, if that is known
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A waiting job, and what it may have of others now."""
+class Preemptor:
+    """A waiting job, and what it may take from running jobs now."""
 
     job: QueuedJob
-    owing: float = 0.0  # devices of its own project's that have to be given up before the quota lets it start
-    lent: Mapping[str, float] = field(default_factory=dict)  # other projects → what of theirs may be taken back
-    asked: tuple[Running, ...] = ()  # for it on other nodes already
+    owed_quota: float = 0.0  # devices that its own project has to release before the quota admits the job
+    lent: Mapping[str, float] = field(
+        default_factory=dict
+    )  # other project → borrowed devices that may be reclaimed from it
+    asked: tuple[Running, ...] = ()  # victims on other nodes
 
     def may_take(self, victim: Running, taken: Sequence[Running] = ()) -> bool:
-        """Of its own project a less urgent one; of another what has borrowed, for what its own deserves."""
-        if not victim.may_go or victim.is_going or victim.kind != self.job.request.device_kind:
+        """Whether the victim has lower priority in the same project, or belongs to a project that has borrowed."""
+        if not victim.may_be_preempted or victim.is_stopping or victim.kind != self.job.request.device_kind:
             return False
         if victim.project == self.job.project:
             return victim.priority < self.job.priority
         lent = self.lent.get(victim.project, 0.0)
-        # Also when it takes more than was borrowed: a job is not divided, and what is lent must come back.
-        taken_back = (each.gives_back for each in (*self.asked, *taken) if each.project == victim.project)
+        # May reclaim more than was borrowed: a job is indivisible, and what was lent must be reclaimable.
+        taken_back = (each.released_devices for each in (*self.asked, *taken) if each.project == victim.project)
         return round(lent - sum(taken_back), 6) > 0
 
     def room_on(self, node: NodeCapacity, running: Sequence[Running]) -> Room | None:
-        """With the cheapest victims of those ways that are looked at: one job alone, or several by what they lose.
+        """The room with the cheapest victims: a single job, or several ordered by loss.
 
-        Where somebody stops already and that is enough, nobody else has to.
+        No job is preempted where jobs that are already stopping free enough.
         """
-        going = [each for each in running if each.is_going]
-        if self.owing == 0 and (room := least_room(self.job, node, going)) is not None:
+        stopping = [each for each in running if each.is_stopping]
+        if self.owed_quota == 0 and (room := least_room(self.job, node, stopping)) is not None:
             return room
         asked = [each for each in running if self.may_take(each)]
-        back = sum(len(each.devices) for each in (*going, *asked))
+        back = sum(len(each.devices) for each in (*stopping, *asked))
         if len(node.free) + len(node.parts) + back < self.job.request.device_count:
             return None
         cheapest = sorted(asked, key=lambda each: (each.loss, each.job_id))
         largest = sorted(asked, key=lambda each: (each.loss / max(each.amount, 1 / WHOLE), each.job_id))
-        found = (self._needed(node, going, way) for way in (*([each] for each in asked), cheapest, largest))
+        found = (self._needed(node, stopping, way) for way in (*([each] for each in asked), cheapest, largest))
         victims = min((way for way in found if way), key=lambda way: (_loss(way), len(way)), default=None)
-        room = None if victims is None else least_room(self.job, node, going, victims)
+        room = None if victims is None else least_room(self.job, node, stopping, victims)
         return None if room is None else replace(room, victims=tuple(victims or ()))
 
-    def _needed(self, node: NodeCapacity, going: Sequence[Running], way: Sequence[Running]) -> list[Running]:
-        """Of these, taken one after the other, those that are needed; none when all of them are not enough."""
+    def _needed(self, node: NodeCapacity, stopping: Sequence[Running], way: Sequence[Running]) -> list[Running]:
+        """The victims that are needed, taken in this order; empty when all of them are not enough."""
         victims: list[Running] = []
         for each in way:
             if not self.may_take(each, victims):
                 continue
             victims.append(each)
-            if self._is_enough(node, going, victims):
-                return self._least(node, going, victims)
+            if self._is_enough(node, stopping, victims):
+                return self._least(node, stopping, victims)
         return []
 
-    def _least(self, node: NodeCapacity, going: Sequence[Running], victims: list[Running]) -> list[Running]:
-        """Without those whom one that came later has made needless, the dearest first."""
+    def _least(self, node: NodeCapacity, stopping: Sequence[Running], victims: list[Running]) -> list[Running]:
+        """Drop victims that are not needed after all, the most expensive first."""
         for each in sorted(victims[:-1], key=lambda each: -each.loss):
             rest = [other for other in victims if other is not each]
-            if self._is_enough(node, going, rest):
+            if self._is_enough(node, stopping, rest):
                 victims = rest
         return victims
 
-    def _is_enough(self, node: NodeCapacity, going: Sequence[Running], victims: Sequence[Running]) -> bool:
-        """Whether the job fits on the node, and its project's quota, when these have gone."""
-        back = sum(each.gives_back for each in victims if each.project == self.job.project)
-        return round(back - self.owing, 6) >= 0 and fits_after(self.job, node, [*going, *victims])
+    def _is_enough(self, node: NodeCapacity, stopping: Sequence[Running], victims: Sequence[Running]) -> bool:
+        """Whether the job fits on the node and within its project's quota once these have ended."""
+        back = sum(each.released_devices for each in victims if each.project == self.job.project)
+        return round(back - self.owed_quota, 6) >= 0 and fits_after(self.job, node, [*stopping, *victims])
 
 
-def fits_after(job: QueuedJob, node: NodeCapacity, gone: Sequence[Running]) -> bool:
-    """Whether the job could start on the node when these have gone; asked far more often than where on it."""
-    if len(node.free) + len(node.parts) + sum(len(each.devices) for each in gone) < job.request.device_count:
+def fits_after(job: QueuedJob, node: NodeCapacity, ended: Sequence[Running]) -> bool:
+    """Whether the job could start on the node once these have ended. Hot path: does not choose devices."""
+    if len(node.free) + len(node.parts) + sum(len(each.devices) for each in ended) < job.request.device_count:
         return False
-    if node.max_jobs is not None and max(0, node.active_jobs - len(gone)) >= node.max_jobs:
+    if node.max_jobs is not None and max(0, node.active_jobs - len(ended)) >= node.max_jobs:
         return False
     held, wanted = node.held, job.request.quantities
     if (
-        node.cpu_cores - held.cpu_cores + sum(each.quantities.cpu_cores for each in gone) < wanted.cpu_cores
-        or node.ram_mb - held.ram_mb + sum(each.quantities.ram_mb for each in gone) < wanted.ram_mb
-        or node.storage_mb - held.storage_mb + sum(each.quantities.storage_mb for each in gone) < wanted.storage_mb
+        node.cpu_cores - held.cpu_cores + sum(each.quantities.cpu_cores for each in ended) < wanted.cpu_cores
+        or node.ram_mb - held.ram_mb + sum(each.quantities.ram_mb for each in ended) < wanted.ram_mb
+        or node.storage_mb - held.storage_mb + sum(each.quantities.storage_mb for each in ended) < wanted.storage_mb
     ):
         return False
     back: dict[int, int] = {}
-    for each in gone:
+    for each in ended:
         for index in each.devices - node.out_of_service:
             back[index] = back.get(index, 0) + each.share
     missing = job.request.device_count
@@ -153,27 +155,27 @@ def fits_after(job: QueuedJob, node: NodeCapacity, gone: Sequence[Running]) -> b
     return False
 
 
-def room_after(job: QueuedJob, node: NodeCapacity, gone: Sequence[Running]) -> Room | None:
-    """The node for the job when these have gone; None when that is not enough."""
-    if not fits_after(job, node, gone):
+def room_after(job: QueuedJob, node: NodeCapacity, ended: Sequence[Running]) -> Room | None:
+    """The room for the job once these have ended; None when that is not enough."""
+    if not fits_after(job, node, ended):
         return None
     after, back = node, NOTHING
-    for each in gone:
+    for each in ended:
         after, back = after.without(each.devices, each.share, each.quantities), back + each.quantities
     devices = choose_devices(job.request, after)
     if devices is None:
         return None
-    return Room(node=node.name, devices=devices, gone=tuple(gone), amounts=job.request.quantities.beyond(back))
+    return Room(node=node.name, devices=devices, ended=tuple(ended), amounts=job.request.quantities.beyond(back))
 
 
 def least_room(
-    job: QueuedJob, node: NodeCapacity, going: Sequence[Running], victims: Sequence[Running] = ()
+    job: QueuedJob, node: NodeCapacity, stopping: Sequence[Running], victims: Sequence[Running] = ()
 ) -> Room | None:
-    """Counting on no more of those that go already than it has to: the others are there for somebody else."""
-    needed = list(going)
+    """Use as few of the stopping jobs as possible: the devices of the others stay available to other jobs."""
+    needed = list(stopping)
     if not fits_after(job, node, [*needed, *victims]):
         return None
-    for each in going:
+    for each in stopping:
         rest = [other for other in needed if other is not each]
         if fits_after(job, node, [*rest, *victims]):
             needed = rest

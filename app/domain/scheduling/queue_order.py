@@ -1,18 +1,18 @@
-"""The line in which jobs wait: by priority, and by age, so that nobody waits for ever behind the more urgent."""
+"""Queue order: by priority with ageing, so that no job starves behind more urgent ones."""
 
 from dataclasses import dataclass
 
-from app.domain.scheduling.data_locality import NOWHERE, Cached
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached
 from app.domain.scheduling.resources import Request
 
-# One step of priority is worth so long a wait. So a job of any priority is passed by none that was submitted more than
-# 10 × this (40 hours) after it, and a more urgent one waits behind no less urgent one that is younger than that.
+# One step of priority is worth this wait. A job is never overtaken by one submitted more than 10 × this (40 hours)
+# later, and an urgent job waits only behind less urgent ones that are older than that.
 AGEING_SECONDS = 14_400
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:
-    """A job that waits for devices, ``since`` so many seconds by the clock that all of them are told by."""
+    """A job that waits for devices; ``since`` is in seconds of a clock that all jobs share."""
 
     job_id: str
     priority: int
@@ -21,23 +21,23 @@ class QueuedJob:
     queue: str = ""
     project: str = ""
     is_preemptible: bool = False
-    at_most_seconds: float | None = None  # how long it may run yet
-    awaits: tuple[str, ...] = ()  # nodes that are cleared or kept for it
-    avoids: frozenset[str] = frozenset()  # nodes that it failed on again and again
-    no_room_on: tuple[str, ...] = ()  # nodes whose disk was full for it, the one where that is longest ago first
-    cached: Cached = NOWHERE  # what nodes hold of its model and data
+    max_seconds: float | None = None  # remaining maximum runtime
+    awaits: tuple[str, ...] = ()  # nodes that are being cleared or are reserved for it
+    avoids: frozenset[str] = frozenset()  # nodes on which it failed repeatedly
+    no_room_on: tuple[str, ...] = ()  # nodes whose disk was full for it, the oldest event first
+    cached: Cached = NOT_CACHED  # its model and data in the nodes' caches
 
     @property
     def place(self) -> tuple[float, str]:
-        """In the line: lower is served first."""
-        return place_in_line(self.since, self.priority, self.job_id)
+        """Position key in the line: lower is served first."""
+        return position_key(self.since, self.priority, self.job_id)
 
 
-def asked_by(job: QueuedJob) -> object:
-    """The same for jobs that find room on the same nodes, or on none."""
+def request_key(job: QueuedJob) -> object:
+    """A key that is equal for jobs which fit on the same nodes."""
     return (job.request, job.avoids) if job.avoids else job.request
 
 
-def place_in_line(since: float, priority: int, job_id: str) -> tuple[float, str]:
-    """Lower is served first; ``since`` in seconds."""
+def position_key(since: float, priority: int, job_id: str) -> tuple[float, str]:
+    """Position key: lower is served first; ``since`` in seconds."""
     return since - priority * AGEING_SECONDS, job_id

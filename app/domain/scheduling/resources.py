@@ -1,4 +1,4 @@
-"""What a job needs of a node and what a node has; quantities in MB and whole devices."""
+"""Resource requests of jobs and capacities of nodes; amounts in MB and whole devices."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ from app.domain.spec.frameworks.requirements import needed
 from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
-_SLICES = 1000  # more than a GPU can have, or a machine GPUs
+_SLICES = 1000  # more than the slices of a GPU or the GPUs of a machine
 MIG_PROFILE = re.compile(r"[1-7]g\.\d{1,4}gb(\+me)?")
 _NOISE = re.compile(r"|nvidia|amd|intel|tesla|geforce|instinct|sxm\d*|pcie|nvl|hbm\w*")
 
 
-@cache  # there are few types, and many devices that are new in every pass
+@cache  # few types, but many new Device objects in every pass
 def _chip_and_slice(kind: str) -> tuple[str, str]:
     chip, _, profile = kind.partition(_SLICE)
     return chip, profile
@@ -31,8 +31,8 @@ class Device:
     type: str
     memory_mb: int = 0
     simulated: bool = False
-    uuid: str = ""  # of a MIG slice, which has no other name that CUDA knows
-    link_group: int | None = None  # the same for devices of its node that NVLink connects; None: with none, or unknown
+    uuid: str = ""  # of a MIG slice: the only identifier that CUDA accepts for it
+    link_group: int | None = None  # equal for devices that NVLink connects; None: not connected or unknown
 
     @property
     def is_cpu(self) -> bool:
@@ -44,13 +44,13 @@ class Device:
 
     @property
     def mig_profile(self) -> str:
-        """What slice of its GPU it is; empty: it is none."""
+        """The MIG profile; empty for a device that is not a MIG slice."""
         return _chip_and_slice(self.type)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantities:
-    """What is shared in amounts, not in whole devices."""
+    """Resources that are shared by amount, not as whole devices."""
 
     cpu_cores: int = 0
     ram_mb: int = 0
@@ -71,7 +71,7 @@ class Quantities:
         )
 
     def beyond(self, other: "Quantities") -> "Quantities":
-        """What of these the others are not enough for."""
+        """The part of these amounts that exceeds ``other``."""
         left = self - other
         return Quantities(
             cpu_cores=max(0, left.cpu_cores), ram_mb=max(0, left.ram_mb), storage_mb=max(0, left.storage_mb)
@@ -83,7 +83,7 @@ UNKNOWN = 1.0  # the reputation of a node without a history
 
 
 class GpuType(NamedTuple):
-    """A chip that a job may be given, as nodes name it (empty: any), and the memory that was named with it, or 0."""
+    """An acceptable chip, as nodes name it (empty: any), and the memory in MB that was named with it, or 0."""
 
     name: str
     memory_mb: int = 0
@@ -91,21 +91,21 @@ class GpuType(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The resources of one job on one node, and on how many such nodes at once."""
+    """The resources of a job on one node, and the number of such nodes."""
 
     node_count: int = 1
     device_count: int = 1
-    device_kind: str = "cpu"  # cuda | cpu; `auto` is settled by request_of
-    gpu_types: tuple[GpuType, ...] = ()  # any of them will do; none: whatever there is
+    device_kind: str = "cpu"  # cuda | cpu; request_of resolves `auto`
+    gpu_types: tuple[GpuType, ...] = ()  # any of these; empty: any GPU
     gpu_memory_min_mb: int = 0
-    gpu_share: int = WHOLE  # how much of its device; of several devices only whole ones are given
-    mig_profile: str = ""  # instead of a GPU, such a slice of one
-    gpu_memory_request_mb: int = 0  # instead of gpu_share: as much of the device as holds this memory
+    gpu_share: int = WHOLE  # hundredths of its device; a job with several devices gets whole ones
+    mig_profile: str = ""  # a MIG slice instead of a GPU
+    gpu_memory_request_mb: int = 0  # instead of gpu_share: the share of the device that has this memory
     cpu_cores: int = 0
     ram_min_mb: int = 0
     storage_min_mb: int = 0
     required_capabilities: frozenset[str] = frozenset()
-    # Labels, or names, of nodes: it needs all of the first and none of the second; the others weigh in a node's score.
+    # Labels or names of nodes: all required, none forbidden; preferred and avoided ones count in the score.
     required_labels: frozenset[str] = frozenset()
     forbidden_labels: frozenset[str] = frozenset()
     preferred_labels: frozenset[str] = frozenset()
@@ -116,17 +116,17 @@ class Request:
 
     @cached_property
     def _hash(self) -> int:
-        # A planner asks for it several times for each of many thousand jobs.
+        # Hot path: hashed several times for each of many thousand jobs.
         return hash(tuple(getattr(self, each.name) for each in fields(self)))
 
     @property
     def takes_part(self) -> bool:
-        """Whether it may have its device together with others."""
+        """Whether it may share its device with other jobs."""
         return self.gpu_share < WHOLE or self.gpu_memory_request_mb > 0
 
     @cached_property
     def amount(self) -> float:
-        """How many devices it takes; a whole one where what it asks for is memory, and the device not chosen yet."""
+        """Number of devices that it takes; a request by memory counts as whole until a device is chosen."""
         return self.node_count * self.device_count * self.gpu_share / WHOLE
 
     @property
@@ -135,18 +135,18 @@ class Request:
 
     @property
     def gpu_type_names(self) -> list[str]:
-        """The chips that it may be given, each once; none when it may be given any."""
+        """The acceptable chips without duplicates; empty when any will do."""
         names = list(dict.fromkeys(each.name for each in self.gpu_types))
         return [] if "" in names else names
 
     @property
     def gpu_type(self) -> str:
-        """The same in words: ``a100 or h100``."""
+        """The acceptable chips in words: ``a100 or h100``."""
         return " or ".join(self.gpu_type_names)
 
     @cached_property
     def for_devices(self) -> "Request":
-        """What it asks of devices and capabilities: whatever amounts the node has, and whatever it is called."""
+        """The request reduced to devices and capabilities, without amounts, labels and preferences."""
         none = frozenset[str]()
         bare = self.without_preferences
         return replace(
@@ -159,7 +159,7 @@ class Request:
 
     @cached_property
     def without_preferences(self) -> "Request":
-        """What it must have."""
+        """The request reduced to its requirements."""
         if not self.has_preferences:
             return self
         return replace(self, preferred_labels=frozenset(), avoided_labels=frozenset())
@@ -171,9 +171,9 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCapacity:
-    """A node as the planner sees it: everything it has, and which of its devices are free.
+    """A node as the planner sees it: its capacity, and which of its devices are free.
 
-    A device is in ``free`` when nobody has any of it, and in ``parts`` when others may still have some.
+    A device is in ``free`` when it is unused, and in ``parts`` when some share of it is still free.
     """
 
     name: str
@@ -182,35 +182,35 @@ class NodeCapacity:
     cpu_cores: int = 0
     ram_mb: int = 0
     storage_mb: int = 0
-    held: Quantities = NOTHING  # by jobs that asked for amounts; the rest is free
+    held: Quantities = NOTHING  # by running jobs that requested amounts; the rest is free
     capabilities: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
-    out_of_service: frozenset[int] = frozenset()  # devices that are not free although nobody was given them
-    kept: frozenset[int] = frozenset()  # devices that are free, but kept for jobs that come first
+    out_of_service: frozenset[int] = frozenset()  # devices that are not free although no job holds them
+    reserved: frozenset[int] = frozenset()  # devices that are free, but reserved for jobs that come first
     active_jobs: int = 0
-    max_jobs: int | None = None  # at a time; None: any number
+    max_jobs: int | None = None  # at a time; None: unlimited
     accepts_training: bool = True
-    no_sandbox: str = ""  # why it can start no job; none of its devices is free then
+    no_sandbox: str = ""  # why it can start no job; none of its devices is free in that case
     reputation: float = UNKNOWN
-    arch: str = ""  # of its processor, as `uname -m` says it; empty: it has not said so
-    parts: Mapping[int, int] = field(default_factory=dict)  # device → how much of it is given out, less than all
+    arch: str = ""  # of its processor, as in `uname -m`; empty: not reported
+    parts: Mapping[int, int] = field(default_factory=dict)  # device → allocated hundredths, less than all
 
     @property
     def has_room(self) -> bool:
-        """Whether anything of any device can be given out."""
+        """Whether any device has a free share."""
         return bool(self.free or self.parts)
 
     def left(self, index: int) -> int:
-        """How much of the device can be given out."""
+        """Free hundredths of the device."""
         return WHOLE if index in self.free else WHOLE - self.parts.get(index, WHOLE)
 
     def given(self, indices: Iterable[int], share: int = WHOLE) -> "NodeCapacity":
-        """The same after so much of each of these devices is given out; or back, when ``share`` is negative."""
+        """The node after ``share`` of each device is allocated, or released when ``share`` is negative."""
         free, parts = self._left_after(indices, share)
         return replace(self, free=free, parts=parts)
 
     def with_job(self, indices: Iterable[int], share: int, amounts: Quantities) -> "NodeCapacity":
-        """The node when a job has started that holds so much of each of these."""
+        """The node after a job with these devices, share and amounts has started."""
         free, parts = self._left_after(indices, share)
         return replace(self, free=free, parts=parts, held=self.held + amounts, active_jobs=self.active_jobs + 1)
 
@@ -228,11 +228,11 @@ class NodeCapacity:
 
     @property
     def known_as(self) -> frozenset[str]:
-        """What jobs may call for or prefer, and keep away from or avoid."""
+        """Labels and name, which jobs may require, forbid, prefer or avoid."""
         return self.labels | {self.name}
 
     def without(self, devices: frozenset[int], share: int, amounts: Quantities) -> "NodeCapacity":
-        """The node when a job that holds so much of each of these has ended."""
+        """The node after a job with these devices, share and amounts has ended."""
         return replace(
             self.given(devices - self.out_of_service, -share), held=self.held - amounts,
             active_jobs=max(0, self.active_jobs - 1),
@@ -242,40 +242,40 @@ class NodeCapacity:
 def normalise_gpu_type(raw: str) -> tuple[str, int]:
     """(type, memory in MB or 0) of a GPU's name: ``NVIDIA A100-SXM4-80GB`` and ``A100-80GB`` → (``a100``, 81920).
 
-    Vendor and form factor are left out: users ask for a chip and a memory size, drivers report much more.
+    Vendor and form factor are dropped: users name a chip and a memory size, drivers report much more.
     """
-    memory_mb, kept = 0, []
+    memory_mb, words = 0, []
     for word in re.split(r"[\s_-]+", raw.strip().lower()):
         if match := re.fullmatch(r"(\d+)gb", word):
             memory_mb = int(match[1]) * 1024
         elif not _NOISE.fullmatch(word):
-            kept.append(word)
-    return "-".join(kept), memory_mb
+            words.append(word)
+    return "-".join(words), memory_mb
 
 
 def slice_of(kind: str, mig_profile: str) -> str:
-    """The type of a MIG slice of such a GPU."""
+    """The device type of a MIG slice of this kind of GPU."""
     return f"{kind}{_SLICE}{mig_profile}"
 
 
 def slice_index(gpu: int, number: int) -> int:
-    """The index of a slice: it stays the same when slices of other GPUs are made or removed."""
+    """The device index of a slice; it is stable when slices of other GPUs are created or removed."""
     return _SLICES * (gpu + 1) + number
 
 
 def gpu_of(index: int) -> int:
-    """The GPU, as NVML counts, that a device is, or is a slice of."""
+    """The NVML index of the GPU that the device is, or is a slice of."""
     return index // _SLICES - 1 if index >= _SLICES else index
 
 
 def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
-    """One name or several, each once, in their order."""
+    """Parse one name or several, without duplicates, in order."""
     names = [raw] if isinstance(raw, str) else raw
     return tuple(dict.fromkeys(GpuType(*normalise_gpu_type(name)) for name in names))
 
 
 def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
-    """The resources that a job document asks for; ``auto`` becomes CUDA where any node has such a device, else CPU."""
+    """The resource request of a job document; ``auto`` becomes CUDA where any node has a GPU, else CPU."""
     resources, scheduling = spec["resource_config"], spec.get("scheduling_config") or {}
     gpu_types = gpu_types_of(resources.get("gpu_type") or ())
     fraction, memory_mb = resources.get("gpu_fraction"), resources.get("gpu_memory_request_mb") or 0

@@ -1,8 +1,8 @@
-"""Which of the nodes that can hold a job it is given: the one with the highest sum of weighted scores. Pure.
+"""Scoring: of the nodes that can hold a job, choose the one with the highest weighted sum of scores. Pure.
 
 ``device``, ``memory``, ``reputation`` and ``active_jobs`` with the default weights are ``score_node`` of CyxWiz's
-central server: 100 + 50 + 30 × reputation - 10 × active jobs. A score of one's own is one more line in ``SCORES``, and
-a setting of the same name for its weight.
+central server: 100 + 50 + 30 × reputation - 10 × active jobs. To add a score, add a line to ``SCORES`` and a setting
+of the same name for its weight.
 """
 
 from collections import Counter
@@ -10,8 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.scheduling.data_locality import NOWHERE, Cached
-from app.domain.scheduling.filters import choose_devices, grants, left_after, open_devices, share_on, usable_devices
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached
+from app.domain.scheduling.filters import (
+    choose_devices,
+    left_after,
+    open_devices,
+    satisfies,
+    share_on,
+    usable_devices,
+)
 from app.domain.scheduling.resources import GpuType, NodeCapacity, Request
 from app.domain.scheduling.topology import are_linked
 from app.domain.units import WHOLE
@@ -23,17 +30,17 @@ CACHED = "cached"
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """``of``: what a node is worth to a request before it is weighted, most often between 0 and 1."""
+    """``of`` returns the unweighted value of a node for a request, usually between 0 and 1."""
 
     weight: float
     meaning: str
     of: Callable[[Request, NodeCapacity], float]
-    of_node_alone: bool = False  # whatever is asked for; then, and only then, it may look beyond the node's devices
+    of_node_alone: bool = False  # independent of the request; only then may it read more than the node's devices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """What one score gives a node."""
+    """The contribution of one score to a node's total."""
 
     name: str
     meaning: str
@@ -50,7 +57,7 @@ def _has_device(request: Request, node: NodeCapacity) -> float:
 
 
 def _has_memory(request: Request, node: NodeCapacity) -> float:
-    """Of the kind that the job computes in: the node's own, or that of its free GPUs."""
+    """Main memory for CPU jobs, memory of the free GPUs for GPU jobs."""
     if request.device_kind == "cpu":
         return float(node.ram_mb - node.held.ram_mb >= request.ram_min_mb)
     sizes = tuple(GpuType("", each.memory_mb) for each in request.gpu_types)
@@ -67,16 +74,16 @@ def _active_jobs(_: Request, node: NodeCapacity) -> float:
 
 
 def preference(request: Request, node: NodeCapacity) -> float:
-    """The part of what the job prefers that the node is, less the part of what it avoids: -1 to 1."""
+    """Fraction of preferred labels that the node has, minus the fraction of avoided ones: -1 to 1."""
     if not request.has_preferences:
         return 0.0
     known_as, preferred, avoided = node.known_as, request.preferred_labels, request.avoided_labels
-    has = sum(grants(known_as, wish) for wish in preferred) / len(preferred) if preferred else 0.0
+    has = sum(satisfies(known_as, term) for term in preferred) / len(preferred) if preferred else 0.0
     return has - (len(avoided & known_as) / len(avoided) if avoided else 0.0)
 
 
 def _pack(request: Request, node: NodeCapacity) -> float:
-    """How full the job would leave the node; 1 leaves no device free for another."""
+    """How full the node would be with the job; 1 leaves no device free."""
     usable = usable_devices(request, node)
     if not usable:
         return 0.0
@@ -86,7 +93,7 @@ def _pack(request: Request, node: NodeCapacity) -> float:
 
 
 def _shares(request: Request, node: NodeCapacity) -> float:
-    """Over a half for any device that is shared already, whatever else speaks for a node where all are whole."""
+    """Above 0.5 when the job would go on a device that is shared already, 0 when it would break a whole one."""
     chosen = choose_devices(request, node) if request.takes_part else None
     if chosen is None or chosen[0].index in node.free:
         return 0.0
@@ -99,17 +106,17 @@ def _linked(request: Request, node: NodeCapacity) -> float:
 
 
 def _stands_alone(_: Request, __: NodeCapacity) -> float:
-    """What several nodes share says nothing of one of them; ``closeness`` says it of a set."""
+    """Always 0: topology is scored for a set of nodes by ``closeness``, not for a single one."""
     return 0.0
 
 
 def _holds_nothing(_: Request, __: NodeCapacity) -> float:
-    """What a job reads is not part of its request; ``points_of`` and the planner are told what of it a node holds."""
+    """Always 0: data locality is not part of the request; ``points_of`` and the planner add it."""
     return 0.0
 
 
 def closeness(nodes: Sequence[NodeCapacity]) -> float:
-    """The part of several nodes that are behind one switch, or half of that in one rack; 0 when no two share any."""
+    """Fraction of the nodes behind one switch, or half the fraction in one rack; 0 when no two share one."""
     return max(_shared(nodes, "switch="), _shared(nodes, "rack=") / 2)
 
 
@@ -156,9 +163,9 @@ DEFAULT_WEIGHTS: Weights = MappingProxyType({name: score.weight for name, score 
 
 
 def points_of(
-    request: Request, node: NodeCapacity, weights: Weights = DEFAULT_WEIGHTS, cached: Cached = NOWHERE
+    request: Request, node: NodeCapacity, weights: Weights = DEFAULT_WEIGHTS, cached: Cached = NOT_CACHED
 ) -> Sequence[Points]:
-    """What every score gives the node, in the order of the table; of weight 0 too."""
+    """The contribution of every score, in the order of the table, including scores with weight 0."""
     values = {name: score.of(request, node) for name, score in SCORES.items()} | {CACHED: cached.on(node.name)}
     return [
         Points(name=name, meaning=score.meaning, value=values[name], weight=weights[name])
@@ -167,21 +174,21 @@ def points_of(
 
 
 def score_node(request: Request, node: NodeCapacity, weights: Weights = DEFAULT_WEIGHTS) -> float:
-    """The sum of the points; the higher, the rather the job is given the node."""
+    """The sum of the points; higher is preferred."""
     return score_devices(request, node, weights) + score_alone(weights)(node)
 
 
 def score_devices(request: Request, node: NodeCapacity, weights: Weights) -> float:
-    """The part that is the same on all nodes with such devices, as many of them free.
+    """The part of the score that is equal on all nodes of one kind.
 
-    Of a request without preferences; for one with them the node's labels count, too.
+    Holds for a request without preferences; with preferences the node's labels count, too.
     """
     scores = [(name, score) for name, score in SCORES.items() if weights[name] and not score.of_node_alone]
     return sum(score.of(request, node) * weights[name] for name, score in scores)
 
 
 def score_alone(weights: Weights) -> Callable[[NodeCapacity], float]:
-    """Node → the part that is the same for all requests."""
+    """Node → the part of the score that is equal for all requests."""
     scores = [(score.of, weights[name]) for name, score in SCORES.items() if weights[name] and score.of_node_alone]
     return lambda node: sum(of(_ANY, node) * weight for of, weight in scores)
 

@@ -1,38 +1,40 @@
-"""Whose turn it is: projects by their shares, queues within a project by weight, jobs of a queue in its line."""
+"""Serving order: projects by fair share, queues within a project by weight, jobs within a queue by queue order."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from app.domain.scheduling.fair_share import Standing, never_fits, refusal
+from app.domain.scheduling.fair_share import QuotaUsage, never_fits, refusal
 from app.domain.scheduling.queue_order import QueuedJob
 
-# Queues without a weight share one line, and together count like one of this weight.
+# Queues without a weight share one line and together count as one queue of this weight.
 COMMON = ""
 COMMON_WEIGHT = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accounts:
-    """What limits starts beside the nodes, and what runs already.
+    """Limits on starts apart from node capacity, and current usage.
 
-    ``room`` says how many more jobs may start from a queue; one that it does not name may start any number.
+    ``room`` is the number of jobs that may still start per queue; queues that it does not name are unlimited.
     """
 
     room: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    projects: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
-    queue_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # of those that have one
+    projects: Mapping[str, QuotaUsage] = field(default_factory=lambda: MappingProxyType({}))
+    queue_weights: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # queues with a weight only
     # (project, queue, kind) → devices in use, for the queues with a weight and, as COMMON, for all others together.
     queue_use: Mapping[tuple[str, str, str], float] = field(default_factory=lambda: MappingProxyType({}))
-    # What a pass keeps for those that wait, by (project, kind): the devices, and whether all that the quota leaves.
-    kept: Mapping[tuple[str, str], float] = field(default_factory=lambda: MappingProxyType({}))
+    # Reserved by the pass for waiting jobs, by (project, kind): devices, and projects whose remaining quota is held.
+    reserved: Mapping[tuple[str, str], float] = field(default_factory=lambda: MappingProxyType({}))
     held: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
-    """What a job that runs counts for."""
+class JobUsage:
+    """Usage that a running job is accounted with."""
 
     project: str
     queue: str
@@ -42,54 +44,55 @@ class Use:
 
 
 class Ledger:
-    """The accounts while a plan is made."""
+    """Mutable accounts during a pass."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._room = dict(accounts.room)
         self._projects = dict(accounts.projects)
         self._queue_use = dict(accounts.queue_use)
         self._weights = accounts.queue_weights
-        self._promised: dict[tuple[str, str], float] = {}
+        self._clearing: dict[tuple[str, str], float] = {}
         self._held = set(accounts.held)
-        self._kept = dict(accounts.kept)
-        # Asked for every job, and changed by few.
-        self._refusals: dict[tuple[str, str, float, bool], tuple[Standing, str]] = {}
+        self._reserved = dict(accounts.reserved)
+        # Caches: read for every job, changed by few.
+        self._refusals: dict[tuple[str, str, float, bool], tuple[QuotaUsage, str]] = {}
         self._ranks: dict[tuple[str, str], tuple[int, float]] = {}
-        self.changes = 0  # of what anybody's turn depends on
+        self.changes = 0  # counter of updates that may change the serving order
 
     def close(self) -> Accounts:
         return Accounts(
             room=dict(self._room), projects=dict(self._projects), queue_weights=self._weights,
-            queue_use=dict(self._queue_use), kept=dict(self._kept), held=frozenset(self._held),
+            queue_use=dict(self._queue_use), reserved=dict(self._reserved), held=frozenset(self._held),
         )  # fmt: skip
 
     def room(self, queue: str) -> int:
         return self._room.get(queue, 1)
 
     def hold(self, job: QueuedJob) -> None:
-        """What its project may still use is for this job, which has waited long and would be passed for ever."""
+        """Hold the project's remaining quota for this job, which has waited long and would starve otherwise."""
         self._held.add((job.project, job.request.device_kind))
 
-    def keep(self, job: QueuedJob) -> None:
-        """Devices are kept for it, and what the quota leaves for it. They count when turns are given, as if in use."""
+    def reserve(self, job: QueuedJob) -> None:
+        """Reserve devices and quota for the job; they count as used in the serving order."""
         key = job.project, job.request.device_kind
-        self._kept[key] = self._kept.get(key, 0) + job.request.amount
+        self._reserved[key] = self._reserved.get(key, 0) + job.request.amount
         self._ranks.pop(key, None)
         self.changes += 1
 
     def held_back(self, job: QueuedJob) -> str:
-        """Why it is refused what the quota leaves for an older job of its project; "" when it may have it."""
+        """Why the remaining quota is held for an older job of the project; "" when the job may use it."""
         key = job.project, job.request.device_kind
-        kept = self._kept.get(key, 0)
+        reserved = self._reserved.get(key, 0)
         if key in self._held or (
-            kept > 0 and self._standing(job.project).excess(job.request.device_kind, job.request.amount + kept) > 0
+            reserved > 0
+            and self._usage_of(job.project).excess(job.request.device_kind, job.request.amount + reserved) > 0
         ):
-            return f"what the project {job.project} may use is kept for an older job of it"
+            return f"what the project {job.project} may use is reserved for an older job of it"
         return ""
 
     def is_stopped(self, job: QueuedJob) -> bool:
-        """Whether nothing of its project may start, however many devices it gives up."""
-        return self._standing(job.project).stopped(job.project) != ""
+        """Whether no job of its project may start, however many devices it releases."""
+        return self._usage_of(job.project).stopped(job.project) != ""
 
     def refusal(self, job: QueuedJob) -> str:
         standing = self._projects.get(job.project)
@@ -101,21 +104,21 @@ class Ledger:
         if known is None or known[0] is not standing:
             said = refusal(
                 job.project, standing, request.device_kind, request.amount, preemptible=job.is_preemptible,
-                promised=self._promised.get((job.project, request.device_kind), 0),
+                clearing=self._clearing.get((job.project, request.device_kind), 0),
             )  # fmt: skip
             known = self._refusals[like] = standing, said
         return known[1]
 
-    def promise(self, job: QueuedJob) -> None:
-        """Devices are cleared for it: they count as used, or too many would be cleared."""
+    def count_clearing(self, job: QueuedJob) -> None:
+        """Count devices that are being cleared for the job as used, or too many would be cleared."""
         key = job.project, job.request.device_kind
-        self._promised[key] = self._promised.get(key, 0) + job.request.amount
+        self._clearing[key] = self._clearing.get(key, 0) + job.request.amount
         self.count(job, job.request.amount)
 
     def count(self, job: QueuedJob, devices: float) -> None:
-        """It starts, with so many."""
+        """Account for the start of the job with this number of devices."""
         kind = job.request.device_kind
-        standing = self._standing(job.project)
+        standing = self._usage_of(job.project)
         self._projects[job.project] = standing.with_one_more(kind, devices, preemptible=job.is_preemptible)
         self._ranks.pop((job.project, kind), None)
         self.changes += 1
@@ -124,9 +127,9 @@ class Ledger:
         if job.queue in self._room:
             self._room[job.queue] -= 1
 
-    def give_back(self, use: Use) -> None:
-        """What it used is free again."""
-        standing = self._standing(use.project)
+    def release(self, use: JobUsage) -> None:
+        """Account for the end of a job."""
+        standing = self._usage_of(use.project)
         self._projects[use.project] = standing.with_one_less(use.kind, use.devices, preemptible=use.is_preemptible)
         self._ranks.pop((use.project, use.kind), None)
         self.changes += 1
@@ -135,43 +138,43 @@ class Ledger:
         if use.queue in self._room:
             self._room[use.queue] += 1
 
-    def holds_for_one(self, project: str, kind: str) -> bool:
-        """Whether all that its quota leaves is for one job of it."""
+    def is_held(self, project: str, kind: str) -> bool:
+        """Whether the project's remaining quota is held for one of its jobs."""
         return (project, kind) in self._held
 
     def excess(self, job: QueuedJob) -> float:
-        """How many devices its project must give up before the job is within the quota."""
-        standing, kind, amount = self._standing(job.project), job.request.device_kind, job.request.amount
+        """Number of devices that its project must release before the job is within the quota."""
+        standing, kind, amount = self._usage_of(job.project), job.request.device_kind, job.request.amount
         if not job.is_preemptible and standing.is_fixed_beyond(kind, amount):
-            return 0.0  # none of those who could go would help
+            return 0.0  # preempting jobs of the project would not help
         return standing.excess(kind, amount)
 
     def is_ever_within(self, job: QueuedJob) -> bool:
-        """Whether the quota lets such a job start at all."""
-        quota, request = self._standing(job.project).quota, job.request
+        """Whether the quota admits such a job at all."""
+        quota, request = self._usage_of(job.project).quota, job.request
         return not never_fits("", quota, request.device_kind, request.amount, preemptible=job.is_preemptible)
 
     def is_deserved(self, job: QueuedJob) -> bool:
-        """Whether the job stays within what is its project's own."""
-        return self._standing(job.project).is_deserved(job.request.device_kind, job.request.amount)
+        """Whether the project stays within its deserved quota with the job."""
+        return self._usage_of(job.project).is_deserved(job.request.device_kind, job.request.amount)
 
     def borrowed(self, project: str, kind: str) -> float:
-        """What it uses beyond what it deserves; what it was only promised is none of it."""
-        return self._standing(project).borrowed(kind, promised=self._promised.get((project, kind), 0))
+        """Usage above the deserved quota, without devices that are still being cleared for the project."""
+        return self._usage_of(project).borrowed(kind, clearing=self._clearing.get((project, kind), 0))
 
     def rank(self, job: QueuedJob) -> tuple[int, float]:
-        """Of the job's project, as it stands before the job starts."""
+        """Fair-share rank of the job's project before the job starts."""
         return self.rank_of(job.project, job.request.device_kind)
 
     def rank_of(self, project: str, kind: str) -> tuple[int, float]:
         key = project, kind
         rank = self._ranks.get(key)
         if rank is None:
-            rank = self._ranks[key] = self._standing(project).rank(kind, self._kept.get(key, 0))
+            rank = self._ranks[key] = self._usage_of(project).rank(kind, self._reserved.get(key, 0))
         return rank
 
     def queue_rank(self, job: QueuedJob) -> float:
-        """Of the job's queue within the project: devices in use for its weight."""
+        """Rank of the job's queue within the project: devices in use per weight."""
         return self.queue_rank_of(job.project, self.group(job), job.request.device_kind)
 
     def queue_rank_of(self, project: str, group: str, kind: str) -> float:
@@ -183,14 +186,14 @@ class Ledger:
     def group_of(self, queue: str) -> str:
         return queue if queue in self._weights else COMMON
 
-    def _standing(self, project: str) -> Standing:
+    def _usage_of(self, project: str) -> QuotaUsage:
         return self._projects.get(project, _NEW)
 
 
-def in_turn(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[QueuedJob]:
-    """Everybody once; whoever the caller counts in the ledger changes whose turn is next.
+def in_serving_order(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[QueuedJob]:
+    """Yield every job once; starts that the caller accounts in the ledger change the order of the rest.
 
-    GPUs before CPU slots: what runs there needs processor time and memory, too, and is the scarcer one.
+    GPUs come before CPU slots: they are scarcer, and GPU jobs need processor time and memory, too.
     """
     lines: dict[tuple[str, str], dict[str, _Line]] = {}  # (kind, project) → queue → line
     for job in jobs:
@@ -205,15 +208,14 @@ def in_turn(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[QueuedJob]:
         )
 
 
-# With their places, the first one last. Places end with the job's id: no two are alike, and nothing behind them is ever
-# compared.
+# (position key, job) in reverse order. Keys end with the job id, so they are unique and jobs are never compared.
 _Line = list[tuple[tuple[float, str], QueuedJob]]
-# (rank of the project, place of its next job, the line that this job leads, the project's other lines).
+# (rank of the project, position of its next job, the line with this job, the project's other lines).
 _Turn = tuple[tuple[int, float], tuple[float, str], _Line, list[_Line]]
 
 
 def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[QueuedJob]:
-    # A project's rank changes only when one of its own jobs starts, and that one leads the first line of the heap.
+    # A project's rank changes only when one of its own jobs starts, and that job is at the head of the heap.
     turns = [_turn(lines, ledger) for lines in projects]
     heapq.heapify(turns)
     while turns:
@@ -226,19 +228,19 @@ def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[Qu
 
 
 def _one_after_the_other(turn: _Turn, following: _Turn | None, ledger: Ledger) -> Iterator[QueuedJob]:
-    """The job whose turn it is, and those behind it as long as none starts: most don't, and change nobody's turn."""
+    """The next job, and those behind it while none starts: most don't start, so the order does not change."""
     rank, _, line, others = turn
     until = None if following is None or rank < following[0] else following[1]
     changes = ledger.changes
     yield line.pop()[1]
     if others:
-        return  # the next one is perhaps that of another line
+        return  # the next job may be in another line
     while line and ledger.changes == changes and (until is None or line[-1][0] < until):
         yield line.pop()[1]
 
 
 def _turn(lines: list[_Line], ledger: Ledger) -> _Turn:
-    """The job that a project would start next. Of projects that stand alike the one whose job is first in line."""
+    """The next job of a project. Ties between projects are broken by the position of these jobs."""
     line, *others = lines
     if others:
         line = min(lines, key=lambda each: (ledger.queue_rank(each[-1][1]), each[-1][0]))
@@ -247,4 +249,4 @@ def _turn(lines: list[_Line], ledger: Ledger) -> _Turn:
     return ledger.rank(first), place, line, others
 
 
-_NEW = Standing()
+_NEW = QuotaUsage()

@@ -1,4 +1,4 @@
-"""How long jobs that wait will wait, as far as it can be known. Pure; the numbers come from the running jobs."""
+"""Start estimates for pending jobs, from the expected ends of running jobs. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,26 +9,28 @@ from app.domain.scheduling.resources import NodeCapacity, Quantities, Request
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
 from app.domain.units import WHOLE
 
-# Only the front of the line: the further back, the more an estimate would be a guess, and the more it would cost.
+# Only the front of the line: further back an estimate is costly and little more than a guess.
 LOOK_AHEAD = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """A running job gives back devices of a node in so many seconds, as it says itself."""
+class DeviceRelease:
+    """A running job releases devices of a node in this many seconds, by its own estimate."""
 
     seconds: float
     node: str
     devices: frozenset[int]
     quantities: Quantities
-    share: int = WHOLE  # how much of each of the devices
+    share: int = WHOLE  # of each device, in hundredths
 
 
-def starts(line: Sequence[Request], nodes: Sequence[NodeCapacity], endings: Iterable[Ending]) -> list[float | None]:
-    """In how many seconds each of the line, which is in the order of service, can start; None when nobody knows.
+def starts(
+    line: Sequence[Request], nodes: Sequence[NodeCapacity], endings: Iterable[DeviceRelease]
+) -> list[float | None]:
+    """Seconds until each request of the line, which is in serving order, can start; None when unknown.
 
-    Whoever starts is taken to keep its devices: how long it will run is not known before it does. So nothing is
-    promised that hangs on it, and a job that could only start after such a one gets None.
+    A job that starts is assumed to keep its devices, since its runtime is unknown. A job that could only start after
+    such a one gets None.
     """
     found: list[float | None] = [None] * len(line)
     now = {node.name: node for node in sorted(nodes, key=lambda n: n.name)}
@@ -47,7 +49,7 @@ def _serve(
     changed: Sequence[str],
     seconds: float,
 ) -> None:
-    """Let those start that fit on the nodes that have changed, first come first served; a gang stands in between."""
+    """Start what fits on the changed nodes, first come first served; gangs are tried in between, in order."""
     begin = 0
     for gang in [place for place, request in enumerate(line) if request.is_gang and found[place] is None]:
         for name in changed:
@@ -69,7 +71,7 @@ def _serve(
 def _fill(
     line: Sequence[Request], found: list[float | None], node: NodeCapacity, seconds: float, places: Iterable[int]
 ) -> NodeCapacity:
-    """Let those at these places start that fit on the node; returns the node as it is then."""
+    """Start the requests at these positions that fit on the node; returns the node with them."""
     for place in places:
         request = line[place]
         if not node.has_room:

@@ -1,4 +1,4 @@
-"""Which of a node's free devices a job is given where NVLink connects some: those of one group, if it can be. Pure."""
+"""Device topology: choose free devices of one NVLink group, if possible. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from app.domain.scheduling.resources import Device, NodeCapacity
 
 
 def together(node: NodeCapacity, free: Sequence[Device], count: int) -> tuple[Device, ...]:
-    """So many of the free devices, in their order; where all are in one group, or none is in any, the first ones.
+    """Choose ``count`` free devices in order; when all are in one group, or none is, the first ones.
 
-    Best fit: of the groups that have enough free, the one that has least, and none that nobody uses is broken where
-    another will do; a device without links is a group by itself. When no group has enough, the largest go first.
+    Best fit: of the groups with enough free devices, take the smallest, and break an unused group only if no other
+    fits; a device without links is a group by itself. When no group has enough, the largest are taken first.
     """
     if len(free) == count or len({device.link_group for device in free}) == 1:
         return tuple(free[:count])
@@ -19,7 +19,7 @@ def together(node: NodeCapacity, free: Sequence[Device], count: int) -> tuple[De
         alone = -1 - device.index
         groups.setdefault(alone if device.link_group is None else device.link_group, []).append(device)
     chosen: set[int] = set()
-    largest_first = sorted(groups.values(), key=len, reverse=True)  # of equal ones the first device's index decides
+    largest_first = sorted(groups.values(), key=len, reverse=True)  # ties: by index of the first device
     for place, group in enumerate(largest_first):
         missing = count - len(chosen)
         if len(group) >= missing:
@@ -32,7 +32,7 @@ def together(node: NodeCapacity, free: Sequence[Device], count: int) -> tuple[De
 
 
 def are_linked(devices: Sequence[Device]) -> bool:
-    """Whether all of several devices are of one group."""
+    """Whether these are several devices of one group."""
     return len(devices) > 1 and devices[0].link_group is not None and len({d.link_group for d in devices}) == 1
 
 

@@ -1,4 +1,4 @@
-"""The trainings there are, for people to choose from: what each does, what its records look like, what it exports."""
+"""Catalog of training types for users: description, record shapes, export formats and hyperparameters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +33,7 @@ _SCRIPT = "A script of your own, on the platform's devices, checkpoints and metr
 
 
 def training_types(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Each pair that may be submitted, of these training types for custom scripts, as GET /v1/training-types tells."""
+    """Entries of GET /v1/training-types: every built-in pair, and ``names`` as training types of custom scripts."""
     for framework, name in parsing.TABLES:
         description, shapes = _BUILT_IN[name]
         yield {

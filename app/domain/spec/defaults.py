@@ -1,4 +1,4 @@
-"""What a built-in trainer takes for the fields of ``data_config`` that were left out."""
+"""Defaults of built-in trainers for fields of ``data_config``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ SHUFFLE_BUFFER = 10_000
 
 
 def completed(data: Mapping[str, Any], *, custom: bool) -> dict[str, Any]:
-    """A copy with defaults filled in; a custom script finds what was submitted, and formats by suffix."""
+    """A copy with defaults filled in; for a custom script only formats by suffix are added."""
     found = {**data, "sources": [_source(source) for source in data["sources"]]}
     if custom:
         return found
@@ -33,8 +33,8 @@ def completed(data: Mapping[str, Any], *, custom: bool) -> dict[str, Any]:
 
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
-    told = format_of(source["path"])
-    return {**source, "format": told} if told is not None and not source.get("format") else dict(source)
+    detected = format_of(source["path"])
+    return {**source, "format": detected} if detected is not None and not source.get("format") else dict(source)
 
 
 def _with_defaults(source: Mapping[str, Any], seed: int) -> dict[str, Any]:

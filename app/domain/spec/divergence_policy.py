@@ -1,4 +1,4 @@
-"""What a job's document wants done when its loss explodes, or becomes NaN or infinite."""
+"""A job's policy for a loss that diverges, or becomes NaN or infinite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class OnDivergence:
 
 
 def on_divergence(spec: Mapping[str, Any]) -> OnDivergence:
-    """Of a stored document, with what it leaves out filled in."""
+    """The policy of a stored document, with defaults filled in."""
     wanted = spec["training_config"].get("on_divergence") or {}
     return OnDivergence(
         action=wanted.get("action", OnDivergence.action),

@@ -1,4 +1,4 @@
-"""What rules ask of a job document again and again: who trains, on what, with which hyperparameters."""
+"""Accessors of a job document that rules share: trainer, data, hyperparameters."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_MODEL, method_of, reward_file, reward_model
 
 Document = Mapping[str, Any]
-# Of resource_config: what has no meaning for a CPU slot.
+# Fields of resource_config without meaning for a CPU slot.
 NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile", "gpu_memory_min_mb")
 
 
@@ -24,7 +24,7 @@ def method(document: Document) -> str:
 
 
 def is_custom(document: Document) -> bool:
-    """Whether a script of the user's own decides what data, evaluation and export mean."""
+    """Whether a custom script defines what data, evaluation and export mean."""
     return trainer(document)[0] == parsing.CUSTOM
 
 
@@ -34,7 +34,7 @@ def asks_for_gpus(document: Document) -> bool:
 
 
 def typed_hyperparameters(document: Document) -> dict[str, Any]:
-    """Raises InvalidHyperparameter."""
+    """Parsed hyperparameters. Raises InvalidHyperparameter."""
     return dict(parsing.parse(*trainer(document), document["training_config"]["hyperparameters"]))
 
 
@@ -61,7 +61,7 @@ def evaluates(document: Document) -> bool:
 
 
 def locations(document: Document) -> list[tuple[str, str]]:
-    """(location, field) of everything that is read for the job."""
+    """(location, field) of everything that the job reads."""
     training, listed = document["training_config"], document["data_config"]["sources"]
     model, framework = training["base_model"], training["framework"]
     named = [

@@ -1,4 +1,4 @@
-"""What a user asked for, immutable: a job document that passed every rule, completed, its secrets taken out."""
+"""The immutable job specification: a validated document with defaults filled in and secrets removed."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ DEFAULT_MAX_RETRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """``document`` is what is stored; ``secrets`` maps dotted paths to what stands as ``***`` in it."""
+    """``document`` is the stored form; ``secrets`` maps dotted paths to the values masked as ``***`` in it."""
 
     name: str
     labels: Mapping[str, str]
@@ -40,9 +40,9 @@ def from_document(
     submitted: Mapping[str, Any], rules: ReadingRules, forwarded: Mapping[str, str] = MappingProxyType({}),
     *, secret_variables: Collection[str] = (),
 ) -> JobSpec:  # fmt: skip
-    """The description in a document whose shape the schema has checked; ``forwarded`` are the user's tokens.
+    """Build the specification from a document that passed the schema; ``forwarded`` are the user's tokens.
 
-    ``secret_variables`` of its environment are kept encrypted, whatever they are called.
+    ``secret_variables`` of its environment are encrypted, whatever their names.
 
     Raises InvalidRequest, naming the field, for the first rule it breaks.
     """
@@ -74,7 +74,7 @@ def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
     training.setdefault("hyperparameters", {})
     training.setdefault("environment", {})
     with_hyperparameters(training)
-    # Priority has two places; the scheduler's own one wins, and it is the one that is read from here on.
+    # Priority can be given in two fields; scheduling_config's takes precedence and is the only one read from here on.
     scheduling.setdefault("priority", training.get("priority", DEFAULT_PRIORITY))
     evaluation = training.get("evaluation")
     if evaluation and evaluation["strategy"] == "steps":
@@ -85,7 +85,7 @@ def _complete(submitted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copy_of(value: Any) -> Any:
-    """Of what JSON can say; ``copy.deepcopy``, which takes longer, also follows what points at itself."""
+    """Copy JSON data; faster than ``copy.deepcopy``, which also handles cycles."""
     if isinstance(value, dict):
         return {name: _copy_of(inner) for name, inner in value.items()}
     return [_copy_of(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What is secret in a job document, by its name or its form, and how a document is shown without it."""
+"""Secrets in a job document: detection by name or form, removal, and masking."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -16,23 +16,23 @@ _SECRET_NAME = re.compile(
 )
 # scheme://user:password@host, and scheme://token@host.
 _SECRET_VALUE = re.compile(r"://(?:[^/\s@]+|[^/\s:@]*:\S+)@")
-# What a URL is signed with opens it for everybody who has it: X-Amz-Signature, sig, AWSAccessKeyId, token …
+# Signature parameters of URLs grant access to any holder: X-Amz-Signature, sig, AWSAccessKeyId, token …
 _SIGNATURE = re.compile(rf"sig|hmac|jwt|{_SECRET_NAME.pattern}", re.IGNORECASE)
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether this environment variable is kept encrypted and never shown: by its name, or by what it holds."""
-    # Word by word, up to the last @: so no text takes long.
+    """Whether this environment variable must be encrypted and masked, by its name or its value."""
+    # Word by word, up to the last @, which bounds the time of the regular expression.
     words = (word[: word.rfind("@") + 1] for word in value.split())
     return _SECRET_NAME.search(name) is not None or any(_SECRET_VALUE.search(word) for word in words)
 
 
 def take_secrets(document: dict[str, Any], variables: Collection[str] = ()) -> dict[str, str]:
-    """Replace the document's secrets by ``***`` in place; what they were, by dotted paths, for a signed URL the whole.
+    """Mask the document's secrets in place; returns dotted path → secret (for a signed URL the whole URL).
 
-    ``variables`` of the environment are secret whatever they are called and hold.
+    ``variables`` of the environment are secret whatever their names and values.
 
-    Raises BadSpec for one that was masked before it was submitted.
+    Raises BadSpec for a value that was already masked when it was submitted.
     """
     secrets = {}
     output, environment = document["output_config"], document["training_config"]["environment"]
@@ -75,7 +75,7 @@ def credential_path(at: str, name: str) -> str:
 
 
 def put_secrets_back(document: dict[str, Any], secrets: Mapping[str, str]) -> None:
-    """Undo ``take_secrets`` in place; paths that lead to no part of the document are left alone."""
+    """Undo ``take_secrets`` in place; paths that are not in the document are ignored."""
     for path, value in secrets.items():
         *parents, last = path.split(".")
         node: Any = document
@@ -86,12 +86,12 @@ def put_secrets_back(document: dict[str, Any], secrets: Mapping[str, str]) -> No
 
 
 def source_path(index: int) -> str:
-    """The dotted path of a data source's location."""
+    """Dotted path of a data source's location."""
     return f"data_config.sources.{index}.path"
 
 
 def unsigned(location: str) -> str:
-    """With the signatures of a URL masked, as documents show it."""
+    """The location with URL signatures masked, as shown in documents."""
     parameters = [
         name + equals + (MASK if value and _SIGNATURE.search(unquote(name)) else value)
         for name, equals, value in _query(location)
@@ -100,7 +100,7 @@ def unsigned(location: str) -> str:
 
 
 def _query(location: str) -> list[tuple[str, str, str]]:
-    """(name, "=", value) of a URL's parameters; of no other place, where a question mark belongs to a pattern."""
+    """(name, "=", value) of a URL's parameters; empty for other locations, where ``?`` is a wildcard."""
     base, _, query = location.partition("?")
     is_url = base.lower().startswith(("http://", "https://"))
     return [pair.partition("=") for pair in query.split("&")] if is_url and query else []

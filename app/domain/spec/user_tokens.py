@@ -1,4 +1,4 @@
-"""The submitting user's tokens, which open storage as that user; sealed with the job and never shown."""
+"""Forwarded user tokens, which access storage as the submitting user; encrypted with the job and never shown."""
 
 import re
 from collections.abc import Mapping
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from app.domain.errors import InvalidRequest
 from app.domain.spec.document import Document, locations
 
-PREFIX = "forwarded."  # of the keys under which they are sealed
+PREFIX = "forwarded."  # of their keys among the job's secrets
 USER = "user"
-# Header → key: a token for one storage is used as it is, the user's is exchanged for one.
+# Header → key: a storage token is used directly, a user token is exchanged for one.
 HEADERS = {"X-ScaiDrive-Token": "scaidrive", "X-ScaiAtlas-Token": "scaiatlas", "X-User-Token": USER}
-LONGEST = 7680  # with the header's name, what HTTP servers take as one line
+LONGEST = 7680  # together with the header's name within the line limit of HTTP servers
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
 def check_token(header: str, token: str) -> None:
-    """Raise InvalidRequest, naming the header and never the token, when it can't be one."""
+    """Raise InvalidRequest for a malformed token, naming the header and never the token."""
     if len(token) > LONGEST:
         raise InvalidRequest(f"the token in {header} is longer than {LONGEST} characters", field=header)
     if _TOKEN.fullmatch(token) is None:
@@ -27,7 +27,7 @@ def check_token(header: str, token: str) -> None:
 
 
 def require_tokens(document: Document, forwarded: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for a place that only the user may open, when no token came with the request."""
+    """Raise InvalidRequest for a location that needs a user token, when the request has none."""
     output = document["output_config"].get("output_path")
     places = [*locations(document), *([(output, "output_config.output_path")] if output else [])]
     for location, field in places:

@@ -2,7 +2,7 @@
 
 import re
 
-from app.domain.names import WISH, WISH_RULE
+from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
@@ -45,12 +45,12 @@ class ResourceConfigSchema(DocumentSchema):
     device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
     required_node_labels = Texts(
-        form=WISH, rule=WISH_RULE,
+        form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
         **says("Labels that the node must have, all of them, or of `a|b` one of the two; its name counts as one"),
     )  # fmt: skip
     forbidden_node_labels = Texts(**says("Labels, or names, of nodes that must not run the job"))
     node_affinity = Texts(
-        form=WISH, rule=WISH_RULE,
+        form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
         **says("Labels, or names, that are preferred, the more of them the better; of `a|b` one is enough"),
     )  # fmt: skip
     node_anti_affinity = Texts(**says("Labels, or names, of nodes that are avoided while others are free"))

@@ -22,7 +22,7 @@ from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
 from app.services.access import projects
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 _TOUCH_AFTER = timedelta(minutes=1)
@@ -123,10 +123,10 @@ def create(
 ) -> NewKey:
     """A new key, made at the machine; what it is worth can only be read from the result."""
     wanted = WantedKey(role=role, project=project, name=name, expires_days=expires_days)
-    return _create(db, box, AT_THE_MACHINE, wanted, forget)
+    return _create(db, box, AT_THE_MACHINE, wanted, not_stored)
 
 
-def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, *, remember: Remember) -> NewKey:
+def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, *, on_written: OnWritten) -> NewKey:
     """The same on behalf of a caller, who may only make keys of projects and roles within the own reach."""
     if wanted.role is Role.SUPER_ADMIN:
         if not caller.may(Permission.CLUSTER_ADMIN):
@@ -138,7 +138,7 @@ def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, 
     else:
         wanted = replace(wanted, project=wanted.project or caller.home_project)
         caller.require_project(wanted.project or "")
-    return _create(db, box, caller.actor, wanted, remember)
+    return _create(db, box, caller.actor, wanted, on_written)
 
 
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]:
@@ -169,7 +169,7 @@ def revoke(db: Database, caller: Caller, key_id: str) -> None:
 
 
 def rotate(
-    db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, remember: Remember = forget
+    db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, on_written: OnWritten = not_stored
 ) -> NewKey:
     """A new key in place of another one, which is good for so long yet; with the same role, name and length of life.
 
@@ -196,11 +196,11 @@ def rotate(
             old.expires_at = ends_at
         session.flush()
         _record(session, caller.actor, "rotate", old, {"replaced_by": new.row.id, "grace_seconds": grace_seconds})
-        remember(session, new)
+        on_written(session, new)
     return new
 
 
-def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remember: Remember) -> NewKey:
+def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_written: OnWritten) -> NewKey:
     """A super admin's key has no project, others need one."""
     role, project = wanted.role, wanted.project
     if (role is Role.SUPER_ADMIN) != (project is None):
@@ -214,12 +214,12 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, remembe
         session.add(new.row)
         session.flush()
         _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})
-        remember(session, new)
+        on_written(session, new)
     return new
 
 
 def _stored(db: Database, presented: PresentedKey) -> StoredKey | None:
-    with db.look() as connection:
+    with db.query() as connection:
         found = connection.execute(_OF_PREFIX, {"wanted": presented.prefix}).one_or_none()
     return StoredKey(*found) if found is not None else None
 

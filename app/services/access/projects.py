@@ -29,7 +29,7 @@ from app.models import (
 from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -47,7 +47,7 @@ def ensure(session: Session, name: str, *, actor: str) -> Project:
 
 def create(
     db: Database, caller: Caller, name: str, *, description: str = "", quota: Mapping[str, Any] = _NO_QUOTA,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> Project:  # fmt: skip
     """A new project. Raises Conflict when there is one of that name, InvalidRequest within another one."""
     if caller.project is not None:
@@ -58,7 +58,7 @@ def create(
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
             project.quota = fair_share.merged({}, quota)
-            remember(session, project)
+            on_written(session, project)
             return project
     except IntegrityError as error:
         raise _taken(name) from error

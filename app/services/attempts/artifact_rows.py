@@ -1,4 +1,4 @@
-"""The rows of a finished model's files: many are written in several transactions, and seen when its job has ended."""
+"""Artifact rows of a finished model: written in several transactions if many, visible once the job has ended."""
 
 import time
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from app.models import Artifact
 from app.services.attempts.completion import NewArtifact
 from app.services.lifecycle import transitions
 
-# Rows of one transaction, within which all other writers wait on SQLite: some 20 ms, most of them the disk's.
+# Rows per transaction. On SQLite all other writers wait for it: about 20 ms, mostly disk time.
 CHUNK = 500
-# A writer of another process asks SQLite again after at most 0.1 s: in a shorter pause it might never get its turn.
+# SQLite writers in other processes poll at most every 0.1 s: with a shorter pause they could starve.
 PAUSE_SECONDS = 0.1
 
 
@@ -33,7 +33,7 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
                 Artifact.job_id == job_id
             )
         ).all()
-    # An attempt that died half-way had other files.
+    # Left over from an attempt that died half-way with other files.
     stale = [row.path for row in rows if row.pending and row.path not in wanted]
     for row in rows:
         if row.path in wanted and (row.size_bytes, row.sha256) == _content(wanted[row.path]):
@@ -47,9 +47,9 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
 
 
 def reveal(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
-    """Have the rows seen from the end of this transaction on; few enough are written in it.
+    """Make the rows visible with this transaction; if they are few, they are also written in it.
 
-    Earlier attempts may have got as far, and failed only afterwards.
+    Replaces pending rows of earlier attempts that failed after this point.
     """
     pending = (Artifact.job_id == job_id) & Artifact.pending
     if len(artifacts) > CHUNK:

@@ -1,4 +1,4 @@
-"""The files of a job's result: what there is, and reading one from any offset."""
+"""Artifacts of a job: listing, recording, and reading from any offset."""
 
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -15,21 +15,21 @@ from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file
 from app.storage.storage import Storage
 
 MODEL, TENSORBOARD, DIAGNOSTICS, ALL = "model", "tensorboard", "diagnostics", "all"
-# The finished model's files; the run's event files; where ranks hung; all of them.
+# The finished model's files; the run's event files; stacks of hung ranks; all of them.
 KINDS = (MODEL, TENSORBOARD, DIAGNOSTICS, ALL)
 
 _PIECE = 256 * 1024
 
 
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
-    """Of one of ``KINDS``, by path."""
+    """Artifacts of one of ``KINDS``, by path."""
     mine = (Artifact.job_id == job_id) & ~Artifact.pending
     found = session.scalars(select(Artifact).where(mine).order_by(Artifact.path)).all()
     return [artifact for artifact in found if kind in (ALL, _kind(artifact.path))]
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:
-    """Only what was recorded exists, whatever else lies in the storage."""
+    """Find a recorded artifact; files in the storage without a row don't exist. Raises NotFound."""
     artifact = session.get(Artifact, (job_id, path))
     if artifact is None or artifact.pending:
         raise NotFound(f"job {job_id} has no artifact {path[:200]!r}")
@@ -37,7 +37,7 @@ def find(session: Session, job_id: str, path: str) -> Artifact:
 
 
 def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
-    """Make a file known that grows while the job runs, with what it holds now. Raises LeaseLost."""
+    """Record the current content of a file that grows while the job runs. Raises LeaseLost."""
     with db.write() as session:
         held = (Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
         if session.scalar(select(Job.id).where(*held)) is None:
@@ -46,15 +46,15 @@ def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
 
 
 def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
-    """The file from an offset on; the caller closes it. Raises NotFound when it is gone."""
+    """Open the file at an offset; the caller closes it. Raises NotFound when it was deleted."""
     try:
         return storage.open(artifact_key(artifact.job_id, artifact.path), start)
-    except BadKey as error:  # a link that leads out lies where the file was
+    except BadKey as error:  # the file was replaced by a link that leaves the storage
         raise NotFound(f"job {artifact.job_id} has no artifact {artifact.path[:200]!r} any more") from error
 
 
 def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:
-    """The next ``length`` bytes, a little at a time; then the file is closed."""
+    """Yield the next ``length`` bytes in pieces, then close the file."""
     with stream:
         while length > 0 and (piece := stream.read(min(_PIECE, length))):
             length -= len(piece)

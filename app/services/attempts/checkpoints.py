@@ -1,4 +1,4 @@
-"""Recorded checkpoints: recording under the fencing token, retention, and which ones to resume from."""
+"""Checkpoint records: recording under the fencing token, retention, and selection of the one to resume from."""
 
 import math
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.ids import new_id
-from app.domain.lifecycle.checkpoints import Kept, best, best_rule, scores, to_prune
+from app.domain.lifecycle.checkpoints import RetainedCheckpoint, best, best_rule, scores, to_prune
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.spec.hyperparameters.parsing import CUSTOM
@@ -49,7 +49,7 @@ class NewCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """``prune``: (id, uri) of checkpoints that no longer exist for anybody and whose files may be deleted now."""
+    """``prune``: (id, uri) of retired checkpoints, whose files may be deleted now."""
 
     checkpoint_id: str
     is_best: bool
@@ -61,10 +61,10 @@ def new_checkpoint_id() -> str:
 
 
 def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
-    """Make a checkpoint known and retire those beyond ``save_total_limit``, in one transaction.
+    """Record a checkpoint and retire those beyond ``save_total_limit``, in one transaction.
 
-    Doing it again after an answer got lost changes nothing, also under a stale token. Raises LeaseLost when ``fence``
-    is stale and the checkpoint is not known: then its files belong to nobody.
+    Idempotent, also under a stale token. Raises LeaseLost when ``fence`` is stale and the checkpoint is not recorded:
+    its files are orphans then.
     """
     with db.write() as session:
         job = transitions.load_for_change(session, job_id)
@@ -95,15 +95,15 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
 
 
 def is_recorded(db: Database, checkpoint_id: str) -> bool:
-    """Whether the database knows it, also one that was retired since."""
+    """Whether the checkpoint was ever recorded, retired ones included."""
     with db.read() as session:
         return session.get(Checkpoint, checkpoint_id) is not None
 
 
 def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
-    """Take a checkpoint that turned out to be corrupt out of the job's history of good ones; joins a transaction.
+    """Retire a checkpoint that turned out to be corrupt, within the caller's transaction.
 
-    Otherwise it would stay the newest, and retention would delete good ones in its favour. The sweep deletes its files.
+    Otherwise it would stay the newest, and retention would delete good ones instead. Orphan clean-up deletes its files.
     """
     mine = (Checkpoint.id == checkpoint_id) & (Checkpoint.job_id == job.id) & Checkpoint.deleted_at.is_(None)
     session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
@@ -113,22 +113,22 @@ def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
 
 
 def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:
-    """Id → bytes of those of a job's checkpoints that no living job starts from."""
+    """Id → bytes of a job's checkpoints that no unfinished job starts from."""
     pinned = _pinned(session, list(ids))
     return {c.id: c.size_bytes for c in session.scalars(_of_job(job_id)) if c.id in ids and c.id not in pinned}
 
 
 def retire_unneeded(session: Session, job: Job, ids: Collection[str]) -> dict[str, int]:
-    """Take them out of the records of a job that has ended and that the caller has locked; their files may go then."""
+    """Retire unneeded checkpoints of an ended job that the caller has locked; their files may be deleted then."""
     rows = list(session.scalars(_of_job(job.id).with_for_update()))  # locked before the pins are read, as in `record`
-    gone = unneeded(session, job.id, ids)
-    if gone:
-        retired = update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now(), is_best=False)
-        session.execute(retired.execution_options(synchronize_session=False))
-        kept = [c for c in rows if c.id not in gone]
-        _mark_best(job, kept, "")
-        job.latest_checkpoint_id = _newest(kept)
-    return gone
+    retired = unneeded(session, job.id, ids)
+    if retired:
+        change = update(Checkpoint).where(Checkpoint.id.in_(retired)).values(deleted_at=utc_now(), is_best=False)
+        session.execute(change.execution_options(synchronize_session=False))
+        retained = [c for c in rows if c.id not in retired]
+        _mark_best(job, retained, "")
+        job.latest_checkpoint_id = _newest(retained)
+    return retired
 
 
 def list_for(session: Session, job_id: str) -> list[Checkpoint]:
@@ -143,10 +143,10 @@ def newest_step(session: Session, job_id: str, attempt: int) -> int:
 
 
 def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
-    """What an attempt may continue from, in this order: the job's own newest, then older ones, then its start point.
+    """Checkpoints to resume from, in order of preference: the job's own, newest first, then its start point.
 
-    One that was chosen comes before all, and those that are older than it before the newer ones; a job that resumes
-    from its best has that one first.
+    A chosen checkpoint comes first, followed by older ones, then newer ones; a job that resumes from its best one has
+    that first.
     """
     mine = list_for(session, job.id)[::-1]
     rows = [c for c in mine if not c.diverged or c.id == job.chosen_checkpoint_id]
@@ -167,20 +167,18 @@ def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
 
 
 def start_step(session: Session, job: Job) -> int:
-    """The step that the job's next attempt begins after, unless its checkpoint turns out to be damaged."""
+    """The step from which the job's next attempt starts, unless its checkpoint turns out to be damaged."""
     if not (job.latest_checkpoint_id or job.chosen_checkpoint_id or job.resume_checkpoint_id):
-        return 0  # there is nothing to look for
+        return 0  # no checkpoint to search for
     first = next(iter(resume_candidates(session, job)), None)
     return first.step if first is not None else 0
 
 
-def put_away_since(
-    session: Session, job: Job, diverged_step: int, *, suspect_id: str | None = None
-) -> Checkpoint | None:
-    """Put away the job's checkpoints of a loss that went wrong at a step; returns the last good one, if any.
+def retire_since(session: Session, job: Job, diverged_step: int, *, suspect_id: str | None = None) -> Checkpoint | None:
+    """Retire the checkpoints saved since the loss diverged at a step; returns the last good one, if any.
 
-    A good one is older than that step and was saved with a finite loss; the suspect one is used only for want of an
-    older one. The sweep deletes the files of the others; one that another job starts from stays for that job alone.
+    A good one is older than that step and was saved with a finite loss; the suspect one is used only if there is no
+    older one. Orphan clean-up deletes the files of the others; one that another job starts from stays for that job.
     """
     rows = list(session.scalars(_of_job(job.id).with_for_update()))
     usable = [c for c in rows if not c.diverged and c.step < diverged_step and _is_finite(c.metrics.get("loss"))]
@@ -194,14 +192,14 @@ def put_away_since(
         if c.id not in pinned:
             c.deleted_at = utc_now()
     session.flush()
-    kept = [c for c in rows if c.deleted_at is None]
-    _mark_best(job, kept, "")
-    job.latest_checkpoint_id = _newest(kept)
+    retained = [c for c in rows if c.deleted_at is None]
+    _mark_best(job, retained, "")
+    job.latest_checkpoint_id = _newest(retained)
     return good
 
 
 def resumes_from_best(job: Job) -> bool:
-    """Whether a retried or resumed attempt goes on from the best checkpoint instead of the newest."""
+    """Whether a retried or resumed attempt continues from the best checkpoint instead of the newest."""
     return bool(_checkpoint_settings(job).get("resume_from_best"))
 
 
@@ -212,7 +210,7 @@ def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
 
 
 def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
-    """A checkpoint that reaches further than all before it is progress: what failed until then no longer counts."""
+    """Reset the retry budget when a checkpoint reaches further than all before it: the job made progress."""
     job.chosen_checkpoint_id = None  # the attempt has started from it
     others = (Checkpoint.job_id == job.id) & (Checkpoint.id != new.checkpoint_id)
     reached = session.scalar(select(func.max(Checkpoint.step)).where(others))
@@ -226,7 +224,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
-    top = best(_kept(job, rows))
+    top = best(_retention_input(job, rows))
     for c in rows:
         c.is_best = top is not None and c.id == top.checkpoint_id
     job.best_checkpoint_id = top.checkpoint_id if top is not None else None
@@ -238,16 +236,16 @@ def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[s
     preset = (job.node_defaults or {}).get("max_checkpoints")
     limit = settings.get("save_total_limit") or preset or DEFAULT_SAVE_TOTAL_LIMIT
     pinned = _pinned(session, [c.id for c in rows])
-    kept = [replace(one, pinned=one.checkpoint_id in pinned) for one in _kept(job, rows)]
-    gone = {k.checkpoint_id for k in to_prune(kept, limit=limit)}
-    gone |= {c.id for c in rows if c.diverged and c.id not in pinned}  # kept only for those who started from it
-    if gone:
-        session.execute(update(Checkpoint).where(Checkpoint.id.in_(gone)).values(deleted_at=utc_now()))
-    return tuple((c.id, c.uri) for c in rows if c.id in gone)
+    retained = [replace(one, pinned=one.checkpoint_id in pinned) for one in _retention_input(job, rows)]
+    retired = {k.checkpoint_id for k in to_prune(retained, limit=limit)}
+    retired |= {c.id for c in rows if c.diverged and c.id not in pinned}  # they stay only for jobs that start from them
+    if retired:
+        session.execute(update(Checkpoint).where(Checkpoint.id.in_(retired)).values(deleted_at=utc_now()))
+    return tuple((c.id, c.uri) for c in rows if c.id in retired)
 
 
 def _retired_since(session: Session, recorded: Checkpoint) -> tuple[tuple[str, str], ...]:
-    """What recording this one retired, and what was since: their files may or may not be gone."""
+    """Checkpoints retired by recording this one or later; their files may be deleted already."""
     query = select(Checkpoint.id, Checkpoint.uri).where(
         Checkpoint.job_id == recorded.job_id, Checkpoint.deleted_at >= recorded.created_at
     )
@@ -255,7 +253,7 @@ def _retired_since(session: Session, recorded: Checkpoint) -> tuple[tuple[str, s
 
 
 def _pinned(session: Session, ids: list[str]) -> set[str]:
-    """Those that a job which has not ended starts from."""
+    """The checkpoints that unfinished jobs start from."""
     query = select(Job.resume_checkpoint_id).where(Job.resume_checkpoint_id.in_(ids), Job.status.not_in(TERMINAL))
     return {checkpoint_id for checkpoint_id in session.scalars(query) if checkpoint_id is not None}
 
@@ -272,14 +270,14 @@ def _newest(rows: list[Checkpoint]) -> str | None:
     return next((c.id for c in reversed(rows) if not c.diverged), None)
 
 
-def _kept(job: Job, rows: list[Checkpoint]) -> list[Kept]:
-    """The job's own choice, of which those that it went back behind are no part."""
+def _retention_input(job: Job, rows: list[Checkpoint]) -> list[RetainedCheckpoint]:
+    """The job's checkpoints for retention and scoring, without diverged ones."""
     rows = [c for c in rows if not c.diverged]
     kind = "" if job.framework == CUSTOM else method_of(job.training_type, _hyperparameters(job))
     metric, greater = best_rule(_checkpoint_settings(job), kind)
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [
-        Kept(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
+        RetainedCheckpoint(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
         for c, score in zip(rows, found, strict=True)
     ]
 

@@ -1,4 +1,4 @@
-"""The end of an attempt: its record closed, its devices free or handed on, and the job where the outcome leads."""
+"""Completion of an attempt: close its record, release or hand over its devices, and move the job on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
 from app.domain.lifecycle.states import JobState
-from app.domain.nodes.reliability import verdict_on_node
+from app.domain.nodes.reliability import effect_on_node
 from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
@@ -37,7 +37,7 @@ class NewArtifact:
 class Outcome:
     """How an attempt ended. ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed.
 
-    ``end_step`` of a loss that went wrong is the step at which it did.
+    For a diverged loss ``end_step`` is the step at which it diverged.
     """
 
     kind: OutcomeKind
@@ -48,18 +48,18 @@ class Outcome:
     end_step: int = 0
     ran_seconds: float = 0.0
     related_task: str = ""
-    detect_seconds: float | None = None  # from the fault to the moment it was noticed, where that is known
+    detect_seconds: float | None = None  # from the fault to its detection, if known
     report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
     artifacts: Sequence[NewArtifact] = ()
-    left_behind: bool = False  # a process that nothing can end still holds the devices
-    node: str = ""  # whose part of an attempt on several nodes it is, or was that made it end
-    ends_since: float | None = None  # the first fault, or the word to stop, by the monotonic clock; None: just now
-    is_consequence: bool = False  # of what happened on another node: it knows no cause
+    left_behind: bool = False  # an unkillable process still holds the devices
+    node: str = ""  # of a gang: the node of this part, or of the part that caused the end
+    ends_since: float | None = None  # monotonic time of the first fault or of the stop request; None: now
+    is_consequence: bool = False  # of an event on another node; the cause is not known here
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What came of an attempt's end: the job's state, and the attempt that this same supervisor runs next, if any."""
+    """Result of completing an attempt: the job's state, and the attempt that this supervisor runs next, if any."""
 
     state: JobState
     restart: int | None = None
@@ -69,10 +69,10 @@ def end_attempt(
     session: Session, job: Job, number: int, outcome: Outcome, backoff: Backoff, *, actor: str,
     may_restart: bool = False,
 ) -> Ending:  # fmt: skip
-    """Close the record of the locked job's attempt, and move the job where the outcome leads.
+    """Close the record of the locked job's attempt, and move the job to the state that follows from the outcome.
 
-    Lease and devices become free, or the supervisor's next attempt's when it restarts in place; ``may_restart`` says
-    that it could.
+    Lease and devices are released, or handed to the next attempt when the supervisor restarts it in place, which
+    ``may_restart`` permits.
     """
     attempt = session.get_one(Attempt, (job.id, number))
     if outcome.kind == "requeued" and not outcome.message and job.requested == "requeue":
@@ -85,13 +85,13 @@ def end_attempt(
         if decision.recovery.goes_back:
             going_back = recovery.go_back(session, job, attempt, outcome.end_step)
     _close_record(session, attempt, outcome, decision, going_back)
-    _tell(session, job, attempt, outcome, actor)
+    _record_end(session, job, attempt, outcome, actor)
     gpus = gpus_of(session, job.id, number)
     project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
     gpu_seconds = job.gpu_seconds + outcome.ran_seconds * gpus
     elapsed = job.elapsed_seconds + _shown_seconds(attempt, outcome.ran_seconds)
     changes |= {"elapsed_seconds": elapsed, "gpu_seconds": gpu_seconds}
-    _judge_nodes(session, attempt, outcome)
+    _record_on_nodes(session, attempt, outcome)
     if decision.restarts:
         return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
     if outcome.left_behind:
@@ -105,14 +105,14 @@ def end_attempt(
 
 
 def _shown_seconds(attempt: Attempt, ran_seconds: float) -> float:
-    """How long the attempt took: at least what readers have been told while it ran, which counts from its claim.
+    """Duration of the attempt: at least what readers saw while it ran, which counts from its claim.
 
-    A difference that only a clock which was set can make does not count.
+    A larger difference than clock skew explains is ignored: the clock was set.
     """
     if attempt.started_at is None:
         return ran_seconds
-    told = (utc_now() - attempt.started_at).total_seconds()
-    return told if ran_seconds <= told <= ran_seconds + CLOCKS_DIFFER.total_seconds() else ran_seconds
+    shown = (utc_now() - attempt.started_at).total_seconds()
+    return shown if ran_seconds <= shown <= ran_seconds + CLOCKS_DIFFER.total_seconds() else ran_seconds
 
 
 def _decide(
@@ -131,23 +131,27 @@ def _decide(
 
 
 def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
-    """Columns of the job that change together with the state an attempt's end leads to."""
+    """Columns of the job that change together with its state."""
     if decision.state is JobState.COMPLETED:
         return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
-    # A model that was stored before the job failed or was cancelled is there for whoever wants it.
-    kept = {"report": outcome.report} if outcome.report else {}
+    # A model that was stored before the job failed or was cancelled stays available.
+    report = {"report": outcome.report} if outcome.report else {}
     if decision.state is JobState.CANCELLED:
-        return _NO_ERROR | kept
+        return _NO_ERROR | report
     error = {"error_type": outcome.cause, "error_message": outcome.message, "error_stack": outcome.stack or None}
     if decision.state is JobState.FAILED:
-        return error | {"error_type": _reason(outcome, decision), "error_message": _said(outcome, decision)} | kept
+        return (
+            error
+            | {"error_type": _reason(outcome, decision), "error_message": _failure_message(outcome, decision)}
+            | report
+        )
     if decision.restarts:
         return error
     if decision.state is JobState.QUEUED and decision.recovery is not None:
         now = database_now(session)
         return {
             **error,
-            # By one clock, so that the planner can tell a pause from what a jump of that clock makes of it.
+            # Both by one clock, so that the planner can tell a backoff from a jump of that clock.
             "queued_at": now,
             "not_before_at": now + timedelta(seconds=decision.recovery.wait_seconds),
             "pending_reason": _pending_reason(job, outcome, decision),
@@ -160,9 +164,9 @@ def _pending_reason(job: Job, outcome: Outcome, decision: Decision) -> str:
     if found is None:
         return ""
     if outcome.cause == "DISK_FULL":
-        return f"disk_full: {outcome.message or 'no space was left'}; tried again in {found.wait_seconds:g} s"
+        return f"disk_full: {outcome.message or 'no space was left'}; retried in {found.wait_seconds:g} s"
     if not found.is_counted:
-        return f"scheduled anew after {outcome.cause}"
+        return f"rescheduled after {outcome.cause}"
     retry = job.retries_used + 1
     return f"retry {retry} of {job.max_retries} after {outcome.cause}, in {found.wait_seconds:g} s"
 
@@ -172,8 +176,8 @@ def _reason(outcome: Outcome, decision: Decision) -> str:
     return cause or outcome.kind
 
 
-def _said(outcome: Outcome, decision: Decision) -> str:
-    """What happened, why nothing more is tried, and what a person can do."""
+def _failure_message(outcome: Outcome, decision: Decision) -> str:
+    """What happened, why the job is not retried, and what the user can do."""
     note = decision.recovery.note if decision.recovery is not None else ""
     what = "; ".join(part for part in (outcome.message, note) if part)
     return ". ".join(part for part in (what.rstrip("."), what_to_do(_reason(outcome, decision))) if part)
@@ -201,7 +205,7 @@ def _close_record(
         attempt.lost_steps = max(0, attempt.end_step - max(saved, attempt.start_step))
 
 
-def _tell(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor: str) -> None:
+def _record_end(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor: str) -> None:
     transitions.record_event(
         session, job.id, EventType.ATTEMPT_ENDED, actor=actor, reason=outcome.cause or outcome.kind,
         message=outcome.message,
@@ -213,7 +217,7 @@ def _tell(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor:
 
 
 def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | None = None) -> None:
-    """Take what the attempt has out of service: of this node, or of all."""
+    """Take the attempt's devices on this node, or on all, out of service."""
     mine = (Lease.job_id == attempt.job_id) & (Lease.attempt == attempt.number) & Lease.released_at.is_(None)
     places = {row.node: row.boot_id or "" for row in session.execute(select(Lease.node, Lease.boot_id).where(mine))}
     for held in stuck_devices.held_by(attempt, places=places):
@@ -221,27 +225,27 @@ def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | 
             stuck_devices.take_out(session, held, actor=actor)
 
 
-def _judge_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
+def _record_on_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:
     trained = attempt.trained_at is not None
-    verdict = verdict_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
-    if verdict is not None:
+    effect = effect_on_node(outcome.kind, outcome.cause, trained=trained, left_behind=outcome.left_behind)
+    if effect is not None:
         for name in attempt.node_names if outcome.kind == "completed" else _blamed(attempt, outcome):
-            if verdict.is_certain:
-                reliability.count(session, name, verdict)
-            if verdict.deed != "completions":
+            if effect.is_certain:
+                reliability.count(session, name, effect)
+            if effect.counter != "completions":
                 quarantine.note(
-                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=verdict.is_certain,
+                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=effect.is_certain,
                     cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
                 )  # fmt: skip
 
 
 def _blamed(attempt: Attempt, outcome: Outcome) -> list[str]:
-    """Where it ended by a fault; the other nodes of a gang have done nothing."""
+    """Nodes where the fault occurred; the other nodes of a gang are not blamed."""
     return [outcome.node] if outcome.node else list(attempt.node_names)
 
 
 def gpus_of(session: Session, job_id: str, number: int, *, node: str | None = None) -> float:
-    """How many GPUs the attempt has, of this node or of all; a half of one is 0.5."""
+    """Number of GPUs of the attempt, on this node or on all; half a GPU is 0.5."""
     held = session.execute(
         select(DeviceRow.type, Reservation.share)
         .join(Reservation, (Reservation.node == DeviceRow.node) & (Reservation.device_index == DeviceRow.index))
@@ -251,7 +255,7 @@ def gpus_of(session: Session, job_id: str, number: int, *, node: str | None = No
 
 
 def free(session: Session, job_id: str, number: int, *, node: str | None = None) -> None:
-    """Release lease and devices of an attempt: those of this node, or all."""
+    """Release leases and devices of an attempt, on this node or on all."""
     session.execute(delete(Reservation).where(*_reserved(job_id, number, node)))
     leased = [Lease.job_id == job_id, Lease.attempt == number, Lease.released_at.is_(None)]
     if node is not None:

@@ -1,4 +1,4 @@
-"""The parts of an attempt on several nodes: each ends by itself, and with the last of them the attempt."""
+"""Gang parts: the parts of an attempt on several nodes end one by one; the last one completes the attempt."""
 
 import time
 from dataclasses import dataclass, replace
@@ -19,37 +19,37 @@ from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 from app.services.queues import project_quotas
 
-# What of an outcome is kept until the last part is gone; what it has made only the first part knows.
-_KEPT = (
+# Fields of an outcome that are stored until the last part ends; report and artifacts only the first part has.
+_STORED = (
     "kind", "cause", "message", "stack", "exit_code", "end_step", "related_task", "detect_seconds", "node",
     "is_consequence",
 )  # fmt: skip
 
-# What a rank can't end by because another one has, so that of two ends at nearly the same time it is the cause.
+# Causes that can't follow from the end of another rank, so of two nearly simultaneous ends these are the cause.
 _FROM_OUTSIDE = frozenset({"RANK_KILLED", "HOST_OUT_OF_MEMORY", "DEVICE_FAULT"})
-# Two nodes see what happened in so short a time in the wrong order, when one of them is busy.
+# Within this time two nodes may report events in the wrong order, when one of them is busy.
 _CLOSE_SECONDS = 1.0
 
-# How much an outcome says of the cause.
+# How specific an outcome is about the cause.
 _UNKNOWN, _NAMED, _HOST_DOWN = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """How a part ended, and since when it did, by the clock of the database, which all nodes share."""
+    """Outcome of a part, and when its end began, by the database's clock, which all nodes share."""
 
     outcome: Outcome
     since: float
 
-    def kept(self) -> dict[str, Any]:
-        return {"since": self.since, **{name: getattr(self.outcome, name) for name in _KEPT}}
+    def stored(self) -> dict[str, Any]:
+        return {"since": self.since, **{name: getattr(self.outcome, name) for name in _STORED}}
 
 
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, waits: bool = True) -> Ending | None:
-    """End the part of one supervisor; None while others still run.
+    """End one supervisor's part of the attempt; None while other parts still run.
 
-    The first part has what the attempt has made: it ``waits``, with its devices, until the others have gone, and asks
-    again. Raises LeaseLost when the attempt is no longer the job's.
+    The first part has the results of the attempt: it ``waits`` with its devices until the others have ended, and calls
+    again. Raises LeaseLost when the attempt is no longer current.
     """
     artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
     with db.write() as session:
@@ -65,25 +65,25 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
 
 
 def end_others(db: Database, work: Work, outcome: Outcome) -> None:
-    """Tell the other parts to end: this one, the first, has ended with ``outcome`` and waited long enough for them."""
+    """Tell the other parts to end: the first part ended with ``outcome`` and has waited long enough for them."""
     with db.write() as session:
         attempt = session.get_one(Attempt, (work.job_id, work.attempt), with_for_update=True, populate_existing=True)
-        tell_to_end(session, attempt, outcome, node=work.node)
+        request_end(session, attempt, outcome, node=work.node)
 
 
-def tell_to_end(session: Session, attempt: Attempt, outcome: Outcome, *, node: str) -> None:
-    """Tell the parts of the locked attempt to end, because that of the node has; the first one told is the cause."""
+def request_end(session: Session, attempt: Attempt, outcome: Outcome, *, node: str) -> None:
+    """Tell the parts of the locked attempt to end, because the part on ``node`` has; the first call sets the cause."""
     if attempt.ending is None:
-        attempt.ending = _end(session, replace(outcome, node=node)).kept()
+        attempt.ending = _end(session, replace(outcome, node=node)).stored()
 
 
 def end_part(
     session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Backoff, *, actor: str, stays: bool = False
 ) -> Ending | None:
-    """End what an attempt of the locked job has under one lease; the attempt, when that was its last one.
+    """End the part of an attempt of the locked job that one lease covers; the last part completes the attempt.
 
-    None while others run: they are told to stop, unless this part has done what was asked of all. ``stays``: its
-    devices are not free before the others have gone. Of an attempt on one node this is its end.
+    None while other parts run; they are asked to stop, unless this part ended as all were asked to. ``stays`` keeps its
+    devices until the others have ended. For an attempt on one node this is its completion.
     """
     attempt = session.get_one(Attempt, (job.id, lease.attempt), with_for_update=True, populate_existing=True)
     if len(attempt.node_names) == 1:
@@ -91,12 +91,12 @@ def end_part(
     outcome = replace(outcome, node=lease.node)
     known, this = _known(attempt), _end(session, outcome)
     if not others_run(session, lease):
-        _take_out(session, attempt, outcome, actor)
-        is_done = lease.part == 0 and outcome.kind == "completed" and _says_nothing(known)
+        _take_out_of_service(session, attempt, outcome, actor)
+        is_done = lease.part == 0 and outcome.kind == "completed" and _does_not_matter(known)
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
         return end_attempt(session, job, attempt.number, whole, backoff, actor=actor)
     if outcome.kind != "completed" and outcome.exit_code != 0:
-        attempt.ending = (this if known is None else _weightier(known, this)).kept()
+        attempt.ending = (this if known is None else _weightier(known, this)).stored()
     if not stays:
         _release(session, job, attempt, outcome, actor)
     session.flush()
@@ -115,11 +115,11 @@ def _release(session: Session, job: Job, attempt: Attempt, outcome: Outcome, act
     gpus = completion.gpus_of(session, job.id, attempt.number, node=outcome.node)
     project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
     job.gpu_seconds += outcome.ran_seconds * gpus
-    _take_out(session, attempt, outcome, actor)
+    _take_out_of_service(session, attempt, outcome, actor)
     completion.free(session, job.id, attempt.number, node=outcome.node)
 
 
-def _take_out(session: Session, attempt: Attempt, outcome: Outcome, actor: str) -> None:
+def _take_out_of_service(session: Session, attempt: Attempt, outcome: Outcome, actor: str) -> None:
     if outcome.left_behind:
         completion.leave_behind(session, attempt, actor, node=outcome.node)
 
@@ -133,17 +133,19 @@ def _end(session: Session, outcome: Outcome) -> _End:
 
 
 def _known(attempt: Attempt) -> _End | None:
-    kept = attempt.ending
-    if kept is None:
+    stored = attempt.ending
+    if stored is None:
         return None
-    return _End(outcome=Outcome(**{name: kept[name] for name in _KEPT if name in kept}), since=kept.get("since", 0.0))
+    return _End(
+        outcome=Outcome(**{name: stored[name] for name in _STORED if name in stored}), since=stored.get("since", 0.0)
+    )
 
 
 def _of_all(known: _End | None, this: _End) -> Outcome:
-    """How the attempt ended: as its last part did, unless another one knows better why."""
+    """Outcome of the attempt: that of its last part, unless another part has a more specific cause."""
     last = this.outcome
-    obeyed = last.kind not in ("completed", "failed") and last.exit_code == 0
-    if known is None or obeyed or last.kind == "cancelled":
+    as_requested = last.kind not in ("completed", "failed") and last.exit_code == 0
+    if known is None or as_requested or last.kind == "cancelled":
         return last
     if last.kind != "completed" and _weightier(known, this) is this:
         return last
@@ -153,15 +155,15 @@ def _of_all(known: _End | None, this: _End) -> Outcome:
     )  # fmt: skip
 
 
-def _says_nothing(known: _End | None) -> bool:
-    """Whether a training that is done and exported stays done: a node was lost, or told to stop, after it."""
+def _does_not_matter(known: _End | None) -> bool:
+    """Whether a completed training stays completed: a node was lost, or asked to stop, only after it."""
     return known is None or known.outcome.kind != "failed" or _weight(known.outcome) == _HOST_DOWN
 
 
 def _weightier(first: _End, later: _End) -> _End:
-    """Which of two is the cause of the other: of those that name one the end that began first, whoever wrote it first.
+    """The one of two ends that caused the other: the more specific, else the one that began first.
 
-    The ranks of a node that breaks may take seconds to end, in which those on others have noticed, and ended.
+    When a node fails its ranks may take seconds to end, while ranks on other nodes have noticed and ended already.
     """
     by_weight = _weight(later.outcome) - _weight(first.outcome)
     both_failed = first.outcome.kind == later.outcome.kind == "failed"
@@ -171,7 +173,7 @@ def _weightier(first: _End, later: _End) -> _End:
 
 
 def _weight(outcome: Outcome) -> int:
-    """Ranks that lose another one know no cause; when a machine is gone, whatever the others say follows from that."""
+    """Ranks that lose a peer don't know the cause; a lost machine explains whatever the others report."""
     if outcome.kind == "failed" and takes_host_down(outcome.cause):
         return _HOST_DOWN
     return _UNKNOWN if outcome.is_consequence else _NAMED

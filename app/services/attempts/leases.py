@@ -1,4 +1,4 @@
-"""Leases: claimed by one conditional UPDATE, renewed by raising a counter, taken away when it stands still."""
+"""Leases: claimed by one conditional UPDATE, renewed by raising a counter, revoked when the counter stops rising."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, load_only
 
 from app.database.engine import Database, is_deadlock
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
 from app.domain.lifecycle.outcomes import OutcomeKind, Preemption
 from app.domain.lifecycle.retry_policy import Backoff
@@ -27,20 +27,20 @@ from app.services.nodes import stuck_devices
 
 log = logging.getLogger(__name__)
 
-# Coordinators take a lease away sooner; clocks of machines differ by less.
+# Longer than coordinators wait before they revoke a lease, and than clocks of machines differ.
 UNHEARD = timedelta(minutes=1)
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
-# What a wish makes of an attempt that it is about to start.
+# Outcome of an attempt whose job has a pending control request when it is claimed.
 _STOPPED: dict[str, OutcomeKind] = {
     "cancel": "cancelled", "pause": "paused", "requeue": "requeued", "preempt": "preempted",
 }  # fmt: skip
 _OF_JOB: BindParameter[str] = bindparam("of_job")
 _OF_ATTEMPT: BindParameter[int] = bindparam("of_attempt")
-# A claim's own statements, built once, with no more columns of the job than it needs.
+# Statements of a claim, built once, with only the job columns that it needs.
 _LOCK = (
     select(Job)
     .where(Job.id == _OF_JOB)
-    .options(load_only(*transitions.MOVED_BY, Job.requested))
+    .options(load_only(*transitions.TRANSITION_COLUMNS, Job.requested))
     .with_for_update()
     .execution_options(populate_existing=True)
 )
@@ -53,7 +53,7 @@ _TAKE = (
     .values(counter=1, claimed_at=bindparam("now"), renewed_at=bindparam("now"), boot_id=bindparam("new_boot"))
     .returning(Lease.id, Lease.fence)
 )  # fmt: skip
-_LOOK = select(
+_READ_ATTEMPT = select(
     Attempt.started_at, Attempt.ending, stuck_devices.given_to(_OF_JOB, _OF_ATTEMPT).label("has_stuck_device")
 ).where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
 _START = (
@@ -61,13 +61,13 @@ _START = (
     .where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
     .values(started_at=bindparam("now"))
 )
-# The same for several, in the order of their keys, as everywhere.
+# The same for several attempts; locks are taken in the order of keys, as everywhere.
 _MANY: BindParameter[Sequence[tuple[str, int]]] = bindparam("many", expanding=True)
 _LOCK_MANY = (
     select(Job)
     .where(Job.id.in_(bindparam("jobs", expanding=True)))
     .order_by(Job.id)
-    .options(load_only(*transitions.MOVED_BY, Job.requested))
+    .options(load_only(*transitions.TRANSITION_COLUMNS, Job.requested))
     .with_for_update()
     .execution_options(populate_existing=True)
 )
@@ -102,19 +102,19 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What people asked of a running job, as every renewal reads it."""
+class ControlRequests:
+    """Control requests for a running job, read with every renewal."""
 
     requested: str | None  # pause | cancel | requeue | preempt
     pause_saves: bool
     checkpoint_requests: int
-    pause_force: bool = False  # stop also when the save fails
-    preemption: Preemption = "terminate"  # what becomes of the job after it was preempted
-    part_ended: str = ""  # on which other node of the attempt, so that this one is to end too
+    pause_force: bool = False  # stop even if the save fails
+    preemption: Preemption = "terminate"  # policy after a preemption
+    part_ended: str = ""  # node of the gang whose part has ended, so that this one must end, too
 
 
 class LiveLease(NamedTuple):
-    """A lease as reaper and node worker see it; ``counter`` 0 means nobody claimed it yet."""
+    """A lease as reaper and node worker see it; ``counter`` 0 means not claimed yet."""
 
     lease_id: str
     job_id: str
@@ -128,20 +128,20 @@ class LiveLease(NamedTuple):
     boot_id: str | None
 
 
-_SEEN = (
+_LEASE_COLUMNS = (
     Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Lease.node, Lease.part, Lease.counter, Lease.supervisor_pid,
     Lease.supervisor_started, Lease.boot_id,
 )  # fmt: skip
 
 
 def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -> Claim | None:
-    """Take up a dispatched attempt: None when it was claimed already, cancelled, or never meant for this node.
+    """Claim a dispatched attempt; None when it was claimed already, was cancelled, or belongs to another node.
 
-    Also when one of its devices is out of service by now; the job waits for others then.
+    Also None when one of its devices is out of service by now; the job is requeued then.
     """
     which, now = {"of_job": job_id, "of_attempt": attempt}, utc_now()
     with db.write() as session:
-        # Job before lease, as everywhere: two orders of locking would let PostgreSQL find deadlocks.
+        # Job before lease, as everywhere: a second lock order would cause deadlocks.
         job = session.scalars(_LOCK, which).one_or_none()
         if job is None:
             raise NotFound(f"no job {job_id}")
@@ -149,13 +149,13 @@ def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -
         taken = connection.execute(_TAKE, {**which, "of_node": node, "now": now, "new_boot": boot_id}).one_or_none()
         if taken is None:
             return None
-        seen = connection.execute(_LOOK, which).one()  # after the lock: what others wrote before they gave it up counts
-        stopped = _stopped(job, seen)
+        seen = connection.execute(_READ_ATTEMPT, which).one()  # after the lock, to see what its previous holders wrote
+        stopped = _outcome_if_stopped(job, seen)
         if stopped is not None:
             job, lease = transitions.load_for_change(session, job_id), session.get_one(Lease, taken.id)
             end_part(session, job, lease, stopped, NO_RETRY, actor=f"node@{node}")
             return None
-        if seen.started_at is None:  # of several nodes the first one
+        if seen.started_at is None:  # the first node of a gang
             transitions.transition(
                 session, job, JobState.PREPARING, actor=f"node@{node}", message=f"attempt {attempt} on {node}",
                 fence=taken.fence,
@@ -167,10 +167,10 @@ def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -
 def claim_together(
     db: Database, attempts: Sequence[tuple[str, int]], *, node: str, boot_id: str
 ) -> tuple[list[Claim], list[tuple[str, int]]]:
-    """Claim in one transaction those of several dispatched attempts that can simply start; and which need a `claim`.
+    """Claim dispatched attempts in one transaction; returns the claims, and the attempts that need a single `claim`.
 
-    These are the ones that somebody wants to stop, whose job is gone and the like, or all of them when one was changed
-    by somebody else at this moment: what is wrong with one keeps no other from its start.
+    The latter have a pending control request, a deleted job and the like; on a concurrent change all attempts are
+    returned there, so that one attempt can't block the others.
     """
     try:
         with db.write() as session:
@@ -178,9 +178,9 @@ def claim_together(
     except OperationalError as error:
         if not is_deadlock(error):
             raise
-        log.warning("claims were thrown out by a deadlock, and are done one by one: %s", error)
+        log.warning("claims were aborted by a deadlock and are retried one by one: %s", error)
     except Conflict as error:
-        log.info("claims are done one by one: %s", error)
+        log.info("claims are retried one by one: %s", error)
     return [], list(attempts)
 
 
@@ -189,10 +189,14 @@ def _claim_together(
 ) -> tuple[list[Claim], list[tuple[str, int]]]:
     jobs = {job.id: job for job in session.scalars(_LOCK_MANY, {"jobs": sorted({job_id for job_id, _ in attempts})})}
     connection, now = session.connection(), utc_now()
-    # After the locks, as in `claim`; what does not wait for this node any more needs nothing more.
+    # After the locks, as in `claim`; attempts that no longer wait for this node are dropped.
     waiting = connection.execute(_WAITING, {"many": list(attempts), "of_node": node}).all()
     plain = sorted(
-        (row for row in waiting if _stopped(jobs[row.job_id], row) is None and jobs[row.job_id].fence == row.fence),
+        (
+            row
+            for row in waiting
+            if _outcome_if_stopped(jobs[row.job_id], row) is None and jobs[row.job_id].fence == row.fence
+        ),
         key=lambda row: (row.job_id, row.attempt),
     )
     others = {(row.job_id, row.attempt) for row in waiting} - {(row.job_id, row.attempt) for row in plain}
@@ -200,8 +204,8 @@ def _claim_together(
     if plain:
         taken = connection.execute(_TAKE_MANY, {"leases": [row.id for row in plain], "now": now, "new_boot": boot_id})
         if taken.rowcount != len(plain):
-            raise StaleJob("one of several leases was taken by somebody else since it was read; look again")
-    first = [row for row in plain if row.started_at is None]  # of several nodes
+            raise StaleJob("one of several leases was claimed by another process since it was read; read again")
+    first = [row for row in plain if row.started_at is None]  # the first nodes of gangs
     if first:
         steps = [Step(job=jobs[row.job_id], message=f"attempt {row.attempt} on {node}", changes={}) for row in first]
         transitions.transition_all(session, steps, JobState.PREPARING, actor=f"node@{node}")
@@ -212,19 +216,19 @@ def _claim_together(
     return claims, sorted(others)
 
 
-def _stopped(job: Job, seen: Row[Any]) -> Outcome | None:
-    """How an attempt ends that shall not begin; None for one that shall."""
+def _outcome_if_stopped(job: Job, seen: Row[Any]) -> Outcome | None:
+    """The outcome of an attempt that must not start; None if it may start."""
     if seen.has_stuck_device:
-        return Outcome(kind="requeued", message="a process that can't be ended holds one of its devices")
+        return Outcome(kind="requeued", message="an unkillable process holds one of its devices")
     if job.requested is not None:
-        return Outcome(kind=_STOPPED[job.requested], message="stopped before its node took it up")
+        return Outcome(kind=_STOPPED[job.requested], message="stopped before its node claimed it")
     if seen.ending is not None:
         return Outcome(kind="requeued", message="its part on another node has ended", is_consequence=True)
     return None
 
 
 def register_supervisor(db: Database, lease_id: str, *, pid: int, started: int, boot_id: str) -> None:
-    """Write down how the supervisor can be recognised later (pid, start time in clock ticks, boot)."""
+    """Record the supervisor's identity (pid, start time in clock ticks, boot id)."""
     with db.write() as session:
         session.execute(
             update(Lease)
@@ -233,10 +237,10 @@ def register_supervisor(db: Database, lease_id: str, *, pid: int, started: int, 
         )
 
 
-def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wishes:
-    """Raise the counter and read the wishes. Raises LeaseLost when the lease is no longer live.
+def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> ControlRequests:
+    """Raise the counter and read the control requests. Raises LeaseLost when the lease is no longer live.
 
-    ``ran_seconds`` is how long the attempt has run, by a clock that does not jump.
+    ``ran_seconds`` is the attempt's runtime by the monotonic clock.
     """
     with db.write() as session:
         job_id = session.execute(
@@ -246,7 +250,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
             .returning(Lease.job_id)
         ).scalar_one_or_none()
         if job_id is None:
-            raise LeaseLost(f"lease {lease_id} was taken away")
+            raise LeaseLost(f"lease {lease_id} was revoked")
         row = session.execute(
             select(
                 Job.requested, Job.pause_saves, Job.pause_force, Job.checkpoint_requests, Job.fence,
@@ -257,7 +261,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
         ).one()  # fmt: skip
         if row.fence != fence:
             raise LeaseLost(f"lease {lease_id}: the job's token is {row.fence}, not {fence}")
-        return Wishes(
+        return ControlRequests(
             requested=row.requested, pause_saves=row.pause_saves, pause_force=row.pause_force,
             checkpoint_requests=row.checkpoint_requests, preemption=row.preemption or "terminate",
             part_ended="" if row.ending is None else row.ending["node"],
@@ -266,7 +270,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
 
 def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
     """All live leases, or those of one node."""
-    query = select(*_SEEN).where(Lease.released_at.is_(None))
+    query = select(*_LEASE_COLUMNS).where(Lease.released_at.is_(None))
     if node is not None:
         query = query.where(Lease.node == node)
     with db.read() as session:
@@ -274,20 +278,20 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
 
 
 def unheard_jobs(session: Session) -> frozenset[str]:
-    """Jobs whose claimed leases were neither renewed nor revoked for ``UNHEARD``: their state is unknown."""
+    """Jobs whose claimed leases were neither renewed nor revoked for ``UNHEARD``; their state is unknown."""
     long_ago = database_now(session) - UNHEARD
     query = select(Lease.job_id).where(Lease.released_at.is_(None), Lease.renewed_at < long_ago)
     return frozenset(session.scalars(query))
 
 
-def take_away(
+def revoke(
     db: Database, lease: LiveLease, *, cause: str, message: str, actor: str, backoff: Backoff, left_behind: bool = False
 ) -> bool:  # fmt: skip
-    """End the part of an attempt whose lease's counter still is the seen one; False when the holder was faster.
+    """Revoke a lease whose counter is unchanged, and end that part of its attempt; False when it was renewed meanwhile.
 
-    The caller has seen the counter stand still for the TTL, or knows that no process of the attempt is left, but for
-    those that nothing can end (``left_behind``). What fails while that is written is our own error: the job and all
-    that it holds are let go all the same, and no node is blamed.
+    The caller has observed no renewal for the TTL, or knows that no process of the attempt is left except unkillable
+    ones (``left_behind``). If writing the outcome fails, which is an error of Trainyard, the job and its devices are
+    released all the same and no node is blamed.
     """
 
     def end_it(session: Session, job: Job, row: Lease) -> None:
@@ -296,7 +300,7 @@ def take_away(
             detect_seconds = round(max(0.0, (utc_now() - row.renewed_at).total_seconds()), 3)
         attempt = session.get_one(Attempt, (lease.job_id, lease.attempt))
         outcome = Outcome(
-            # An attempt nobody took up costs the job nothing; it goes back without using its retries.
+            # An attempt that was never claimed does not use a retry.
             kind="failed" if lease.counter else "requeued",
             cause=cause, message=message, ran_seconds=row.ran_seconds, related_task=lease.node,
             detect_seconds=detect_seconds, left_behind=left_behind,
@@ -307,9 +311,9 @@ def take_away(
     try:
         return _take(db, lease, end_it)
     except Exception as error:
-        if isinstance(error, TrainyardError) or passes(error):
+        if isinstance(error, TrainyardError) or is_transient(error):
             raise
-        log.exception("job %s attempt %s: its end %s can't be written", lease.job_id, lease.attempt, cause)
+        log.exception("job %s attempt %s: the outcome %s could not be written", lease.job_id, lease.attempt, cause)
         instead = outcome_errors.outcome_of(cause, error, left_behind=left_behind)
         return _take(
             db, lease, lambda session, job, row: outcome_errors.end(session, job, row, instead, backoff, actor=actor)

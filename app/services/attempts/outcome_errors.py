@@ -1,4 +1,4 @@
-"""Attempts whose end Trainyard itself failed to write: ended all the same, by as little as that takes, and counted."""
+"""Fallback when Trainyard fails to write an attempt's outcome: end the attempt with minimal writes, and count it."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,17 +21,17 @@ from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 
 CAUSE: Cause = "OUTCOME_ERROR"
-KEPT = timedelta(days=1)  # so long people are told
+REPORTED_FOR = timedelta(days=1)  # how long such errors are reported
 
 
 def outcome_of(kind: str, error: Exception, *, left_behind: bool = False) -> Outcome:
-    """What is written instead; not what the error says, for that may be what can't be written."""
+    """The outcome that is written instead; without the error's text, which may be what can't be written."""
     message = f"the outcome {kind} could not be written: {type(error).__name__}"
     return Outcome(kind="failed", cause=CAUSE, message=message, left_behind=left_behind)
 
 
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> Ending | None:
-    """End what the supervisor's attempt has on its node, when nothing else could. Raises LeaseLost."""
+    """End the supervisor's part of the attempt when its regular completion failed. Raises LeaseLost."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
         lease = session.get(Lease, work.lease_id, with_for_update=True, populate_existing=True)
@@ -41,16 +41,16 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> Endi
 
 
 def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Backoff, *, actor: str) -> Ending | None:
-    """Free what an attempt of the locked job has under a lease, and have the job tried again, or failed.
+    """Release the devices of an attempt's lease, and retry or fail the locked job.
 
-    None while the attempt has parts on other nodes: they are told to end. It reads no more of the job than plain
-    columns, for the rest may be what `endings.end_attempt` failed at; what the attempt cost isn't counted.
+    None while the attempt has parts on other nodes, which are asked to end. Reads only plain columns of the job, since
+    the rest may be why `completion.end_attempt` failed; usage of the attempt isn't accounted.
     """
     attempt = session.get_one(Attempt, (job.id, lease.attempt), with_for_update=True, populate_existing=True)
     if outcome.left_behind:
         completion.leave_behind(session, attempt, actor, node=lease.node)
     if gang_parts.others_run(session, lease):
-        gang_parts.tell_to_end(session, attempt, outcome, node=lease.node)
+        gang_parts.request_end(session, attempt, outcome, node=lease.node)
         completion.free(session, job.id, attempt.number, node=lease.node)
         session.flush()
         return None
@@ -68,18 +68,18 @@ def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Bac
 
 
 def count(session: Session) -> int:
-    """How many attempts of the last day ended so."""
+    """Number of attempts of the last day that ended like this."""
     return session.scalar(select(func.count()).select_from(Attempt).where(*_of_late(session))) or 0
 
 
 def newest(session: Session, limit: int) -> Sequence[str]:
-    """Their jobs."""
+    """Job ids of the newest such attempts."""
     query = select(Attempt.job_id).where(*_of_late(session)).order_by(Attempt.ended_at.desc())
     return session.scalars(query.limit(limit)).all()
 
 
 def _of_late(session: Session) -> tuple[Any, ...]:
-    return IS_OUTCOME_ERROR, Attempt.ended_at > database_now(session) - KEPT
+    return IS_OUTCOME_ERROR, Attempt.ended_at > database_now(session) - REPORTED_FOR
 
 
 def _next(session: Session, job: Job, message: str, backoff: Backoff) -> tuple[JobState, dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""Takes leases and nodes away from those who stopped raising their counters, judged by one's own monotonic clock."""
+"""The reaper: revokes leases and marks nodes lost whose counters stop rising, by its own monotonic clock."""
 
 import logging
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.lifecycle.retry_policy import Backoff
@@ -12,14 +12,14 @@ from app.services.attempts.leases import LiveLease
 from app.services.nodes import registry
 from config.settings import Settings
 
-# Longer without a look than this, and what stood still meanwhile may have moved unseen.
+# After a longer gap between sweeps the observed counters are stale, and counting restarts.
 BLIND_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class Reaper:
-    """Used by one thread; ``sweep`` is one look at every live lease and node."""
+    """Used by one thread; ``sweep`` checks every live lease and node once."""
 
     def __init__(self, db: Database, settings: Settings, *, actor: str) -> None:
         self._db = db
@@ -29,17 +29,17 @@ class Reaper:
         )
         self._leases = StandstillWatch(limit_seconds=settings.lease.ttl_seconds)
         self._nodes = StandstillWatch(limit_seconds=settings.node.lost_seconds)
-        # Two heartbeats missed: not lost yet, but reason enough to blame the node for a lease that runs out.
+        # Two heartbeats missed: not lost yet, but the node is blamed for a lease that expires now.
         self._silent = StandstillWatch(limit_seconds=settings.node.heartbeat_seconds * 2)
         self._looked_at: float | None = None
 
     def reset(self) -> None:
-        """Forget since when counters stand still: nobody looked in between."""
+        """Restart all counting, after a period without sweeps."""
         for watch in (self._leases, self._nodes, self._silent):
             watch.reset()
 
     def sweep(self, now_seconds: float) -> None:
-        """Look once. What the database raises goes through; then all counting starts anew."""
+        """Check once. Raises database errors, after which all counting restarts."""
         if self._looked_at is None or now_seconds - self._looked_at > BLIND_SECONDS:
             self.reset()
         self._looked_at = None
@@ -66,17 +66,17 @@ class Reaper:
     def _take_away(self, lease: LiveLease, *, node_is_silent: bool) -> None:
         cause, message = _verdict(lease, node_is_silent=node_is_silent)
         try:
-            taken = leases.take_away(
+            taken = leases.revoke(
                 self._db, lease, cause=cause, message=message, actor=self._actor, backoff=self._backoff
             )
         except TrainyardError as error:
-            logger.warning("job %s attempt %s: not taken away: %s", lease.job_id, lease.attempt, error)
+            logger.warning("job %s attempt %s: not revoked: %s", lease.job_id, lease.attempt, error)
             return
         except Exception as error:
-            if passes(error):
+            if is_transient(error):
                 raise
-            # It must not keep the leases after it from being taken away; the next look tries again.
-            logger.exception("job %s attempt %s can't be taken away", lease.job_id, lease.attempt)
+            # It must not block the leases after it; the next sweep retries.
+            logger.exception("the lease of job %s attempt %s can't be revoked", lease.job_id, lease.attempt)
             return
         if taken:
             logger.warning("job %s: %s", lease.job_id, message)
@@ -86,5 +86,5 @@ def _verdict(lease: LiveLease, *, node_is_silent: bool) -> tuple[str, str]:
     if node_is_silent:
         return "NODE_LOST", f"node {lease.node} stopped answering during attempt {lease.attempt}"
     if lease.counter == 0:
-        return "NODE_LOST", f"node {lease.node} did not take up attempt {lease.attempt}"
+        return "NODE_LOST", f"node {lease.node} did not claim attempt {lease.attempt}"
     return "SUPERVISOR_LOST", f"the supervisor of attempt {lease.attempt} on {lease.node} stopped renewing its lease"

@@ -1,4 +1,4 @@
-"""What the recovery table needs to know of a job, and what comes of its answer besides the job's state."""
+"""Recovery: collects the input of the retry policy for a job, and applies its decision besides the job's state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,19 +19,19 @@ from app.services.attempts import checkpoints
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
 
-# Nothing begins there any more.
+# Node states in which no attempt may start.
 LEAVING = ("draining", "drained", "quarantined")
-RESTARTED = "restarted"  # an attempt that was not scheduled, as ModelArts calls it
+RESTARTED = "restarted"  # ModelArts' name for an attempt that was restarted in place
 SCHEDULED = "init_or_rescheduled"
-# Of an attempt that was scheduled anew because it had failed.
-_ANEW = (Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE)
+# Policies of an attempt that was rescheduled after a failure.
+_RESCHEDULED = (Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE)
 
 
 def recovery_of(
     session: Session, job: Job, attempt: Attempt, cause: str, backoff: Backoff, *, blamed: Sequence[str],
     may_restart: bool,
 ) -> Recovery:  # fmt: skip
-    """What can be done about the failure of the locked job.
+    """Decide how to recover from a failure of the locked job.
 
     ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
     """
@@ -42,7 +42,7 @@ def recovery_of(
     history = History(
         max_retries=job.max_retries, retries_used=job.retries_used, in_place_restarts=job.in_place_restarts,
         hangs=job.hangs, host_losses=job.host_losses, disk_waits=job.disk_waits,
-        failed_here_before=(_had_no_room_here if rule.waits_for_disk else _failed_here_before)(
+        failed_here_before=(_disk_was_full_here_before if rule.waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
         retries_scripts=retries_scripts, retries_hangs=retries_on_hang(job.spec),
@@ -57,7 +57,7 @@ def recovery_of(
 def consequences(
     session: Session, job: Job, attempt: Attempt, recovery: Recovery, blamed: Sequence[str]
 ) -> dict[str, Any]:
-    """The columns that remember what was done, for whatever becomes of the job; an adjustment is told in its history.
+    """Columns that record the recovery; an adjustment also becomes an event of the job.
 
     ``blamed`` are the nodes where it failed. Call before the attempt's record is closed: a rollback changes which
     checkpoints there are.
@@ -81,21 +81,21 @@ def consequences(
         changes["excluded_nodes"] = sorted({*job.excluded_nodes, *blamed})
     if recovery.adjustments is not None:
         changes["adjustments"] = dict(recovery.adjustments)
-        _tell_adjustment(session, job, attempt, recovery)
+        _record_adjustment(session, job, attempt, recovery)
     return changes
 
 
 def go_back(session: Session, job: Job, attempt: Attempt, diverged_step: int) -> int:
-    """Put away what was saved since the loss went wrong; returns the step that the job goes on from."""
-    # Rolled back to it once already and saved nothing since: the loss it was saved with is that of the step before.
+    """Roll back to before the loss diverged; returns the step that the job continues from."""
+    # A checkpoint that was rolled back to before is suspect: its recorded loss is that of the step before it.
     suspect_id = job.chosen_checkpoint_id if job.adjustments.get("rollbacks") else None
-    good = checkpoints.put_away_since(session, job, diverged_step, suspect_id=suspect_id)
+    good = checkpoints.retire_since(session, job, diverged_step, suspect_id=suspect_id)
     job.chosen_checkpoint_id = good.id if good is not None else None
     session.flush()
     step = good.step if good is not None else checkpoints.start_step(session, job)
     transitions.record_event(
         session, job.id, EventType.ADJUSTED, reason="ROLLED_BACK",
-        message=f"by step {diverged_step} the loss had gone wrong: back to step {step}",
+        message=f"the loss had diverged by step {diverged_step}: rolled back to step {step}",
         data={"attempt": attempt.number, "from_step": diverged_step, "to_step": step,
               "checkpoint_id": job.chosen_checkpoint_id},
     )  # fmt: skip
@@ -103,9 +103,9 @@ def go_back(session: Session, job: Job, attempt: Attempt, diverged_step: int) ->
 
 
 def where_it_starts(session: Session, job: Job) -> dict[str, Any]:
-    """Columns that show where the job's next attempt begins, until it reports.
+    """Columns for the start step of the job's next attempt, valid until it reports.
 
-    What an earlier one had reached would else count as lost a second time, if this one ended before its first report.
+    Otherwise the steps of an earlier attempt would count as lost twice if this one ended before its first report.
     """
     step = checkpoints.start_step(session, job)
     return {"current_step": step, "progress": min(1.0, step / job.total_steps) if job.total_steps else job.progress}
@@ -114,7 +114,7 @@ def where_it_starts(session: Session, job: Job) -> dict[str, Any]:
 def restart_in_place(session: Session, job: Job, attempt: Attempt, **changes: Any) -> int:
     """Hand job, lease and devices of an ended attempt to the next one of the same supervisor; returns its number.
 
-    The job keeps its state. Everything that the old attempt could still write is stale from here on.
+    The job keeps its state. Any further write of the old attempt is stale.
     """
     number, now = attempt.number + 1, utc_now()
     transitions.hand_over(session, job, attempt=number, **where_it_starts(session, job), **changes)
@@ -131,7 +131,7 @@ def restart_in_place(session: Session, job: Job, attempt: Attempt, **changes: An
     session.execute(
         update(Lease)
         .where(Lease.job_id == job.id, Lease.attempt == attempt.number, Lease.released_at.is_(None))
-        # Raised, so that whoever has seen it stand still begins anew; running time counts from here.
+        # The counter is raised, so that the reaper restarts counting; running time counts from here.
         .values(
             attempt=number, fence=job.fence, counter=Lease.counter + 1, claimed_at=now, renewed_at=now, ran_seconds=0.0
         )
@@ -151,7 +151,7 @@ def _may_stay(session: Session, job: Job, attempt: Attempt) -> bool:
 
 
 def _failed_here_before(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:
-    """Whether the job was last scheduled to a node that is blamed now, failed there, and has got no further since.
+    """Whether the job was last scheduled to a node that is blamed now, failed there, and made no progress since.
 
     An attempt on several nodes counts against each of them.
     """
@@ -163,7 +163,7 @@ def _failed_here_before(session: Session, job: Job, attempt: Attempt, blamed: Se
         .order_by(Attempt.number.desc())
         .limit(job.retries_used)
     ).all()
-    scheduled_before = next((one for one in earlier if one.end_recover in _ANEW), None)
+    scheduled_before = next((one for one in earlier if one.end_recover in _RESCHEDULED), None)
     return (
         scheduled_before is not None
         and scheduled_before.cause is not None
@@ -171,8 +171,8 @@ def _failed_here_before(session: Session, job: Job, attempt: Attempt, blamed: Se
     )
 
 
-def _had_no_room_here(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:
-    """Whether the attempt before this one found a full disk there as well, and the job has got no further since."""
+def _disk_was_full_here_before(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:
+    """Whether the previous attempt also found a full disk there, and the job made no progress since."""
     before = session.get(Attempt, (job.id, attempt.number - 1))
     return (
         job.disk_waits > 0
@@ -184,7 +184,7 @@ def _had_no_room_here(session: Session, job: Job, attempt: Attempt, blamed: Sequ
     )
 
 
-def _tell_adjustment(session: Session, job: Job, attempt: Attempt, recovery: Recovery) -> None:
+def _record_adjustment(session: Session, job: Job, attempt: Attempt, recovery: Recovery) -> None:
     adjusted = dict(recovery.adjustments or {})
     if recovery.goes_back:
         what = f"the learning rate is multiplied by {adjusted['learning_rate_factor']:g}"

@@ -1,7 +1,7 @@
-"""Where the ranks of an attempt on several nodes meet, settled between its supervisors through the attempt's row.
+"""Rendezvous of a gang's supervisors through the attempt's row.
 
-Each says when it is prepared; when all have, the first node's says where, and from which checkpoint all go on. So no
-rank waits for one on another node that is still fetching a model.
+Each supervisor reports when it is prepared; then the supervisor of the first node publishes the address of rank 0 and
+the checkpoint to continue from. So no rank waits for one on another node that is still fetching a model.
 """
 
 from collections.abc import Callable
@@ -16,35 +16,35 @@ from app.services.lifecycle import transitions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where rank 0 listens, and the checkpoint that all go on from (None: from the beginning)."""
+class RendezvousAddress:
+    """Address of rank 0, and the checkpoint to continue from (None: from the beginning)."""
 
     address: str
     port: int
     checkpoint_id: str | None
 
 
-def say_prepared(db: Database, work: Work) -> bool:
-    """Safe to say again. Raises LeaseLost when the attempt is no longer the job's."""
-    _write(db, work, lambda said: {**said, "prepared": sorted({*said.get("prepared", ()), work.part})})
+def report_prepared(db: Database, work: Work) -> bool:
+    """Report this part as prepared. Idempotent. Raises LeaseLost when the attempt is no longer current."""
+    _write(db, work, lambda state: {**state, "prepared": sorted({*state.get("prepared", ()), work.part})})
     return True
 
 
 def are_others_prepared(db: Database, work: Work) -> bool:
-    """Whether every other node of the attempt is."""
+    """Whether all other parts of the attempt are prepared."""
     return set(range(len(work.node_names))) - {work.part} <= set(_read(db, work).get("prepared", ()))
 
 
-def say_place(db: Database, work: Work, place: Place) -> Place:
-    """The same place may be said again. Raises LeaseLost when the attempt is no longer the job's."""
-    _write(db, work, lambda said: {**said, "place": asdict(place)})
+def publish_address(db: Database, work: Work, place: RendezvousAddress) -> RendezvousAddress:
+    """Publish the address. Idempotent. Raises LeaseLost when the attempt is no longer current."""
+    _write(db, work, lambda state: {**state, "place": asdict(place)})
     return place
 
 
-def place(db: Database, work: Work) -> Place | None:
-    """None as long as the first node has not said it."""
-    said = _read(db, work).get("place")
-    return Place(**said) if said is not None else None
+def place(db: Database, work: Work) -> RendezvousAddress | None:
+    """Read the published address; None until the first node has published it."""
+    stored = _read(db, work).get("place")
+    return RendezvousAddress(**stored) if stored is not None else None
 
 
 def _read(db: Database, work: Work) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def _read(db: Database, work: Work) -> dict[str, Any]:
 
 def _write(db: Database, work: Work, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     with db.write() as session:
-        job = transitions.load_for_change(session, work.job_id)  # one after the other: no word is lost
+        job = transitions.load_for_change(session, work.job_id)  # serializes writers, so that no update is lost
         if job.fence != work.fence:
-            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has been ended already")
         attempt = session.get_one(Attempt, (work.job_id, work.attempt))
         attempt.rendezvous = change(attempt.rendezvous or {})

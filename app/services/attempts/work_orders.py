@@ -1,4 +1,4 @@
-"""An attempt from its work order to its end; every write carries the fencing token."""
+"""Work orders: what a supervisor reads and writes for its attempt; every write carries the fencing token."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.completion import Ending, NewArtifact, Outcome, end_attempt
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
-from app.services.nodes.stuck_devices import Held
+from app.services.nodes.stuck_devices import HeldDevices
 
 __all__ = [
     "Ending",
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a supervisor must know to run one attempt; ``sealed_secrets`` is opened only on the node."""
+    """All a supervisor needs to run one attempt; ``sealed_secrets`` is decrypted only on the node."""
 
     job_id: str
     project: str
@@ -53,8 +53,8 @@ class Work:
     fence: int
     lease_id: str
     node: str
-    node_names: tuple[str, ...]  # all that the attempt runs on, in the order of its ranks
-    part: int  # the place of this node among them
+    node_names: tuple[str, ...]  # all nodes of the attempt, in the order of its ranks
+    part: int  # index of this node among them
     framework: str
     training_type: str
     spec: dict[str, Any]
@@ -64,11 +64,11 @@ class Work:
     resume: tuple[ResumeCandidate, ...]  # newest first
     max_runtime_seconds: int | None
     ran_seconds: float  # in earlier attempts
-    saves_on_request: bool = False  # its script, as it said in an earlier attempt
+    saves_on_request: bool = False  # its script does, as an earlier attempt reported
     device_share: int = WHOLE  # hundredths of each device
     adjustments: dict[str, Any] = field(default_factory=dict)  # batch_halvings, learning_rate_factor, rollbacks
     limits: NodeLimits = field(default_factory=NodeLimits)  # of the node
-    node_defaults: dict[str, Any] = field(default_factory=dict)  # where the document is silent
+    node_defaults: dict[str, Any] = field(default_factory=dict)  # for fields that the document leaves out
 
     @property
     def actor(self) -> str:
@@ -80,20 +80,20 @@ class Work:
 
     @property
     def world_size(self) -> int:
-        """Ranks on all nodes, each of which has as many."""
+        """Number of ranks on all nodes; each node has the same number."""
         return len(self.node_names) * self.ranks_per_node
 
     @property
     def ranks_per_node(self) -> int:
-        """One for each device, unless a script asks for others."""
+        """One per device, unless a script requests another number."""
         return processes_per_node(self.spec, devices=len(self.devices))
 
 
 def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
-    """The work order of a claimed attempt. Fixes the job's threads per rank, and what its first node presets.
+    """Load the work order of a claimed attempt; stores the job's threads per rank and its first node's presets.
 
-    Of several nodes each has its own threads, as many as it has cores for. ``node`` says whose part of an attempt on
-    several nodes it is; None: the first one's.
+    In a gang each node has its own number of threads, by its cores. ``node`` selects the part of a gang; None selects
+    the first one.
 
     Raises NotFound when the attempt has no live lease.
     """
@@ -115,7 +115,9 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         if lease.part == 0:
             job.threads_per_rank = threads
         if job.node_defaults is None:
-            first = session.get_one(Node, record.node_names[0])  # also when another one of a gang is here before it
+            first = session.get_one(
+                Node, record.node_names[0]
+            )  # even if another part of the gang loads its work order first
             job.node_defaults = limits_of(first.limits).job_defaults
         return Work(
             job_id=job_id, project=job.project, name=job.name, attempt=attempt, fence=lease.fence, lease_id=lease.id,
@@ -124,15 +126,15 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
             sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=threads,
             resume=tuple(checkpoints.resume_candidates(session, job)), max_runtime_seconds=job.max_runtime_seconds,
             ran_seconds=job.elapsed_seconds, adjustments=dict(job.adjustments),
-            saves_on_request=said_to_save(session, job_id), limits=limits, node_defaults=dict(job.node_defaults),
+            saves_on_request=can_save_on_request(session, job_id), limits=limits, node_defaults=dict(job.node_defaults),
             device_share=share,
         )  # fmt: skip
 
 
 def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", start_step: int | None = None) -> None:
-    """Move the job to the phase its trainer reports; a no-op when it is there already.
+    """Move the job to the phase that its trainer reports; a no-op when it is there already.
 
-    An attempt that was restarted in place finds the job in the state in which the one before it ended.
+    After a restart in place the job is still in the state in which the previous attempt ended.
     """
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
@@ -144,8 +146,8 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
                 _mark_training(session, job, attempt, work, start_step or 0)
 
 
-def said_to_save(session: Session, job_id: str) -> bool:
-    """Whether the job's script saves on request, as it has said last, in this attempt or an earlier one."""
+def can_save_on_request(session: Session, job_id: str) -> bool:
+    """Whether the job's script saves on request, by its last report in this or an earlier attempt."""
     said = (
         select(Attempt.can_checkpoint)
         .where(Attempt.job_id == job_id, Attempt.can_checkpoint.is_not(None))
@@ -156,17 +158,17 @@ def said_to_save(session: Session, job_id: str) -> bool:
 
 
 def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
-    """Whether the attempt's script saves on request, as it has said itself."""
+    """Record the script's report whether it saves on request."""
     mine = (Attempt.job_id == work.job_id) & (Attempt.number == work.attempt) & (Attempt.fence == work.fence)
     with db.write() as session:
         session.execute(update(Attempt).where(mine).values(can_checkpoint=can))
 
 
 def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
-    """End the attempt and move the job on, in one transaction; the rows of many artifacts are written before.
+    """End the attempt and move the job on, in one transaction; if artifacts are many, their rows are written before.
 
-    ``may_restart``: the caller can run the next attempt itself, in place. If it shall, the ending names it, and job,
-    lease and devices are that attempt's already.
+    ``may_restart``: the caller can run the next attempt in place. If it is to do so, the result names that attempt, and
+    job, lease and devices already belong to it.
 
     Raises LeaseLost when the attempt is no longer the job's.
     """
@@ -174,13 +176,13 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
         if job.fence != work.fence or job.state not in HELD:
-            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+            raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has been ended already")
         artifact_rows.reveal(session, job.id, outcome.artifacts)
         return end_attempt(session, job, work.attempt, outcome, backoff, actor=work.actor, may_restart=may_restart)
 
 
-def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> Held | None:
-    """What an attempt had of a node, by its record; None when there is none any more, or it had nothing there."""
+def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) -> HeldDevices | None:
+    """The devices of an attempt on a node, by its record; None when there is no record or no device there."""
     with db.read() as session:
         attempt = session.get(Attempt, (job_id, number))
         held = stuck_devices.held_by(attempt, places={node: place}) if attempt is not None else []
@@ -188,7 +190,7 @@ def held_by(db: Database, job_id: str, number: int, *, node: str, place: str) ->
 
 
 def reserved_for_start(db: Database, job_id: str, number: int, node: str) -> frozenset[int]:
-    """The devices of an attempt that waits for this node to claim it; none when it does not, or no more."""
+    """The devices of an attempt that waits for this node to claim it; empty when it does not."""
     waits = (Lease.node == node) & (Lease.counter == 0) & Lease.released_at.is_(None)
     mine = (Reservation.job_id == job_id) & (Reservation.attempt == number) & (Reservation.node == node)
     same = (Lease.job_id == Reservation.job_id) & (Lease.attempt == Reservation.attempt)
@@ -197,7 +199,7 @@ def reserved_for_start(db: Database, job_id: str, number: int, node: str) -> fro
 
 
 def holders(db: Database, node: str, devices: Collection[int]) -> set[str]:
-    """The jobs that have any of these devices of the node now, or a share of one."""
+    """The jobs that hold any of these devices of the node now, or a share of one."""
     which = (Reservation.node == node) & Reservation.device_index.in_(devices)
     with db.read() as session:
         return set(session.scalars(select(Reservation.job_id).where(which)))
@@ -216,10 +218,10 @@ def _devices_of(session: Session, job_id: str, number: int, node: str) -> tuple[
 
 
 def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, share: int) -> int:
-    """What the checkpoint that the job starts from was made with, else what it asks for, else what its node presets.
+    """Threads per rank: of the start checkpoint, else requested by the job, else preset by the node.
 
-    Else each device brings its part of the node's cores, and a share of one that share of it, so that jobs side by side
-    leave each other theirs.
+    By default, a device brings its part of the node's cores and a share of it that share, so that jobs on one node do
+    not compete for cores.
     """
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
     if start is not None and start.threads_per_rank is not None:
@@ -234,14 +236,14 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, s
 
 def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, start_step: int) -> None:
     attempt.trained_at = utc_now()
-    if job.current_step == attempt.start_step:  # nothing was reported yet, and where it was to start was a guess
+    if job.current_step == attempt.start_step:  # nothing was reported yet, and the start step was an estimate
         job.current_step = start_step
     attempt.start_step = start_step
     before = session.get(Attempt, (work.job_id, work.attempt - 1))
-    # After a pause there is nothing to recover from: a person decided when the job goes on.
+    # A pause is not a fault: the user decided when the job continues.
     if before is not None and before.ended_at is not None and before.end_recover is not None:
         attempt.recover_seconds = round((attempt.trained_at - before.ended_at).total_seconds(), 3)
-        # Only now is it known: the newest checkpoint may have turned out to be damaged.
+        # Only known now: the newest checkpoint may have turned out to be damaged.
         before.lost_steps = max(0, (before.end_step or 0) - start_step)
     where = ", ".join(work.node_names)
     transitions.record_event(
@@ -252,7 +254,7 @@ def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, sta
 
 
 def _start(session: Session, job: Job, step: int) -> str:
-    """Also says when an attempt went back behind the newest checkpoint because the job wishes so."""
+    """Describe the start; names the best checkpoint when the job asked to resume from it."""
     best = session.get(Checkpoint, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
     chosen = best is not None and best.step == step and checkpoints.resumes_from_best(job)
     return f"step {step}, its best checkpoint" if chosen else f"step {step}"

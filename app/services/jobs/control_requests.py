@@ -1,4 +1,4 @@
-"""Wishes about a job: a column that the holder of the job brings about, or at once when nobody holds it."""
+"""Control requests: applied at once to jobs without a live lease, recorded for the supervisor otherwise."""
 
 from typing import NoReturn
 
@@ -20,13 +20,13 @@ from app.services.jobs import start_points
 from app.services.lifecycle import audit, transitions
 from app.services.queues import limits, project_quotas
 
-# While nothing else runs than steps, or what interrupts them for a moment.
+# States in which a job can save: it runs steps, or interrupts them for a moment.
 SAVING = (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING)
-_SAYS_NOTHING = "runs a script that has not said that it can save on request"
+_CANNOT_SAVE = "runs a script that has not declared that it can save on request"
 
 
-def wish_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") -> Job:
-    """Cancel a job that nobody holds, or ask its holder to; idempotent on CANCELLED and on a repeated wish.
+def request_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") -> Job:
+    """Cancel an idle job, or request it from the supervisor; idempotent on CANCELLED and on a repeated request.
 
     Raises IllegalTransition when the job has ended otherwise. The caller nudges the node after the commit when
     ``job.requested`` is set.
@@ -44,7 +44,7 @@ def wish_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") 
             cancel_requested_at=utc_now(), requested_reason=reason,
         )  # fmt: skip
         return job
-    if _take_back(session, job, "cancelled", message=reason or "cancelled before its node took it up", actor=actor):
+    if _end_unclaimed(session, job, "cancelled", message=reason or "cancelled before its node claimed it", actor=actor):
         return job
     if job.requested != "cancel":
         job.requested, job.requested_reason, job.requested_by = "cancel", reason, actor
@@ -57,12 +57,12 @@ def wish_cancel(session: Session, job_id: str, *, actor: str, reason: str = "") 
     return job
 
 
-def wish_pause(session: Session, job_id: str, *, actor: str, saves: bool = True, force: bool = False) -> Job:
-    """Pause a job that nobody works on, or ask its holder to; idempotent on PAUSED and on a repeated wish.
+def request_pause(session: Session, job_id: str, *, actor: str, saves: bool = True, force: bool = False) -> Job:
+    """Pause an idle job, or request it from the supervisor; idempotent on PAUSED and on a repeated request.
 
-    ``saves`` False stops it without a checkpoint; ``force`` stops it also when the checkpoint can't be saved. A
-    repeated wish may add either, and takes neither back. Raises IllegalTransition when the job can't pause. The
-    caller nudges the node after the commit when ``job.requested`` is set.
+    ``saves`` False stops it without a checkpoint; ``force`` stops it even if the checkpoint can't be saved. A repeated
+    request may add either, but can't revoke it. Raises IllegalTransition when the job can't pause. The caller nudges
+    the node after the commit when ``job.requested`` is set.
     """
     job = transitions.load_for_change(session, job_id)
     if job.state is JobState.PAUSED:
@@ -71,11 +71,11 @@ def wish_pause(session: Session, job_id: str, *, actor: str, saves: bool = True,
     how = {"save_checkpoint": saves, "force": force}
     if job.state in UNHELD:
         transitions.transition(
-            session, job, JobState.PAUSED, actor=actor, reason="paused", message="nothing of it ran",
+            session, job, JobState.PAUSED, actor=actor, reason="paused", message="it was not running",
             pause_requested_at=utc_now(),
         )  # fmt: skip
-    elif not _take_back(session, job, "paused", message="paused before its node took it up", actor=actor):
-        if not _wish_to_pause(session, job, actor, saves=saves, force=force):
+    elif not _end_unclaimed(session, job, "paused", message="paused before its node claimed it", actor=actor):
+        if not _record_pause_request(session, job, actor, saves=saves, force=force):
             return job
         transitions.record_event(session, job_id, EventType.PAUSE_REQUESTED, actor=actor, data=how)
     audit.record(session, actor=actor, action="job.pause", project=job.project, target=job_id, data=how)
@@ -85,9 +85,9 @@ def wish_pause(session: Session, job_id: str, *, actor: str, saves: bool = True,
 
 
 def pause_failed(db: Database, work: Work, message: str) -> None:
-    """Take back the wish to pause of a job whose checkpoint could not be saved: it goes on, and history says why.
+    """Withdraw the pause request of a job whose checkpoint could not be saved: it continues, and an event says why.
 
-    A no-op when the wish is another one by now, or a pause that need not save. Raises LeaseLost for a stale token.
+    A no-op when the request has changed, or is a pause that need not save. Raises LeaseLost for a stale token.
     """
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
@@ -99,22 +99,22 @@ def pause_failed(db: Database, work: Work, message: str) -> None:
         job.requested, job.requested_reason = None, ""
         job.mark_changed()
         session.flush()
-        said = f"goes on, because its checkpoint could not be saved: {message}"
+        why = f"continues, because its checkpoint could not be saved: {message}"
         data = {"asked_by": asked}
         transitions.record_event(
-            session, job.id, EventType.PAUSE_FAILED, actor=work.actor, reason="checkpoint_failed", message=said,
+            session, job.id, EventType.PAUSE_FAILED, actor=work.actor, reason="checkpoint_failed", message=why,
             data=data,
         )  # fmt: skip
         audit.record(
-            session, actor=work.actor, action="job.pause_failed", project=job.project, target=job.id, message=said,
+            session, actor=work.actor, action="job.pause_failed", project=job.project, target=job.id, message=why,
             data=data,
         )  # fmt: skip
 
 
 def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = "", from_best: bool = False) -> Job:
-    """Put a paused job back into the queue; without a choice it goes on from where it would by itself.
+    """Requeue a paused job, from the chosen checkpoint or from its default start point.
 
-    Raises IllegalTransition for a job that is not PAUSED, BadSpec for a checkpoint that it can't go on from,
+    Raises IllegalTransition for a job that is not PAUSED, BadSpec for a checkpoint that it can't continue from,
     QuotaExceeded when no more jobs may wait in its queue or project.
     """
     job = transitions.load_for_change(session, job_id)
@@ -129,7 +129,7 @@ def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = ""
         job.chosen_checkpoint_id = chosen.id
     start = start_points.next_start(session, job)
     data = {"checkpoint_id": start.id if start is not None else None, "step": start.step if start is not None else 0}
-    message = f"goes on from {start.id} at step {start.step}" if start is not None else "begins with step 0"
+    message = f"continues from {start.id} at step {start.step}" if start is not None else "starts with step 0"
     transitions.transition(
         session, job, JobState.QUEUED, actor=actor, reason="resumed", message=message, data=data,
         not_before_at=None, pending_reason="",
@@ -139,8 +139,8 @@ def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = ""
     return job
 
 
-def wish_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
-    """Have the job's holder save now and go on; each wish is one checkpoint.
+def request_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
+    """Request that the supervisor saves now and continues; each request is one checkpoint.
 
     Raises IllegalTransition when the job does not train, is about to stop, or its script can't save on request. The
     caller nudges the node after the commit.
@@ -152,7 +152,7 @@ def wish_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
         _refuse_to_save(job, f"is about to stop ({job.requested} requested), which saves by itself where it can")
     if not _saves_on_request(session, job):
         _refuse_to_save(
-            job, f"{_SAYS_NOTHING}; call trainyard.hooks.init(can_checkpoint=True) and ask run.should_checkpoint() in "
+            job, f"{_CANNOT_SAVE}; call trainyard.hooks.init(can_checkpoint=True) and ask run.should_checkpoint() in "
             "its loop",
         )  # fmt: skip
     job.checkpoint_requests += 1
@@ -174,8 +174,8 @@ def _require_pausable(session: Session, job: Job, *, may_lose_steps: bool) -> No
         why = "is about to be cancelled"
     elif job.state in SAVING and not may_lose_steps and not _saves_on_request(session, job):
         why = (
-            f"{_SAYS_NOTHING} (trainyard.hooks.init(can_checkpoint=True)), and what it has done since its last "
-            "checkpoint would be lost; say save_checkpoint: false to have it stopped all the same, and started again "
+            f"{_CANNOT_SAVE} (trainyard.hooks.init(can_checkpoint=True)), and what it has done since its last "
+            "checkpoint would be lost; set save_checkpoint: false to stop it all the same, and started again "
             "on resume"
         )
     else:
@@ -183,15 +183,15 @@ def _require_pausable(session: Session, job: Job, *, may_lose_steps: bool) -> No
     raise IllegalTransition(f"job {job.id} cannot be paused: it {why}")
 
 
-def _wish_to_pause(session: Session, job: Job, actor: str, *, saves: bool, force: bool) -> bool:
-    """Whether that is anything new."""
+def _record_pause_request(session: Session, job: Job, actor: str, *, saves: bool, force: bool) -> bool:
+    """Record the pause request; False when it adds nothing to the pending one."""
     if job.requested == "pause":
         wanted = (job.pause_saves and saves, job.pause_force or force)
         if wanted == (job.pause_saves, job.pause_force):
             return False
         job.pause_saves, job.pause_force = wanted
     else:
-        # Also in the place of a wish of the platform's (requeue, preempt): the devices must become free either way.
+        # Also replaces a request of the platform (requeue, preempt): the devices are released either way.
         job.pause_saves, job.pause_force = saves, force or job.requested is not None
         job.requested, job.requested_reason, job.requested_by = "pause", "", actor
     job.pause_requested_at = utc_now()
@@ -200,10 +200,10 @@ def _wish_to_pause(session: Session, job: Job, actor: str, *, saves: bool, force
     return True
 
 
-def _take_back(session: Session, job: Job, kind: OutcomeKind, *, message: str, actor: str) -> bool:
-    """End an attempt that no node has taken up, and with it the job's waiting; False when one has.
+def _end_unclaimed(session: Session, job: Job, kind: OutcomeKind, *, message: str, actor: str) -> bool:
+    """End an attempt that no node has claimed; False when it was claimed.
 
-    The caller has locked the job, which a claim does first: nobody takes it up meanwhile.
+    The caller has locked the job, which a claim locks first, so it can't be claimed meanwhile.
     """
     if job.state is not JobState.SCHEDULING:
         return False
@@ -218,15 +218,15 @@ def _take_back(session: Session, job: Job, kind: OutcomeKind, *, message: str, a
 
 def _instead_of_resume(job: Job) -> str:
     if job.state in TERMINAL:
-        return "retry makes a new job of one that has ended"
+        return "retry creates a new job from one that has ended"
     if job.requested == "pause":
         return "it is still saving, wait until it is PAUSED"
-    return "this one goes on by itself"
+    return "this one continues by itself"
 
 
 def _saves_on_request(session: Session, job: Job) -> bool:
-    """Built-in trainers always do; of a script it is known once it has said so, in an earlier attempt too."""
-    return job.framework != parsing.CUSTOM or work_orders.said_to_save(session, job.id)
+    """Built-in trainers always do; a script has to declare it, in this attempt or an earlier one."""
+    return job.framework != parsing.CUSTOM or work_orders.can_save_on_request(session, job.id)
 
 
 def _refuse_to_save(job: Job, why: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Answers whether data, and a model, can be trained on: by the rules of submit, then by an inspection."""
+"""Data validation: whether model and data can be trained on, by the rules of submission and by an inspection."""
 
 import json
 import time
@@ -13,19 +13,19 @@ from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs import submission
 from app.services.preflight import admission, inspections
-from app.services.preflight.admission import Looking
-from app.services.preflight.inspections import Asked, Report
+from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspections import InspectionRequest, Report
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long an answer is waited for, and how closely is looked; ``looking`` None: not at all here."""
+class ValidationLimits:
+    """Timeout for the answer in seconds, and the inspection settings; ``inspection`` None: inspections are disabled."""
 
-    looking: Looking | None
+    inspection: InspectionSettings | None
     seconds: float = 55.0
 
 
@@ -33,35 +33,35 @@ def validate(
     plane: ControlPlane,
     caller: Caller,
     document: Mapping[str, Any],
-    patience: Patience,
+    patience: ValidationLimits,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> Report:
-    """The findings about ``document``, a whole job document; a coordinator looks, the caller waits.
+    """Validate ``document``, a whole job document; a coordinator inspects, the caller waits.
 
-    Raises NotSupportedYet where nothing is looked at, and Unavailable when nobody has answered in time: the same
-    request later finds the answer.
+    Raises NotSupportedYet where inspections are disabled, and Unavailable on a timeout: the same request later finds
+    the answer.
     """
     project = project or caller.home_project
     try:
         spec = _checked(plane, caller, document, project, forwarded)
     except InvalidRequest as error:
         refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
-        return _answer(plane, {"errors": [refused]}, remember)
-    if patience.looking is None:
+        return _answer(plane, {"errors": [refused]}, on_written)
+    if patience.inspection is None:
         raise NotSupportedYet(
-            "data is not looked at on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
+            "data is not inspected on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "
             "node checks the same"
         )
-    asked = _question(plane, caller, spec, project, patience.looking)
+    asked = _question(plane, caller, spec, project, patience.inspection)
     with plane.db.read() as session:
         known = inspections.remembered(session, asked.fingerprint)
     if known is not None:
-        return _answer(plane, known, remember)
-    inspection_id = inspections.ask(plane.db, asked)
-    return _answer(plane, _wait(plane, inspection_id, patience.seconds), remember, told=inspection_id)
+        return _answer(plane, known, on_written)
+    inspection_id = inspections.request(plane.db, asked)
+    return _answer(plane, _wait(plane, inspection_id, patience.seconds), on_written, delivered_id=inspection_id)
 
 
 def _checked(
@@ -74,15 +74,17 @@ def _checked(
     return spec
 
 
-def _question(plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, looking: Looking) -> Asked:
+def _question(
+    plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, inspection: InspectionSettings
+) -> InspectionRequest:
     document, secrets = dict(spec.document), dict(spec.secrets)
     asked = json.dumps([project, caller.key_id, document, secrets], sort_keys=True)
-    return Asked(
+    return InspectionRequest(
         project=project,
         document=document,
         sealed_secrets=plane.box.seal(secrets) if secrets else "",
         request_hash=plane.box.fingerprint(asked),
-        fingerprint=admission.fingerprint_of(project, document, plane.reading, looking),
+        fingerprint=admission.fingerprint_of(project, document, plane.reading, inspection),
     )
 
 
@@ -93,13 +95,13 @@ def _wait(plane: ControlPlane, inspection_id: str, seconds: float) -> Report:
         if report is not None:
             return report
         time.sleep(POLL_SECONDS)
-    raise Unavailable(f"no coordinator has looked at the data within {seconds:g} s; ask again for the answer")
+    raise Unavailable(f"no coordinator has inspected the data within {seconds:g} s; repeat the request for the answer")
 
 
-def _answer(plane: ControlPlane, report: Report, remember: Remember, *, told: str = "") -> Report:
+def _answer(plane: ControlPlane, report: Report, on_written: OnWritten, *, delivered_id: str = "") -> Report:
     found = {"valid": not report.get("errors"), "errors": [], "warnings": [], "left_out": [], "sources": [], **report}
     with plane.db.write() as session:
-        if told:
-            inspections.mark_told(session, told)
-        remember(session, found)
+        if delivered_id:
+            inspections.mark_delivered(session, delivered_id)
+        on_written(session, found)
     return found

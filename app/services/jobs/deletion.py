@@ -1,7 +1,7 @@
-"""Deleting a job that has ended, with or without its files; what another job still needs is never taken away.
+"""Deletion of an ended job, with or without its files; refused while another job still needs them.
 
-What is to go is written down first, with its line in the audit trail, and the rest are steps that are safe to do again:
-a deletion that is cut off is ended by a coordinator, or by asking for it once more.
+The intent is recorded first, with an audit entry; the remaining steps are idempotent. A coordinator, or a repeated
+request, finishes an interrupted deletion.
 """
 
 import logging
@@ -24,14 +24,14 @@ from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
-# Millions of rows in one transaction would keep others from writing for too long.
+# Deleting millions of rows in one transaction would block other writers for too long.
 METRICS_AT_ONCE = 10_000
 
 
 def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool) -> None:
     """Delete the job; with ``artifacts`` also its files: checkpoints, model, logs, event files.
 
-    Raises IllegalTransition until it has ended, StillNeeded while a living job reads from it.
+    Raises IllegalTransition until it has ended, StillNeeded while an unfinished job reads from it.
     """
     with plane.db.write() as session:
         _begin(session, _deletable(session, plane.reading, caller, job_id), caller, artifacts=artifacts)
@@ -39,7 +39,7 @@ def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool)
 
 
 def finish_begun(db: Database, storage: Storage) -> int:
-    """End every deletion that was begun, also of processes that died; returns how many. What fails is tried again."""
+    """Finish every recorded deletion, also those of dead processes; returns how many. Failed ones are retried later."""
     with db.read() as session:
         begun = session.scalars(select(JobDeletion.job_id).order_by(JobDeletion.begun_at, JobDeletion.job_id)).all()
     finished = 0
@@ -48,7 +48,7 @@ def finish_begun(db: Database, storage: Storage) -> int:
             _finish(db, storage, job_id)
             finished += 1
         except TrainyardError:
-            log.warning("the deletion of %s could not be ended yet", job_id, exc_info=True)
+            log.warning("the deletion of %s could not be finished yet", job_id, exc_info=True)
     return finished
 
 
@@ -74,13 +74,13 @@ def _deletable(session: Session, reading: ReadingRules, caller: Caller, job_id: 
 def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> None:
     begun = session.get(JobDeletion, job.id)
     if begun is not None and (begun.artifacts or not artifacts):
-        return  # asked for again: it is known who wanted it first
+        return  # a repeated request; the first one is in the audit trail
     session.merge(JobDeletion(job_id=job.id, artifacts=artifacts, begun_at=utc_now()))
     audit.record(
         session, actor=caller.actor, action="job.delete", project=job.project, target=job.id,
         data={"name": job.name, "status": job.status, "artifacts": artifacts},
     )  # fmt: skip
-    # From here on nobody can start from its checkpoints, whose files go next.
+    # From here on no job can start from its checkpoints, whose files are deleted next.
     session.execute(
         update(Checkpoint)
         .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))
@@ -89,7 +89,7 @@ def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> No
 
 
 def _finish(db: Database, storage: Storage, job_id: str) -> None:
-    """Returns also when somebody else was faster."""
+    """Delete files and rows; returns also when another process finished the deletion."""
     while True:
         with db.read() as session:
             begun, job = session.get(JobDeletion, job_id), session.get(Job, job_id)
@@ -99,13 +99,13 @@ def _finish(db: Database, storage: Storage, job_id: str) -> None:
             storage.delete_tree(job_key(job_id))
         _drop_metrics(db, job_id, job.metric_seq)
         with db.write() as session:
-            # Somebody may have asked meanwhile that the files go as well: then once more.
+            # A concurrent request may have added the files: then repeat.
             if _drop(session, job_id, artifacts=begun.artifacts):
                 return
 
 
 def _reader(session: Session, reading: ReadingRules, job: Job) -> str | None:
-    """A living job whose model or data lies among the results of this one."""
+    """An unfinished job whose model or data lies among the results of this one."""
     document = cast(Job.spec, String)
     query = select(Job.id, Job.spec).where(
         Job.project == job.project, Job.status.not_in(TERMINAL), Job.id != job.id,
@@ -129,8 +129,8 @@ def _drop_metrics(db: Database, job_id: str, newest: int) -> None:
 
 
 def _drop(session: Session, job_id: str, *, artifacts: bool) -> bool:
-    """The row, and with it all that hangs on it; its children have no parent then. False: more is wanted by now."""
-    # Together with its children, in the order of their keys: an update alone would lock them as it comes upon them.
+    """Delete the row and everything that depends on it; children lose their parent. False: the request has grown."""
+    # Lock it and its children by key: a plain update would lock them in arbitrary order.
     family = select(Job.id).where((Job.id == job_id) | (Job.parent_job_id == job_id)).order_by(Job.id)
     if job_id not in session.scalars(family.with_for_update()).all():
         return True

@@ -1,4 +1,4 @@
-"""A job together with what other rows know of it: its place in the line, its children, its running attempt."""
+"""Job details: a job with its queue position, children and running attempt from other tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from app.models.base import utc_now
 from app.services.queues import queues
 from app.services.scheduling import start_estimates
 
-SHOWN_WISHES = ("pause", "cancel")
+SHOWN_REQUESTS = ("pause", "cancel")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobDetails:
-    """``spec`` is the stored document with what was changed since it was submitted, fit to be shown."""
+    """``spec`` is the stored document with later changes applied, without secrets."""
 
     job: Job
     spec: Mapping[str, Any]
@@ -33,14 +33,14 @@ class JobDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """Where a waiting job stands in the line, and when it starts where that can be told."""
+    """Queue position of a pending job, and its estimated start if known."""
 
     position: int
     starts_at: datetime | None
 
 
 def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
-    """In the order given; a few queries however many jobs they are."""
+    """Details in the order given, with a constant number of queries."""
     places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
     expected = start_estimates.of_waiting(session, places)
     outlooks = {job_id: Outlook(position=place, starts_at=expected.get(job_id)) for job_id, place in places.items()}
@@ -52,9 +52,9 @@ def details(session: Session, job: Job) -> JobDetails:
 
 
 def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
-    """What a job can expect that gets this priority; None for one that does not wait.
+    """Position and estimate for a job at this priority; None for one that is not pending.
 
-    It takes longer the more jobs wait: whoever changes a job looks before the transaction that keeps others waiting.
+    Cost grows with the number of pending jobs: callers compute it before the transaction that changes the job.
     """
     if job.state not in queues.WAITING:
         return None
@@ -63,13 +63,13 @@ def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
 
 
 def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobDetails:
-    """A job as its change leaves it, told within the transaction of the change, which does not look at the line."""
+    """Details within the transaction of a change, which uses the outlook computed before it."""
     outlooks = {job.id: expected} if expected is not None and job.state in queues.WAITING else {}
     return _details_of(session, [job], outlooks)[0]
 
 
 def of_new(job: Job) -> JobDetails:
-    """A job as it is submitted: nothing else knows of it yet."""
+    """Details of a job that was just submitted: no other table refers to it yet."""
     return JobDetails(
         job=job, spec=_current(job), requested=None, pending_reason=job.pending_reason, queue_position=None,
         elapsed_seconds=0.0, child_job_ids=(), estimated_start_at=None,
@@ -86,7 +86,7 @@ def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Ou
         JobDetails(
             job=job,
             spec=_current(job),
-            requested=job.requested if job.requested in SHOWN_WISHES else None,
+            requested=job.requested if job.requested in SHOWN_REQUESTS else None,
             pending_reason=reasons[job.id],
             queue_position=outlooks[job.id].position if job.id in outlooks else None,
             estimated_start_at=outlooks[job.id].starts_at if job.id in outlooks else None,

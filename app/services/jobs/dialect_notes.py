@@ -12,13 +12,13 @@ from app.services.requests.control_plane import ControlPlane
 
 
 def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) -> None:
-    """For clients that delete what still runs: cancel it if it has not ended, and note that for them it is gone."""
+    """Deletion in dialects that allow it for running jobs: cancel the job if needed, and hide it in the dialect."""
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
         if job.state not in TERMINAL:
-            job = control_requests.wish_cancel(session, job_id, actor=caller.actor, reason="deleted")
-        _keep(job, dialect, deleted=True)
+            job = control_requests.request_cancel(session, job_id, actor=caller.actor, reason="deleted")
+        _store_foreign(job, dialect, deleted=True)
         audit.record(
             session, actor=caller.actor, action="job.withdraw", project=job.project, target=job_id,
             data={"dialect": dialect},
@@ -32,16 +32,16 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
 def note(
     plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str, expected_version: int | None = None, **kept: Any
 ) -> None:
-    """Keep something more of what a dialect tells of a job. Raises Conflict when it is not of the version expected."""
+    """Store further data of a dialect with a job. Raises Conflict when the job does not have the expected version."""
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
         if expected_version not in (None, job.version):
             raise Conflict("the job was changed meanwhile; read it again")
-        _keep(job, dialect, **kept)
+        _store_foreign(job, dialect, **kept)
         audit.record(session, actor=caller.actor, action="job.patch", project=job.project, target=job_id, data=kept)
 
 
-def _keep(job: Job, dialect: str, **kept: Any) -> None:
+def _store_foreign(job: Job, dialect: str, **kept: Any) -> None:
     job.foreign = {**job.foreign, dialect: {**job.foreign.get(dialect, {}), **kept}}
     job.mark_changed()

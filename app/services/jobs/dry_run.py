@@ -1,4 +1,4 @@
-"""What would become of a job if it were submitted now: checked as at submission, and nothing written."""
+"""Dry run of a submission: the same checks, a placement forecast, and no writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from app.services.requests.control_plane import ControlPlane
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A node that could hold the job; ``reason`` says why not now, empty where it fits now."""
+    """A node that could hold the job; ``reason`` says why it can't start there now, empty if it can."""
 
     name: str
     fits_now: bool
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Where the job would wait and where it could run. ``queue_position`` counts from 1 in its project."""
+    """Forecast: queue position, counted from 1 in the project, and candidate nodes."""
 
     checked: Checked
     queue_position: int
@@ -50,9 +50,9 @@ def plan(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """Raises what ``jobs.submit`` would raise for the same document."""
+    """Raises what ``submission.submit`` would raise for the same document."""
     checked = submission.check(plane, caller, document, project=project, forwarded=forwarded)
-    # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
+    # In a write transaction, as at submission: the checkpoint to resume from is locked.
     with plane.db.write() as session:
         start = submission.enter(session, plane, caller, checked).start
     missing = admission.missing_input(checked.spec.document, plane.reading)

@@ -1,4 +1,4 @@
-"""Why a job starts on a node or does not: every filter's word, and what every score gives the node, for people."""
+"""Explains for users why a job starts on a node or not: the result of every filter and the points of every score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling import gang_placement
-from app.domain.scheduling.data_locality import NOWHERE, Cached
-from app.domain.scheduling.filters import FREE, Finding, avoided, examine
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached
+from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
 from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
@@ -24,18 +24,18 @@ from app.services.queues import limits
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFit:
-    """``could_hold``: if nothing ran there; ``starts_now``: nothing at all stands in the way."""
+    """``could_hold``: it fits if the node is empty; ``starts_now``: every filter passes now."""
 
     node: str
     job_id: str
     could_hold: bool
     starts_now: bool
-    filters: Sequence[Finding]
+    filters: Sequence[FilterResult]
     scores: Sequence[Points]
 
     @property
     def score(self) -> float:
-        """Of the nodes where it starts now, the planner gives it the one with the most."""
+        """Total score; of the nodes where the job can start now, the planner chooses the highest."""
         return sum(each.points for each in self.scores)
 
 
@@ -46,19 +46,19 @@ def why(session: Session, caller: Caller, name: str, job_id: str, weights: Weigh
     node = next(iter(registry.capacities(session, only_ready=False, names=[name])), None)
     if row is None or node is None:
         raise NotFound(f"no node {name[:63]!r}")
-    return _fit(job, row, node, _Look.at(session, job, weights), weights)
+    return _fit(job, row, node, _Context.at(session, job, weights), weights)
 
 
 def why_everywhere(session: Session, caller: Caller, job_id: str, weights: Weights) -> list[NodeFit]:
-    """The same of every node, the best first: where it may start, then where it could, then by name.
+    """Explain every node, the best first: where it can start, then where it could, then by name.
 
-    Raises NotFound for a job that is not there, or not the caller's.
+    Raises NotFound for a job that does not exist or is not visible to the caller.
     """
     job = lookup.find(session, caller, job_id)
-    look = _Look.at(session, job, weights)
+    context = _Context.at(session, job, weights)
     rows = {row.name: row for row in session.scalars(select(Node))}
     fits = [
-        _fit(job, rows[node.name], node, look, weights)
+        _fit(job, rows[node.name], node, context, weights)
         for node in registry.capacities(session, only_ready=False)
         if node.name in rows
     ]
@@ -66,17 +66,17 @@ def why_everywhere(session: Session, caller: Caller, job_id: str, weights: Weigh
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
-    """What is the same for every node."""
+class _Context:
+    """Input that is the same for every node."""
 
     request: Request
     ready: Mapping[str, NodeCapacity]
-    beside: Sequence[Finding]
-    turn: Finding
+    beside: Sequence[FilterResult]
+    turn: FilterResult
     cached: Cached
 
     @classmethod
-    def at(cls, session: Session, job: Job, weights: Weights) -> "_Look":
+    def at(cls, session: Session, job: Job, weights: Weights) -> "_Context":
         request = request_of(job.spec, has_gpus=registry.has_gpus(session))
         ready = registry.capacities(session)
         caches = None if request.is_gang else data_locality.caches(session, weights)
@@ -85,47 +85,49 @@ class _Look:
             ready={each.name: each for each in ready},
             beside=_beside(job, request, ready, weights),
             turn=_turn(session, job),
-            cached=NOWHERE if caches is None else caches.of(job.spec),
+            cached=NOT_CACHED if caches is None else caches.of(job.spec),
         )
 
 
-def _fit(job: Job, row: Node, node: NodeCapacity, look: _Look, weights: Weights) -> NodeFit:
-    findings = examine(look.request, node)
+def _fit(job: Job, row: Node, node: NodeCapacity, context: _Context, weights: Weights) -> NodeFit:
+    findings = examine(context.request, node)
     could_hold = all(each.passed for each in findings if each.filter not in FREE)
-    state = Finding(filter="node_state", reason="" if row.state == "ready" else f"is {row.state}")
+    state = FilterResult(filter="node_state", reason="" if row.state == "ready" else f"is {row.state}")
     if node.name in job.node_names and job.state in HELD:
-        findings = [each for each in findings if each.filter not in FREE]  # what is taken there, this job has taken
-    findings = [state, *findings, *look.beside, _history(job, look, node), look.turn]
+        findings = [each for each in findings if each.filter not in FREE]  # the job itself occupies them
+    findings = [state, *findings, *context.beside, _history(job, context, node), context.turn]
     return NodeFit(
         node=node.name, job_id=job.id, could_hold=could_hold, starts_now=all(each.passed for each in findings),
-        filters=findings, scores=points_of(look.request, node, weights, look.cached),
+        filters=findings, scores=points_of(context.request, node, weights, context.cached),
     )  # fmt: skip
 
 
-def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[Finding]:
-    """Of a gang that waits: whether enough nodes are free for it at once, this one or others."""
+def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:
+    """For a pending gang: whether enough nodes are free at once."""
     if not request.is_gang or job.state is not JobState.QUEUED:
         return []
     free = (each for node in ready for each in gang_placement.candidates(request, node, weights))
     starts = gang_placement.choose(request, free, weights) is not None
-    return [Finding(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
+    return [FilterResult(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
 
 
-def _history(job: Job, look: _Look, node: NodeCapacity) -> Finding:
-    """Beside those that are ready now, as if this one were, too."""
-    is_avoided = node.name in avoided(look.request, frozenset(job.excluded_nodes), {**look.ready, node.name: node})
-    return Finding(filter="not_failed_here", reason="the job failed here again and again" if is_avoided else "")
+def _history(job: Job, context: _Context, node: NodeCapacity) -> FilterResult:
+    """Whether the node is avoided, counted as ready together with the ready nodes."""
+    is_avoided = node.name in avoided(
+        context.request, frozenset(job.excluded_nodes), {**context.ready, node.name: node}
+    )
+    return FilterResult(filter="not_failed_here", reason="the job failed here repeatedly" if is_avoided else "")
 
 
-def _turn(session: Session, job: Job) -> Finding:
-    """Whether it is the job's turn at all, whatever the node."""
+def _turn(session: Session, job: Job) -> FilterResult:
+    """Whether the job is waiting to start at all, regardless of the node."""
     if job.state is not JobState.QUEUED:
         where = f" on {', '.join(job.node_names)}" if job.node_names else ""
-        return Finding(filter="job_waits", reason=f"the job is {job.status}{where}")
+        return FilterResult(filter="job_waits", reason=f"the job is {job.status}{where}")
     if job.requested is not None:
-        return Finding(filter="job_waits", reason=f"the job is about to stop ({job.requested} requested)")
+        return FilterResult(filter="job_waits", reason=f"the job is about to stop ({job.requested} requested)")
     if job.not_before_at is not None and rests(job.not_before_at, job.queued_at, database_now(session)):
         until = job.not_before_at.isoformat(timespec="seconds")
         why = f": {job.pending_reason}" if job.pending_reason else ""
-        return Finding(filter="job_waits", reason=f"the job is tried again at {until}{why}")
-    return Finding(filter="job_waits", reason=limits.reasons(session, [job.queue]).get(job.queue, ""))
+        return FilterResult(filter="job_waits", reason=f"the job is retried at {until}{why}")
+    return FilterResult(filter="job_waits", reason=limits.reasons(session, [job.queue]).get(job.queue, ""))

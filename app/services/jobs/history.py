@@ -1,4 +1,4 @@
-"""What happened to a job: its events, and the records of its attempts."""
+"""History of jobs: events and records of attempts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ def events_after(session: Session, job_id: str, seq: int, *, limit: int = 500) -
 def newest_events(
     session: Session, project: str | None, *, limit: int, since: datetime | None = None
 ) -> Sequence[JobEvent]:
-    """Of a project's jobs or of all, those `since` then, oldest first."""
+    """The newest events of a project's jobs or of all, `since` a time, oldest first."""
     query = _of_project(project).order_by(JobEvent.id.desc()).limit(limit)
     if since is not None:
         query = query.where(JobEvent.id > first_id("evt", since))
@@ -38,13 +38,13 @@ def newest_events(
 
 
 def events_behind(session: Session, project: str | None, event_id: str, *, limit: int) -> Sequence[JobEvent]:
-    """Of a project's jobs or of all, the next after this one, oldest first."""
+    """The next events of a project's jobs or of all after this one, oldest first."""
     query = _of_project(project).where(JobEvent.id > event_id)
     return session.scalars(query.order_by(JobEvent.id).limit(limit)).all()
 
 
 def newest_event(session: Session) -> str | None:
-    """Of all jobs: ids made later sort after earlier ones."""
+    """Id of the newest event of all jobs: ids sort by time."""
     return session.scalar(select(func.max(JobEvent.id)))
 
 
@@ -54,7 +54,7 @@ def _of_project(project: str | None) -> Select[Any]:
 
 
 def ended_in(session: Session, job_ids: Sequence[str]) -> dict[str, JobState]:
-    """By job that has ended, the state it was in before."""
+    """Ended job → the state before its terminal one."""
     if not job_ids:
         return {}
     query = select(JobEvent.job_id, JobEvent.from_status).where(
@@ -64,12 +64,12 @@ def ended_in(session: Session, job_ids: Sequence[str]) -> dict[str, JobState]:
 
 
 def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attempt]:
-    """By job; one that was never started has none."""
+    """Job → its newest attempt; jobs that never started are left out."""
     newest = (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt)
     query = select(Attempt).join(Job, newest).where(Job.id.in_(job_ids))
     return {attempt.job_id: attempt for attempt in session.scalars(query)}
 
 
 def attempts(session: Session, job_id: str) -> Sequence[Attempt]:
-    """All of them, oldest first."""
+    """All attempts of the job, oldest first."""
     return session.scalars(select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.number)).all()

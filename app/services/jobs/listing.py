@@ -21,16 +21,16 @@ ORDERS: Orders = {
     "status": (Job.status, Job.created_at, Job.id),
 }
 FEW = 10_000
-# Jobs whose names begin alike are often of one time, which may be far from where the list begins.
+# Jobs with a common name prefix are often created together, possibly far from the start of the list.
 FEW_OF_A_NAME = 20_000
-# More labels than that are looked up one by one: SQLite joins 64 tables at most, and planners try all orders of few.
+# More labels than this use subqueries: SQLite joins at most 64 tables, and query planners try all join orders of few.
 MOST_JOINED = 6
 _LAST_CHARACTER = chr(0x10FFFF)
 _SURROGATES = range(0xD800, 0xE000)
 
 
 def _begins_with(prefix: str) -> ColumnElement[bool]:
-    """As a range: LIKE ignores case on SQLite, and there it would not use the index."""
+    """Prefix match as a range: on SQLite LIKE ignores case and would not use the index."""
     least = Job.name >= prefix
     head = prefix.rstrip(_LAST_CHARACTER)
     if not head:
@@ -50,14 +50,14 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "created_before": lambda moment: Job.created_at < moment,
     "created_by": lambda author: Job.created_by == author,
     "created_by_one_of": Job.created_by.in_,
-    # One of the texts, perhaps in other cases: databases differ in whether they tell them apart.
+    # Any of the texts; whether case matters depends on the database.
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
 }
 
 
 def _may_have(row: Any, statuses: Sequence[str]) -> ColumnElement[bool]:
-    """All that a label's row tells of a job that has not ended is that."""
+    """Status filter on a label's row, which stores only the terminal state of a job."""
     ends = sorted(TERMINAL.intersection(statuses))
     lives: ColumnElement[bool] = row.ended_as.is_(None)
     if not ends:
@@ -66,7 +66,7 @@ def _may_have(row: Any, statuses: Sequence[str]) -> ColumnElement[bool]:
     return ended if TERMINAL.issuperset(statuses) else or_(lives, ended)
 
 
-# The same asked of a label's row, where that has the answer.
+# The same filters on a label's row, where its columns suffice.
 _OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "status": _may_have,
     "queue": lambda row, queue: row.queue == queue,
@@ -77,7 +77,7 @@ _OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "created_before": lambda row, moment: row.created_at < moment,
 }
 _LABEL_ORDERS: Orders = {"created_at": (JobLabel.created_at, JobLabel.job_id)}
-Asked = Sequence[tuple[str, Any]]
+Conditions = Sequence[tuple[str, Any]]
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
@@ -95,25 +95,25 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     )  # fmt: skip
 
 
-def count_kept(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
-    """How many of the caller's jobs were not withdrawn by clients of this dialect, up to so many."""
-    found = _kept(select(Job.id), caller, dialect).limit(most).subquery()
+def count_visible(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
+    """Number of the caller's jobs that clients of this dialect have not withdrawn, up to ``most``."""
+    found = _visible(select(Job.id), caller, dialect).limit(most).subquery()
     return session.scalar(select(func.count()).select_from(found)) or 0
 
 
 def changed_since(session: Session, caller: Caller, moment: datetime) -> list[JobDetails]:
-    """The caller's jobs that were changed then or later, the oldest first."""
+    """The caller's jobs that were changed at this time or later, the oldest first."""
     query = select(Job).where(Job.updated_at >= moment).order_by(Job.created_at, Job.id)
     return details_of(session, session.scalars(_of_caller(query, caller)).all())
 
 
 def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, JobDetails]:
-    """Those of them that are the caller's."""
+    """The jobs with these ids that are visible to the caller."""
     query = _of_caller(select(Job).where(Job.id.in_(ids)), caller)
     return {each.job.id: each for each in details_of(session, session.scalars(query).all())}
 
 
-def _kept(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
+def _visible(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
     is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
     return _of_caller(query.where(~is_withdrawn), caller)
 
@@ -122,15 +122,17 @@ def _of_caller(query: Select[Any], caller: Caller) -> Select[Any]:
     return query if caller.project is None else query.where(Job.project == caller.project)
 
 
-def _plain(session: Session, asked: Asked, request: PageRequest) -> Page[Job]:
+def _plain(session: Session, asked: Conditions, request: PageRequest) -> Page[Job]:
     query = select(Job.id).where(*(FILTERS[name](value) for name, value in asked))
     narrowing = {name for name, _ in asked} - {"project"}
     few = FEW_OF_A_NAME if "name" in narrowing else FEW if len(narrowing) > 1 else 0
     return page_by_id(session, Job, query, ORDERS, request, few=few)
 
 
-def _labelled(session: Session, labels: Sequence[tuple[str, str]], asked: Asked, request: PageRequest) -> Page[Job]:
-    """Found among the rows of the first label; the jobs' own rows are looked up only for what those don't tell."""
+def _labelled(
+    session: Session, labels: Sequence[tuple[str, str]], asked: Conditions, request: PageRequest
+) -> Page[Job]:
+    """Search the rows of the first label; rows of jobs are joined only for filters that label rows can't answer."""
     query = select(JobLabel.job_id).where(*_conditions(JobLabel, *labels[0], asked))
     for i, (key, value) in enumerate(labels[1:], 1):
         other = aliased(JobLabel)
@@ -139,7 +141,7 @@ def _labelled(session: Session, labels: Sequence[tuple[str, str]], asked: Asked,
             query = query.join(other, other.job_id == JobLabel.job_id).where(*conditions)
         else:
             query = query.where(JobLabel.job_id.in_(select(other.job_id).where(*conditions)))
-    of_jobs = [FILTERS[name](value) for name, value in asked if not _is_told(name, value)]
+    of_jobs = [FILTERS[name](value) for name, value in asked if not _label_rows_answer(name, value)]
     with_jobs = query.join(Job, Job.id == JobLabel.job_id).where(*of_jobs)
     counted = with_jobs if of_jobs else query
     if request.order.removeprefix("-") in _LABEL_ORDERS:
@@ -147,11 +149,11 @@ def _labelled(session: Session, labels: Sequence[tuple[str, str]], asked: Asked,
     return page_by_id(session, Job, with_jobs, ORDERS, request, counted=counted)
 
 
-def _conditions(row: Any, key: str, value: str, asked: Asked) -> list[ColumnElement[bool]]:
-    told = [_OF_LABELS[name](row, wanted) for name, wanted in asked if name in _OF_LABELS]
-    return [row.key == key, row.value == value, *told]
+def _conditions(row: Any, key: str, value: str, asked: Conditions) -> list[ColumnElement[bool]]:
+    on_labels = [_OF_LABELS[name](row, wanted) for name, wanted in asked if name in _OF_LABELS]
+    return [row.key == key, row.value == value, *on_labels]
 
 
-def _is_told(name: str, value: Any) -> bool:
-    """Whether the labels' rows leave nothing to ask of the job's own."""
+def _label_rows_answer(name: str, value: Any) -> bool:
+    """Whether label rows answer the filter completely."""
     return TERMINAL.issuperset(value) if name == "status" else name in _OF_LABELS

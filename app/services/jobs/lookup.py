@@ -10,7 +10,7 @@ from app.security.permissions import Caller
 
 
 def find(session: Session, caller: Caller, job_id: str) -> Job:
-    """The job; raises NotFound alike for one that does not exist and one of a project that is not the caller's."""
+    """The job; raises the same NotFound for one that does not exist and one that is not visible to the caller."""
     job = session.get(Job, job_id) if JOB_ID.fullmatch(job_id) else None
     missing = f"no job {job_id[:64]}"
     if job is None:
@@ -20,7 +20,7 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
 
 
 def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
-    """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
+    """The job with this name in a dialect; raises NotFound with the message `missing` if the caller sees none."""
     job = session.scalar(select(Job).where(Job.alias == alias))
     if job is None:
         raise NotFound(missing)

@@ -1,4 +1,4 @@
-"""What of a job is shown outside the database, and which jobs changed since it was last shown there."""
+"""Mirror of jobs in Celery's result backend: what is shown there, and which jobs changed since."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from app.models.base import utc_now
 from app.services.jobs import reports
 
 BATCH = 200
-# After the result backend lost everything, jobs that ended longer ago than this are not shown there again.
+# After the result backend lost its data, jobs that ended longer ago than this are not mirrored again.
 REMEMBER_ENDED_DAYS = 7
 _MESSAGE_CHARACTERS = 500
 _SHOWN = (
@@ -49,21 +49,21 @@ class JobImage:
 
 
 def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
-    """Jobs of which a version is not mirrored yet, oldest first."""
+    """Jobs whose current version is not mirrored yet, oldest first."""
     query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
         return [_image(row, _report(session, row)) for row in session.execute(query).all()]
 
 
 def running(db: Database) -> list[JobImage]:
-    """Every job whose progress moves without a new version."""
+    """Running jobs, whose progress changes without a new version."""
     query = select(*_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
     with db.read() as session:
         return [_image(row, None) for row in session.execute(query)]
 
 
 def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
-    """Remember that these versions were shown; one that changed meanwhile stays due."""
+    """Mark these versions as mirrored; a job that changed meanwhile stays due."""
     if not images:
         return
     with db.write() as session:
@@ -71,12 +71,12 @@ def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
 
 
 def forget_mirrored(db: Database) -> None:
-    """The result backend is empty: everything that still matters must be shown again."""
+    """The result backend is empty: mirror all jobs again that are unfinished or ended recently."""
     since = utc_now() - timedelta(days=REMEMBER_ENDED_DAYS)
     stale = (Job.mirrored_version > 0) & (Job.status.not_in(TERMINAL) | (Job.finished_at > since))
     while True:
         with db.write() as session:
-            # Rows are locked in the order of their ids, as everywhere: two orders would make deadlocks.
+            # Rows are locked by id, as everywhere: a second lock order would cause deadlocks.
             ids = session.scalars(select(Job.id).where(stale).order_by(Job.id).limit(BATCH).with_for_update()).all()
             session.execute(
                 update(Job)

@@ -1,4 +1,4 @@
-"""Where a job starts from: a new one whose document names a checkpoint or a job's newest or best, and a resumed one."""
+"""Start points: the checkpoint that a new or resumed job starts from, by id or as a job's newest or best."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ PRUNED_MEANWHILE_TRIES = 3  # a job that runs may retire what was just its newes
 
 
 def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | None:
-    """The checkpoint to resume from, locked so that it cannot be pruned meanwhile; None to start anew.
+    """The checkpoint to resume from, locked so that it can't be pruned meanwhile; None to start from the base model.
 
-    Raises BadSpec for one that is not there, or does not belong to such a job.
+    Raises BadSpec for one that does not exist, or does not match the job.
     """
     wanted = spec.resume_from_checkpoint
     if not wanted:
@@ -46,17 +46,17 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
 
 
 def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -> Checkpoint | None:
-    """What somebody who resumes the job has chosen, locked: one that is named, or its best; None for no choice.
+    """The checkpoint that a resume request chose, locked: a named one, or the best; None for no choice.
 
-    It is one of the job's own, or the one that it started from. Raises BadSpec.
+    It must be one of the job's own, or the one that it started from. Raises BadSpec.
     """
     if checkpoint_id and from_best:
-        raise BadSpec("name a checkpoint or say from_best, not both", field="from_best")
+        raise BadSpec("name a checkpoint or set from_best, not both", field="from_best")
     if from_best:
         best = checkpoints.lock(session, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
         if best is None:
             raise BadSpec(
-                f"no checkpoint of {job.id} is its best: none was evaluated; leave from_best out to go on from the "
+                f"no checkpoint of {job.id} is its best: none was evaluated; leave from_best out to continue from the "
                 "newest",
                 field="from_best",
             )
@@ -66,26 +66,27 @@ def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -
     named = checkpoints.lock(session, checkpoint_id)
     if named is None or (named.job_id != job.id and named.id != job.resume_checkpoint_id):
         raise BadSpec(
-            f"{job.id} has no checkpoint {checkpoint_id} to go on from; GET /v1/jobs/{job.id}/checkpoints lists them",
+            f"{job.id} has no checkpoint {checkpoint_id} to continue from; list them with GET "
+            f"/v1/jobs/{job.id}/checkpoints",
             field="checkpoint_id",
         )
     return named
 
 
 def next_start(session: Session, job: Job) -> Checkpoint | None:
-    """What the job's next attempt will start from, unless it turns out to be damaged; None: from the beginning."""
+    """The checkpoint of the job's next attempt, unless it turns out to be damaged; None: from the beginning."""
     first = next(iter(checkpoints.resume_candidates(session, job)), None)
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
 
 
 def _default(spec: JobSpec) -> str:
-    """Which of the checkpoints of a job that the document names without saying which."""
+    """Newest or best, for a document that names a job without either."""
     output: Mapping[str, Any] = spec.document.get("output_config") or {}
     return BEST if (output.get("checkpoint") or {}).get("resume_from_best") else LATEST
 
 
 def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:
-    """That job's newest or best checkpoint as it is at this moment, locked. Raises BadSpec."""
+    """The job's current newest or best checkpoint, locked. Raises BadSpec."""
     for _ in range(PRUNED_MEANWHILE_TRIES):
         job = session.get(Job, job_id, populate_existing=True)
         if job is None or job.project != project:

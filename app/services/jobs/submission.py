@@ -1,4 +1,4 @@
-"""Submitting jobs and the verbs of those there are: each one transaction, and a wake-up after its commit."""
+"""Submitting a job: checks before the transaction, checks within it, and a wake-up after the commit."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ from app.security.permissions import Caller
 from app.services.access import keys, projects
 from app.services.jobs import start_points
 from app.services.lifecycle import transitions
-from app.services.lifecycle.outbox import any_told
+from app.services.lifecycle.outbox import has_active_webhook
 from app.services.queues import project_quotas, queues
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A document that passed every rule of its own; ``wait_seconds`` is about how long it would wait, if known."""
+    """A document that passed all static rules; ``wait_seconds`` is the estimated wait, None if unknown."""
 
     spec: JobSpec
     project: str
@@ -43,7 +43,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What a dialect keeps of a job: what it must be able to give back, and the only name of the job in it."""
+    """Data that an API dialect stores with a job to return it later, and the job's unique name in that dialect."""
 
     foreign: Mapping[str, Any]
     alias: str | None = None
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """What the one who submits is told."""
+    """Result of a submission."""
 
     job: Job
     wait_seconds: float | None
@@ -63,19 +63,19 @@ class Submitted:
 
 @dataclass(frozen=True, kw_only=True)
 class Entered:
-    """What the transaction found: the checkpoint that the job starts from, and whether any webhook is told of it."""
+    """Result of the checks within the transaction: start checkpoint, and whether any webhook subscribes."""
 
     start: Checkpoint | None
     has_webhooks: bool
 
 
-# All that most submissions ask the database, in one question.
+# All that most submissions need from the database, in one query.
 _ENTRANCE = (
     select(
         Queue.name.label("queue"),
         Queue.max_waiting_jobs,
         Project.quota,
-        any_told(Project.name).label("has_webhooks"),
+        has_active_webhook(Project.name).label("has_webhooks"),
         keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())).label("key_is_good"),
     )
     .select_from(Project)
@@ -92,12 +92,11 @@ def submit(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     origin: Origin | None = None,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> None:
-    """Store a new PENDING job; ``document`` has the shape that the schema checks, ``forwarded`` the user's tokens.
+    """Store a new PENDING job; ``document`` has passed the schema, ``forwarded`` are the user's tokens.
 
-    Raises InvalidRequest for the first rule it breaks, and Conflict when there is a job with its alias; nothing is
-    written then.
+    Raises InvalidRequest for the first rule it breaks, and Conflict when a job has its alias; then nothing is written.
     """
     hidden = origin.secret_variables if origin is not None else ()
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
@@ -108,7 +107,7 @@ def submit(
         job = store(session, plane, caller, checked, entered, origin=origin)
         warnings = _warnings(checked, origin)
         waits = checked.waits if origin is None else [*map(origin.retold, checked.waits)]
-        remember(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=[*waits, *warnings]))
+        on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=[*waits, *warnings]))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
 
 
@@ -125,7 +124,7 @@ def check(
     forwarded: Mapping[str, str] = MappingProxyType({}),
     secret_variables: Collection[str] = (),
 ) -> Checked:
-    """All that can be said before the transaction, which on SQLite keeps everybody else from writing."""
+    """All checks that can run before the write transaction, which blocks other writers on SQLite."""
     spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     target = project or caller.home_project
@@ -142,7 +141,7 @@ def check(
 
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
-    """What must still hold when the job is written; writes nothing itself."""
+    """Checks within the transaction that writes the job; writes nothing itself."""
     spec, project = checked.spec, checked.project
     asked = {"project": project, "queue": spec.queue, "key": caller.key_id, "now": utc_now()}
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
@@ -160,9 +159,9 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
 
 
 def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
-    """What dialects tell of a job that does the work of another one again, which may have been deleted."""
+    """Data of dialects that a retry inherits from its parent, without the mark of a deletion."""
     return {
-        dialect: {name: each for name, each in kept.items() if name != "deleted"} for dialect, kept in foreign.items()
+        dialect: {name: each for name, each in data.items() if name != "deleted"} for dialect, data in foreign.items()
     }
 
 
@@ -170,24 +169,24 @@ def _refuse_second(session: Session, alias: str) -> None:
     earlier = session.scalar(select(Job.id).where(Job.alias == alias))
     if earlier is not None:
         name = alias.split(":", 2)[2]
-        raise Conflict(f"there is a job named {name} already, {earlier}; take another name, or delete that one")
+        raise Conflict(f"there is a job named {name} already, {earlier}; choose another name, or delete that one")
 
 
 def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
-    """Stored results lie below a root that everybody may read from, but belong to the project of their job.
+    """Refuse results of jobs in other projects: they lie below a common root, but belong to the project of their job.
 
-    The jobs are kept from being deleted until the transaction ends.
+    Locks these jobs against deletion until the transaction ends.
     """
-    kept = {"read": True, "key_share": True}
+    share_lock = {"read": True, "key_share": True}
     for owner, field in sorted(read_results(spec.document, reading)):
-        job = session.get(Job, owner, with_for_update=kept) if JOB_ID.fullmatch(owner) else None
+        job = session.get(Job, owner, with_for_update=share_lock) if JOB_ID.fullmatch(owner) else None
         if job is None or job.project != project or session.get(JobDeletion, owner) is not None:
             raise BadSpec(f"the project {project} has no job with such results; look for them with GET "
                           "/v1/jobs/{job_id}/artifacts", field=field)  # fmt: skip
 
 
 def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tuple[str, str]]:
-    """(job, field) of every place in the document that lies among the stored results of a job."""
+    """(job, field) of every location in the document that is among the stored results of a job."""
     found = []
     for location, field in locations(document):
         path = None if is_hub_id(location) else local_path(location, field=field)
@@ -200,7 +199,7 @@ def store(
     session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
     *, parent: Job | None = None, origin: Origin | None = None,
 ) -> Job:  # fmt: skip
-    """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
+    """Write a new PENDING job with its first event; ``parent`` is the job that it retries."""
     spec = checked.spec
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(

@@ -1,4 +1,4 @@
-"""Changing a job that has not ended: its priority, its labels, whether it may be preempted."""
+"""Updates of an unfinished job: priority, labels, preemptible."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ from app.services.jobs import details, lookup
 from app.services.lifecycle import audit, labels, transitions
 from app.services.queues import project_quotas
 from app.services.requests.control_plane import ControlPlane
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 CHANGEABLE = ("priority", "labels", "preemptible")
 
 
 def change(
-    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> Job:
-    """Set what ``wanted`` names; labels are replaced as a whole. What is so already is no change.
+    """Set the fields that ``wanted`` names; labels are replaced as a whole. Equal values are no change.
 
     Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended, Conflict when it would keep
     devices that its project has borrowed.
@@ -42,16 +42,16 @@ def change(
             )
         changed = _apply(session, job, wanted)
         if changed:
-            _tell(session, job, caller, changed)
-        remember(session, details.changed(session, job, expected))
+            _record_change(session, job, caller, changed)
+        on_written(session, details.changed(session, job, expected))
     if "priority" in changed and job.state is JobState.PENDING:
-        # Its message waits at the place of the old priority: a second one is harmless and may be served earlier.
+        # Its admission message has the old priority: a second message is harmless and may be served earlier.
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
     return job
 
 
 def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What really changes: field → {from, to}."""
+    """Apply the changes; returns the fields that differ as {from, to}."""
     scheduling = job.spec.get("scheduling_config") or {}
     before = {
         "priority": job.priority, "labels": dict(job.labels), "preemptible": bool(scheduling.get("preemptible"))
@@ -75,7 +75,7 @@ def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, A
     return changed
 
 
-def _tell(session: Session, job: Job, caller: Caller, changed: dict[str, Any]) -> None:
+def _record_change(session: Session, job: Job, caller: Caller, changed: dict[str, Any]) -> None:
     job.mark_changed()
     session.flush()
     transitions.record_event(

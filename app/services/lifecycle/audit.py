@@ -1,5 +1,5 @@
-"""The audit trail: who did, or tried to do, what. Written in the transaction of what it tells of, so that neither is
-there without the other.
+"""The audit trail: who did, or tried to do, what. Each entry is written in the transaction of its action, so that
+neither exists without the other.
 """
 
 import re
@@ -14,26 +14,26 @@ from sqlalchemy.orm import Session
 from app.domain.ids import new_id
 from app.models import AuditEntry
 
-Outcome = Literal["done", "denied"]
+AuditOutcome = Literal["done", "denied"]
 _LONGEST = {"actor": 96, "action": 64, "target": 128, "message": 1000, "request_id": 64, "address": 64}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where what happens now was asked for; both are empty when it was not asked for over HTTP."""
+    """Origin of the current action; both fields are empty when it is not an HTTP request."""
 
     request_id: str = ""
     address: str = ""
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-NOWHERE = Origin()
-_origin: ContextVar[Origin] = ContextVar("audit_origin", default=NOWHERE)
+NO_ORIGIN = Origin()
+_origin: ContextVar[Origin] = ContextVar("audit_origin", default=NO_ORIGIN)
 
 
 @contextmanager
-def asked_by(origin: Origin) -> Iterator[None]:
-    """Entries that are written inside say where they come from."""
+def with_origin(origin: Origin) -> Iterator[None]:
+    """Set the origin of the entries written within the context."""
     token = _origin.set(origin)
     try:
         yield
@@ -41,18 +41,18 @@ def asked_by(origin: Origin) -> Iterator[None]:
         _origin.reset(token)
 
 
-def record(  # noqa: PLR0913  a line of the trail has this many parts
+def record(  # noqa: PLR0913  an entry has this many fields
     session: Session,
     *,
     actor: str,
     action: str,
     project: str | None,
     target: str = "",
-    outcome: Outcome = "done",
+    outcome: AuditOutcome = "done",
     message: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add a line, ``action`` as ``noun.verb``; joins the caller's transaction. ``project`` None: of the cluster."""
+    """Add an entry within the caller's transaction; ``action`` is ``noun.verb``, ``project`` None means the cluster."""
     session.add(
         entry(actor=actor, action=action, project=project, target=target, outcome=outcome, message=message, data=data)
     )
@@ -64,11 +64,11 @@ def entry(
     action: str,
     project: str | None,
     target: str = "",
-    outcome: Outcome = "done",
+    outcome: AuditOutcome = "done",
     message: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
-    """The same line for whoever writes it along with other rows."""
+    """Build an entry that the caller inserts together with other rows."""
     origin = _origin.get()
     texts = {
         "actor": actor, "action": action, "target": target, "message": message, "request_id": origin.request_id,
@@ -81,5 +81,5 @@ def entry(
 
 
 def _storable(text: str) -> str:
-    """What callers send may hold what PostgreSQL has no place for, or what a terminal would obey."""
+    """Replace characters that PostgreSQL can't store or that terminals interpret."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

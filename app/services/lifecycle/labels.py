@@ -1,4 +1,4 @@
-"""The rows of a job's labels, which lists are filtered by."""
+"""Label rows of jobs, by which lists are filtered."""
 
 from sqlalchemy import update
 from sqlalchemy.orm import Session
@@ -8,7 +8,7 @@ from app.models import Job, JobLabel
 
 
 def rows(job: Job) -> list[JobLabel]:
-    """Of a job whose row says when it was made: what lists filter by stands in these rows too."""
+    """Label rows of a job with ``created_at`` set; they duplicate the columns that lists filter by."""
     ended_as = job.status if job.state in TERMINAL else None
     return [
         JobLabel(
@@ -20,7 +20,7 @@ def rows(job: Job) -> list[JobLabel]:
 
 
 def end(session: Session, job_id: str, state: JobState) -> None:
-    """The job has ended in this state; lists by label and status then need not look at the job."""
+    """Record the terminal state, so that lists by label and status need not join the job."""
     session.execute(
         update(JobLabel)
         .where(JobLabel.job_id == job_id)

@@ -1,7 +1,7 @@
-"""Puts each event on its way to the webhooks that want it, in the event's own transaction.
+"""Webhook outbox: enqueues deliveries of an event in the event's own transaction.
 
-Every transition of a job passes here, also in supervisors: without webhooks it costs no statement of its own, and
-nothing that speaks HTTP or opens secrets is imported.
+Every transition of a job passes here, also in supervisors: without webhooks it costs no extra statement, and nothing
+that uses HTTP or decrypts secrets is imported.
 """
 
 from collections.abc import Collection
@@ -14,26 +14,26 @@ from app.domain.ids import new_id
 from app.domain.webhooks import wants
 from app.models import Job, JobEvent, Webhook, WebhookDelivery
 
-# A column for the statement that counts the job's event: whether anybody is to be told of it. Written out, because
-# for SQLite SQLAlchemy leaves the names of tables out of RETURNING, where both tables have a project.
+# Column for the statement that numbers the job's event: whether any webhook subscribes. Literal SQL, because for SQLite
+# SQLAlchemy omits table names in RETURNING, and both tables have a column ``project``.
 HAS_WEBHOOKS: ColumnElement[bool] = literal_column(
     "EXISTS (SELECT 1 FROM webhook WHERE webhook.project = job.project AND webhook.is_active)", Boolean
 ).label("has_webhooks")
 
 
-def any_told(project: InstrumentedAttribute[str]) -> ColumnElement[bool]:
-    """The same for a statement that names the project."""
+def has_active_webhook(project: InstrumentedAttribute[str]) -> ColumnElement[bool]:
+    """Condition: the project has an active webhook."""
     return exists().where(Webhook.project == project, Webhook.is_active)
 
 
 def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
-    """Those of them of which somebody is told."""
+    """The projects that have an active webhook."""
     return set(session.scalars(select(Webhook.project).where(Webhook.project.in_(projects), Webhook.is_active)))
 
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:
-    """A delivery for each webhook of the job's project that wants the event; joins the caller's transaction."""
-    # Locked against being deleted before our commit, which the deliveries' foreign key would not let pass.
+    """Add a delivery for each webhook of the project that subscribes to the event, in the caller's transaction."""
+    # Locked against deletion before our commit, which would violate the deliveries' foreign key.
     hooks = session.execute(
         select(Webhook.id, Webhook.event_types)
         .where(Webhook.project == job.project, Webhook.is_active)
@@ -51,7 +51,7 @@ def enqueue(session: Session, job: Job, event: JobEvent) -> None:
 
 
 def payload_of(job: Job, event: JobEvent) -> dict[str, Any]:
-    """What a receiver gets: the event as the API shows it, and the job it is about."""
+    """Body of a delivery: the event as the API shows it, and its job."""
     return {
         "event": {
             "id": event.id,

@@ -21,8 +21,8 @@ from app.services.lifecycle import audit, labels
 from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 
 _JOB = cast(Table, Job.__table__)
-# What a transition reads of a job, and tells webhooks, for whoever reads no more of it than needed.
-MOVED_BY: tuple[InstrumentedAttribute[Any], ...] = (
+# The columns of a job that a transition and its webhook payload read, for callers that load only these.
+TRANSITION_COLUMNS: tuple[InstrumentedAttribute[Any], ...] = (
     Job.id, Job.project, Job.labels, Job.status, Job.version, Job.fence, Job.event_seq, Job.started_at, Job.name,
     Job.queue, Job.training_type, Job.framework, Job.attempt,
 )  # fmt: skip
@@ -30,7 +30,7 @@ MOVED_BY: tuple[InstrumentedAttribute[Any], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One of several jobs that go to a state together: what its event says, and other columns of its row."""
+    """One of several jobs that change to a state together, with the message of its event and other changed columns."""
 
     job: Job
     message: str
@@ -45,7 +45,7 @@ def load_for_change(session: Session, job_id: str) -> Job:
     return job
 
 
-def transition(  # noqa: PLR0913  the one door: what an event must say is spelled out by every caller
+def transition(  # noqa: PLR0913  the single entry point: every caller spells out what the event contains
     session: Session,
     job: Job,
     to: JobState,
@@ -59,12 +59,12 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
 ) -> None:
     """Move the job to a state, together with other columns of its row (``changes``), and write the event.
 
-    Raises IllegalTransition when the table has no such step, LeaseLost when ``fence`` is not the job's newest token,
-    StaleJob when somebody changed the job since it was loaded. In each case nothing was written.
+    Raises IllegalTransition when the table has no such transition, LeaseLost when ``fence`` is not the job's newest
+    token, StaleJob when the job was changed since it was loaded. In each case nothing was written.
     """
     now = utc_now()
     _check(job, to, fence)
-    session.flush()  # what was changed of the job before comes first
+    session.flush()  # earlier changes of the job are written first
     values = {"status_reason": message or reason, **_implied(job, to, now), **changes}
     row = session.connection().execute(_move_one(tuple(values)), _parameters(job, values)).one_or_none()
     if row is None:
@@ -80,10 +80,10 @@ def transition(  # noqa: PLR0913  the one door: what an event must say is spelle
 
 
 def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, actor: str) -> None:
-    """The same for jobs that the caller has locked and read in this transaction, in a few statements for all of them.
+    """Move several jobs, which the caller has locked and read in this transaction, with a few statements for all.
 
-    Raises StaleJob when one of them is not as it was read; others may have been written then, so the transaction must
-    not be committed.
+    Raises StaleJob when one of them has changed; others may already have been written, so the transaction must not be
+    committed.
     """
     now, moved, events = utc_now(), [], []
     for step in steps:
@@ -99,14 +99,14 @@ def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, act
         for name, value in values.items():
             set_committed_value(job, name, value)
     insert_now(session, (*events, *(_entry(job, event) for (job, _), event in zip(moved, events, strict=True))))
-    told = with_webhooks(session, {job.project for job, _ in moved})
+    subscribed = with_webhooks(session, {job.project for job, _ in moved})
     for (job, _), event in zip(moved, events, strict=True):
-        if job.project in told:
+        if job.project in subscribed:
             enqueue(session, job, event)
 
 
 def _write_all(connection: Connection, moved: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
-    """One statement for those that change the same columns; a job that starts for the first time changes one more."""
+    """One statement per set of changed columns; a job that starts for the first time changes one more."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for job, values in moved:
         row = {**_parameters(job, values), "read_event_seq": job.event_seq}
@@ -114,13 +114,13 @@ def _write_all(connection: Connection, moved: Sequence[tuple[Job, Mapping[str, A
     for names, rows in alike.items():
         result: CursorResult[Any] = connection.execute(_move_many(names), rows)
         if result.rowcount != len(rows):
-            raise StaleJob("one of several jobs was changed by somebody else since it was read; look again")
+            raise StaleJob("one of several jobs was changed concurrently since it was read; read again")
 
 
 def hand_over(session: Session, job: Job, **changes: Any) -> None:
-    """Give a held job to another attempt without a change of state: a new token, and other columns of its row.
+    """Hand a held job to another attempt without a change of state: a new token, and other columns of its row.
 
-    Raises StaleJob when somebody changed the job since it was loaded.
+    Raises StaleJob when the job was changed since it was loaded.
     """
     handed = session.scalar(
         update(Job)
@@ -134,10 +134,10 @@ def hand_over(session: Session, job: Job, **changes: Any) -> None:
     session.refresh(job)
 
 
-def insist_on_pause(session: Session, job: Job, *, actor: str, reason: str) -> bool:
-    """Have a pause that is wished for happen also without a checkpoint: the devices are needed either way.
+def force_pause(session: Session, job: Job, *, actor: str, reason: str) -> bool:
+    """Make a pending pause unconditional: it is carried out even without a checkpoint, since the devices are needed.
 
-    Whether that changed anything.
+    Returns whether that changed anything.
     """
     if job.requested != "pause" or job.pause_force:
         return False
@@ -152,9 +152,9 @@ def record_submission(
     session: Session, job: Job, *, actor: str, message: str, data: Mapping[str, Any], has_webhooks: bool,
     warnings: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write a new job, the first lines of its history, and that of the audit trail.
+    """Write a new job, its first events, and an audit entry.
 
-    ``warnings``: `field: reason` of each field of its document that has no effect; the history has them.
+    ``warnings``: `field: reason` of each field of its document without effect; they become an event.
     """
     job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
     events = [
@@ -168,7 +168,7 @@ def record_submission(
         events.append(
             JobEvent(
                 id=new_id("evt"), job_id=job.id, seq=2, at=job.created_at, type=EventType.WARNING, to_status=None,
-                actor="", message=f"without effect: {'; '.join(warnings)}", reason="NOT_ACTED_ON",
+                actor="", message=f"accepted but ignored: {'; '.join(warnings)}", reason="NOT_ACTED_ON",
                 data={"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)},
             )
         )  # fmt: skip
@@ -178,7 +178,7 @@ def record_submission(
         enqueue(session, job, event)
 
 
-def record_event(  # noqa: PLR0913  an event line has this many parts
+def record_event(  # noqa: PLR0913  an event has this many fields
     session: Session,
     job_id: str,
     kind: EventType,
@@ -189,7 +189,7 @@ def record_event(  # noqa: PLR0913  an event line has this many parts
     data: dict[str, Any] | None = None,
     to_status: JobState | None = None,
 ) -> JobEvent:
-    """Add a line to the job's history that is not a change of state; ``to_status`` is the one it was created in."""
+    """Add an event that is not a transition; ``to_status`` is the state in which the job was created."""
     counted = session.execute(
         update(Job)
         .where(Job.id == job_id)
@@ -208,7 +208,7 @@ def record_event(  # noqa: PLR0913  an event line has this many parts
 
 
 def _stale(job: Job) -> StaleJob:
-    return StaleJob(f"job {job.id} was changed by somebody else since it was read; look again")
+    return StaleJob(f"job {job.id} was changed concurrently since it was read; read it again")
 
 
 def _event(  # noqa: PLR0913  as above
@@ -232,18 +232,18 @@ def _as_read() -> ColumnElement[bool]:
 
 
 def _parameters(job: Job, values: Mapping[str, Any]) -> dict[str, Any]:
-    """As it was read, and as it shall be."""
+    """Statement parameters: old values for the condition, new values to set."""
     read = {"read_id": job.id, "read_status": job.status, "read_version": job.version, "read_fence": job.fence}
     return read | {f"new_{name}": value for name, value in values.items()}
 
 
-# Transitions are most of what a cluster writes: the statements are built once for each set of columns, and past the
-# session, which takes several times as long for them.
+# Transitions are most of a cluster's writes: statements are built once per set of columns and bypass the session, which
+# would take several times as long.
 @lru_cache(maxsize=64)
 def _move_one(names: tuple[str, ...]) -> Update:
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     moved = update(_JOB).where(_as_read()).values({**new, "event_seq": _JOB.c.event_seq + 1})
-    # The row as it is now, for the object that the caller has.
+    # The updated row, to refresh the caller's object.
     return moved.returning(*(_JOB.c[name] for name in names), _JOB.c.event_seq, HAS_WEBHOOKS)
 
 
@@ -262,10 +262,10 @@ def _check(job: Job, to: JobState, fence: int | None) -> None:
 
 
 def _implied(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
-    """Columns that change with every transition to a state, whoever makes it."""
+    """Columns that change with every transition to a state."""
     values: dict[str, Any] = {"status": to, "version": job.version + 1, "updated_at": now}
     if (job.state in HELD) != (to in HELD):
-        # A new holder gets a new token; a gone one's is stale at once: what it still sends changes nothing.
+        # A new holder gets a new token, which makes the previous holder's token stale.
         values["fence"] = job.fence + 1
     if to is JobState.QUEUED:
         values |= {"queued_at": now, "requested": None, "requested_reason": "", "node_names": [], "eta_seconds": None,

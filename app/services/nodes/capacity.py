@@ -1,4 +1,4 @@
-"""What the registered nodes could hold if nothing ran on them, remembered for a moment: every submission asks."""
+"""Capacity of the registered nodes, cached for a moment, since every submission checks it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,16 +15,16 @@ REMEMBERED_SECONDS = 1.0
 
 
 class Inventory:
-    """One for each process; any of its threads may ask."""
+    """One per process; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: tuple[float, Sequence[NodeCapacity]] | None = None
 
     def request(self, session: Session, document: Mapping[str, Any]) -> Request:
-        """What a job asks for. Raises CannotFit when no node that ever registered could hold it.
+        """The job's resource request. Raises CannotFit when no registered node could ever hold it.
 
-        Nobody is refused by what is remembered: the node may have come since.
+        A refusal is never based on the cache: a node may have registered since.
         """
         request = self._request(session, document)
         try:
@@ -45,7 +45,7 @@ class Inventory:
             return self._request(session, document), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
-        """Of all nodes that ever registered, as they were a moment ago."""
+        """Capacities of all registered nodes, possibly slightly outdated."""
         seen, now = self._seen, self._clock()
         if seen is None or now - seen[0] > REMEMBERED_SECONDS:
             seen = self._seen = (now, registry.capacities(session, only_ready=False))

@@ -1,4 +1,4 @@
-"""Labels that administrators give to a node, beside those of its node.toml, which only that file can take back."""
+"""Labels that administrators set on a node, besides those of its node.toml, which only that file can remove."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -16,9 +16,9 @@ Labels = Sequence[str]
 
 
 def replace(db: Database, caller: Caller, name: str, wanted: Labels) -> NodeDetails:
-    """These are all labels that the node has from now on; planning goes by them at once, what runs there goes on.
+    """Set all labels of the node; effective for planning at once, running jobs continue.
 
-    Raises NotFound, and Conflict when one of node.toml is missing among them.
+    Raises NotFound, and Conflict when a label of node.toml is missing.
     """
     with db.write() as session:
         return _change(session, caller, name, lambda _: wanted)
@@ -27,7 +27,7 @@ def replace(db: Database, caller: Caller, name: str, wanted: Labels) -> NodeDeta
 def add_and_remove(
     db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]
 ) -> NodeDetails:  # fmt: skip
-    """Raises NotFound, and Conflict for one to remove that the node does not have, or has by its node.toml."""
+    """Change labels. Raises NotFound, and Conflict for removing one that is absent or comes from node.toml."""
 
     def changed(before: Labels) -> Labels:
         for label in remove:
@@ -59,6 +59,6 @@ def _keep_those_of_the_file(node: Node, wanted: Labels) -> None:
     missing = [label for label in node.labels if label not in wanted]
     if missing:
         raise Conflict(
-            f"{', '.join(missing)} stands in the node.toml of {node.name} and can't be taken away here: remove it in "
-            "that file and start the node's worker anew, or leave it among the labels"
+            f"{', '.join(missing)} is set in the node.toml of {node.name} and can't be removed here: remove it in that "
+            "file and restart the node's worker, or keep it among the labels"
         )

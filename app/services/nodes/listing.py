@@ -1,4 +1,4 @@
-"""Nodes as people see them: with their devices, and which of those are in use."""
+"""Listing of nodes, with their devices and which of those are in use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ ORDERS: Orders = {
 @dataclass(frozen=True, kw_only=True)
 class DeviceDetails:
     device: Device
-    share_in_use: float  # of it, held by attempts
-    out_of_service_reason: str = ""  # why nobody is given it
+    share_in_use: float  # fraction held by attempts
+    out_of_service_reason: str = ""  # why it is not allocated
 
     @property
     def in_use(self) -> bool:
@@ -82,4 +82,4 @@ def _details(session: Session, rows: Sequence[Node]) -> list[NodeDetails]:
 def _reason(stuck: StuckDevice | None) -> str:
     if stuck is None:
         return ""
-    return f"held since {stuck.since.isoformat(timespec='seconds')} by a process that can't be ended"
+    return f"held since {stuck.since.isoformat(timespec='seconds')} by an unkillable process"

@@ -1,4 +1,4 @@
-"""What administrators do to a node: give it no more jobs, give it jobs again, forget it."""
+"""Maintenance of nodes by administrators: drain, enable, remove."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from app.services.lifecycle import audit
 from app.services.nodes import listing, quarantine, registry
 from app.services.nodes.listing import NodeDetails
 from app.services.requests.control_plane import Rings
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 
 _LISTED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrainedNode(NodeDetails):
-    """``requeued_jobs``: how many were asked to save and go back to the queue."""
+    """``requeued_jobs``: number of jobs asked to save and requeue."""
 
     requeued_jobs: int
 
@@ -33,9 +33,9 @@ def drain(
     *,
     requeue: bool = False,
     rings: Rings | None = None,
-    remember: Remember = forget,
+    on_written: OnWritten = not_stored,
 ) -> DrainedNode:
-    """Give the node no new jobs; again is fine. What runs there goes on, unless ``requeue`` asks it to come back.
+    """Stop giving the node new jobs; idempotent. Running jobs continue, unless ``requeue`` requests their requeue.
 
     Raises NotFound.
     """
@@ -45,7 +45,7 @@ def drain(
         before = node.state
         if before not in ("draining", "drained"):
             node.state = "draining"
-        asked = registry.ask_requeue(session, name) if requeue else ()
+        asked = registry.request_requeues(session, name) if requeue else ()
         if before != node.state or asked:
             audit.record(
                 session, actor=caller.actor, action="node.drain", project=None, target=name,
@@ -54,22 +54,22 @@ def drain(
         session.flush()
         details = listing.find(session, name)
         drained = DrainedNode(**vars(details), requeued_jobs=len(asked))
-        remember(session, drained)
+        on_written(session, drained)
     if rings is not None:
         for job_id in asked:
             rings.nudge(job_id, name)
     return drained
 
 
-def enable(db: Database, caller: Caller, name: str, *, remember: Remember = forget) -> NodeDetails:
-    """Give the node jobs again; again is fine. Raises NotFound, and IllegalTransition for a lost one."""
+def enable(db: Database, caller: Caller, name: str, *, on_written: OnWritten = not_stored) -> NodeDetails:
+    """Let the node accept jobs again; idempotent. Raises NotFound, and IllegalTransition for a lost one."""
     with db.write() as session:
         node = lock(session, name)
         before = node.state
         if before == "lost":
             raise IllegalTransition(
                 f"node {name} is lost and cannot be enabled; it is ready again by itself once its worker reports: "
-                "look at that machine"
+                "check that machine"
             )
         quarantine.forget(session, name)
         node.quarantine_reason = ""
@@ -81,12 +81,12 @@ def enable(db: Database, caller: Caller, name: str, *, remember: Remember = forg
             )  # fmt: skip
         session.flush()
         details = listing.find(session, name)
-        remember(session, details)
+        on_written(session, details)
     return details
 
 
 def remove(db: Database, caller: Caller, name: str) -> None:
-    """Forget a lost node and its devices; it comes back if its worker does. The history of its jobs keeps its name.
+    """Remove a lost node and its devices; it returns if its worker does. The history of its jobs keeps its name.
 
     Raises NotFound, IllegalTransition for one that is not lost, and Conflict while attempts still hold its devices.
     """
@@ -98,13 +98,13 @@ def remove(db: Database, caller: Caller, name: str) -> None:
         held = session.scalar(select(Lease.id).where(Lease.node == name, Lease.released_at.is_(None)).limit(1))
         reserved = session.scalar(select(Reservation.job_id).where(Reservation.node == name).limit(1))
         if held is not None or reserved is not None:
-            raise Conflict(f"attempts still hold node {name}; they are taken away within seconds: try again then")
+            raise Conflict(f"attempts still hold node {name}; their leases are revoked within seconds: try again then")
         session.delete(node)
         audit.record(session, actor=caller.actor, action="node.remove", project=None, target=name)
 
 
 def lock(session: Session, name: str) -> Node:
-    """The node, for whoever changes it. Raises NotFound."""
+    """The node, locked for a change. Raises NotFound."""
     node = session.get(Node, name, with_for_update=True)
     if node is None:
         known = ", ".join(session.scalars(select(Node.name).order_by(Node.name).limit(_LISTED)))

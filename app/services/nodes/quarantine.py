@@ -1,7 +1,7 @@
-"""Nodes that fail one job after the other get no more until a person has looked at them.
+"""Quarantine: nodes that cause job after job to fail get no more jobs until an administrator enables them.
 
-The end of an attempt only leaves a row: it has its job locked, and a drain locks node before job. A coordinator counts
-the rows and turns the node's state, in a transaction of its own.
+The completion of an attempt only inserts a row: it has its job locked, and a drain locks node before job. A coordinator
+counts the rows and changes the node's state in a transaction of its own.
 """
 
 import logging
@@ -14,14 +14,14 @@ from sqlalchemy.orm import Session, aliased
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import Fault, QuarantineRule, Reached, did_better, reason_for
-from app.domain.nodes.reliability import Verdict, deed_of
+from app.domain.nodes.reliability import NodeEffect, counter_of
 from app.models import Attempt, Job, Node, NodeFault
 from app.models.base import database_now
 from app.services.lifecycle import audit
 from app.services.nodes import reliability
 from config.settings import Settings
 
-# How long a job may take to show that another node does better, as far as that node's reputation goes.
+# How long a suspicion may wait for an attempt on another node to prove it, for the node's reputation.
 SUSPECTED = timedelta(days=1)
 
 logger = logging.getLogger(__name__)
@@ -32,15 +32,15 @@ def rule_of(settings: Settings) -> QuarantineRule:
 
 
 def note(session: Session, node: str, *, job_id: str, attempt: int, cause: str, is_proven: bool) -> None:
-    """An attempt has ended by the doing of its node; unless it is proven, only perhaps."""
+    """Record a fault of the node, or a suspicion if it is not proven."""
     at = database_now(session)
     session.add(NodeFault(node=node, job_id=job_id, attempt=attempt, cause=cause, at=at, is_proven=is_proven))
 
 
-def look(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
-    """Quarantine the ready nodes that have had too many faults; returns their names. What runs there goes on.
+def evaluate(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
+    """Quarantine the ready nodes with too many faults; returns their names. Running jobs continue.
 
-    First, suspicions are settled whose jobs have got further since.
+    Suspicions whose jobs have made progress since are decided first.
     """
     with db.read() as session:
         decided = _decided(session)
@@ -57,12 +57,12 @@ def look(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
 
 
 def forget(session: Session, node: str) -> None:
-    """A person wants it to have jobs again: only what comes from now on counts."""
+    """An administrator enabled the node: only future faults count."""
     session.execute(delete(NodeFault).where(NodeFault.node == node))
 
 
 def drop_old(db: Database, rule: QuarantineRule) -> None:
-    """Forget what is too long ago to count."""
+    """Delete faults that are too old to count."""
     with db.write() as session:
         too_old = NodeFault.at <= _since(session, rule)
         waits = ~NodeFault.is_proven & (NodeFault.at > database_now(session) - SUSPECTED)
@@ -70,7 +70,7 @@ def drop_old(db: Database, rule: QuarantineRule) -> None:
 
 
 def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
-    """Node → what may be its doing or the jobs', of late."""
+    """Node → recent faults that may be due to the node or to the jobs."""
     found: dict[str, list[Fault]] = {}
     query = select(NodeFault).where(~NodeFault.is_proven, NodeFault.at > _since(session, rule))
     for row in session.scalars(query.order_by(NodeFault.node)):
@@ -79,7 +79,7 @@ def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
 
 
 def _decided(session: Session) -> list[Row[Any]]:
-    """The suspicions whose jobs have got further since, each with the first attempt that did."""
+    """The suspicions whose jobs made progress since, each with the first attempt that did."""
     failed, later = aliased(Attempt), aliased(Attempt)
     rows = session.execute(
         select(
@@ -101,7 +101,7 @@ def _decided(session: Session) -> list[Row[Any]]:
 
 
 def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
-    """By the later attempt, and by the one that failed."""
+    """Progress of the later attempt and of the failed one."""
     is_newest = row.number == row.newest
     step = row.later_step if row.later_step is not None else row.current_step if is_newest else 0
     later = Reached(trained=True, step=step, completed=is_newest and row.status == JobState.COMPLETED)
@@ -109,9 +109,9 @@ def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
 
 
 def _settle(db: Database, row: Row[Any]) -> None:
-    """Count a fault whose job got further on another node, once; one whose job did on the same node is dropped.
+    """Confirm a suspicion whose job made progress on another node, once; drop it if that was on the same node.
 
-    Each in a transaction of its own: with the records of two nodes locked it could deadlock with the end of a gang.
+    One transaction each: with the records of two nodes locked it could deadlock with the completion of a gang.
     """
     this = (NodeFault.node == row.node) & (NodeFault.job_id == row.job_id) & (NodeFault.attempt == row.attempt)
     with db.write() as session:
@@ -120,10 +120,10 @@ def _settle(db: Database, row: Row[Any]) -> None:
             return
         proven = update(NodeFault).where(this, ~NodeFault.is_proven).values(is_proven=True).returning(NodeFault.node)
         if session.execute(proven).first() is None:
-            return  # another coordinator was faster
-        reliability.count(session, row.node, Verdict(deed=deed_of(row.cause), towards=0.0))
+            return  # another coordinator has done it
+        reliability.count(session, row.node, NodeEffect(counter=counter_of(row.cause), towards=0.0))
     logger.warning(
-        "node %s: attempt %s of %s ended there by %s, and the job got further elsewhere", row.node, row.attempt,
+        "node %s: attempt %s of %s ended there by %s, and the job made progress elsewhere", row.node, row.attempt,
         row.job_id, row.cause,
     )  # fmt: skip
 
@@ -133,7 +133,7 @@ def _quarantine(db: Database, name: str, rule: QuarantineRule, actor: str) -> bo
         node = session.get(Node, name, with_for_update=True, populate_existing=True)
         if node is None or node.state != "ready":
             return False
-        reason = reason_for(_faults(session, name, rule), rule)  # somebody may have enabled it since the look
+        reason = reason_for(_faults(session, name, rule), rule)  # it may have been enabled since
         if not reason:
             return False
         node.state, node.quarantine_reason = "quarantined", reason

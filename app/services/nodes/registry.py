@@ -1,4 +1,4 @@
-"""Nodes: what they have, whether they live, and which of their devices are free."""
+"""The node registry: registration, heartbeats, state, and free capacity."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from app.services.nodes import reliability, stuck_devices
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """What a node worker says about its machine when it starts."""
+    """What a node worker reports about its machine when it starts."""
 
     name: str
     devices: tuple[Device, ...]
@@ -41,7 +41,7 @@ class NodeReport:
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """How many jobs run on a node, and what amounts they asked for."""
+    """Number of jobs on a node, and the amounts they requested."""
 
     jobs: int = 0
     held: Quantities = NOTHING
@@ -52,9 +52,9 @@ _IDLE = _Work()
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """How far a node has counted; standing still means that it is silent.
+    """Heartbeat counter of a node; it is silent when the counter stops rising.
 
-    ``every_seconds``: its own interval, where its node.toml has one.
+    ``every_seconds``: its own interval, if its node.toml sets one.
     """
 
     node: str
@@ -64,9 +64,9 @@ class Heartbeat:
 
 
 def register(db: Database, report: NodeReport) -> str:
-    """Make the node known, or bring it up to date; returns its state.
+    """Register or update the node; returns its state.
 
-    A drained or quarantined one stays so until somebody enables it; one with ``auto_accept = false`` begins drained.
+    A drained or quarantined node stays so until it is enabled; one with ``auto_accept = false`` starts drained.
     """
     with db.write() as session:
         node = session.get(Node, report.name)
@@ -88,7 +88,7 @@ def register(db: Database, report: NodeReport) -> str:
 
 
 def heartbeat(db: Database, name: str) -> str:
-    """Raise the node's counter; returns its state. A lost one is ready again, a draining one without work drained."""
+    """Raise the node's counter; returns its state. A lost node becomes ready, an idle draining one drained."""
     with db.write() as session:
         node = session.get(Node, name, with_for_update=True)
         if node is None:
@@ -103,9 +103,9 @@ def heartbeat(db: Database, name: str) -> str:
 
 
 def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
-    """Give up a ready node whose counter still is the one seen; its leases run out by themselves.
+    """Mark a ready node as lost if its counter is unchanged; its leases expire by themselves.
 
-    One that drains keeps that state: it gets no work anyway, and coming back must not make it ready.
+    A draining node keeps its state: it gets no jobs anyway, and its return must not make it ready.
     """
     with db.write() as session:
         seen = (Node.name == name) & (Node.heartbeat == heartbeat_seen) & (Node.state == "ready")
@@ -113,7 +113,7 @@ def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
 
 
 def heartbeats(db: Database) -> list[Heartbeat]:
-    """The counter of every node."""
+    """The heartbeats of all nodes."""
     with db.read() as session:
         rows = session.execute(select(Node.name, Node.heartbeat, Node.state, Node.limits))
         return [
@@ -126,7 +126,7 @@ def heartbeats(db: Database) -> list[Heartbeat]:
 
 
 def set_state(db: Database, name: str, state: str) -> None:
-    """One of NODE_STATES. Raises NotFound."""
+    """Set one of NODE_STATES. Raises NotFound."""
     with db.write() as session:
         node = session.get(Node, name, with_for_update=True)
         if node is None:
@@ -135,21 +135,21 @@ def set_state(db: Database, name: str, state: str) -> None:
 
 
 def request_requeue(db: Database, name: str) -> int:
-    """Take no new jobs on the node and ask its running ones to save and go back to the queue; returns how many."""
+    """Drain the node and request that its running jobs save and requeue; returns how many."""
     with db.write() as session:
         session.execute(update(Node).where(Node.name == name).values(state="draining"))
-        return len(ask_requeue(session, name))
+        return len(request_requeues(session, name))
 
 
-def ask_requeue(session: Session, name: str) -> list[str]:
-    """The jobs that hold devices of the node and are asked herewith to save and go back; the caller has locked it.
+def request_requeues(session: Session, name: str) -> list[str]:
+    """Request that the jobs on the node, which the caller has locked, save and requeue; returns these jobs.
 
-    One that is about to be paused is, whether it can save or not.
+    A pending pause becomes unconditional instead.
     """
     held = select(Lease.job_id).where(Lease.node == name, Lease.released_at.is_(None)).order_by(Lease.job_id)
     asked = []
     for job_id in session.scalars(held).all():
-        # Looked at under its lock: an attempt that ends at this moment must not leave the wish on a queued job.
+        # Checked under its lock: a concurrently ending attempt must not leave the request on a queued job.
         job = transitions.load_for_change(session, job_id)
         if job.state not in HELD:
             continue
@@ -158,7 +158,7 @@ def ask_requeue(session: Session, name: str) -> list[str]:
             job.requested, job.requested_reason = "requeue", reason
             job.mark_changed()
             asked.append(job_id)
-        elif transitions.insist_on_pause(session, job, actor=name, reason=reason):
+        elif transitions.force_pause(session, job, actor=name, reason=reason):
             asked.append(job_id)
     return asked
 
@@ -166,10 +166,10 @@ def ask_requeue(session: Session, name: str) -> list[str]:
 def capacities(
     session: Session, *, only_ready: bool = True, names: Collection[str] | None = None
 ) -> list[NodeCapacity]:
-    """Every node, or these: its devices, and which nobody holds, neither an attempt nor a process left behind.
+    """Capacities of all nodes or of ``names``; devices held by attempts or unkillable processes are not free.
 
-    Reservations are read first: an attempt that leaves a process behind gives them up as it takes the devices out of
-    service, and in the other order both would look free between the two queries.
+    Reservations are read first: an attempt that leaves a process behind releases them as it takes the devices out of
+    service, and in the other order the devices could seem free between the two queries.
     """
     query = select(Node).options(selectinload(Node.devices)).order_by(Node.name)
     if only_ready:
@@ -193,7 +193,7 @@ def capacities(
 def shares(
     session: Session, names: Collection[str] | None = None, *, devices: Collection[tuple[str, int]] | None = None
 ) -> dict[tuple[str, int], int]:
-    """(node, device) → how much of it attempts hold; of these nodes or devices, or of all."""
+    """(node, device) → hundredths held by attempts; for these nodes or devices, or for all."""
     query = select(Reservation.node, Reservation.device_index, func.sum(Reservation.share).label("share"))
     if names is not None:
         query = query.where(Reservation.node.in_(names))
@@ -204,12 +204,12 @@ def shares(
 
 
 def lock_devices(session: Session, devices: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-    """(node, index) of those that are there, of which nobody else takes any until the transaction ends.
+    """Lock devices until the transaction ends; returns (node, index) of those that exist.
 
-    No key says what several rows may sum up to. So whoever places locks the devices' rows, in one order, and only then
-    reads what is given out: of two planners the second sees what the first has taken.
+    No unique key limits the sum of several shares. So placement locks the device rows in one order before it reads what
+    is allocated: of two planners the second sees what the first has taken.
     """
-    index = DeviceRow.index.label("device_index")  # rows have an ``index`` of their own
+    index = DeviceRow.index.label("device_index")  # SQLAlchemy rows have a method ``index``
     query = select(DeviceRow.node, index).where(tuple_(DeviceRow.node, DeviceRow.index).in_(devices))
     rows = session.execute(query.order_by(DeviceRow.node, DeviceRow.index).with_for_update())
     return {(row.node, row.device_index) for row in rows}
@@ -229,12 +229,12 @@ def _holds_anything(session: Session, name: str) -> bool:
 
 
 def is_limited(node: Node) -> bool:
-    """Whether it takes only so many jobs at a time."""
+    """Whether the node limits its number of concurrent jobs."""
     return limits_of(node.limits).max_concurrent is not None
 
 
 def runs_all_it_may(session: Session, node: Node) -> bool:
-    """Whether the node, which the caller has locked, takes no further job beside those that it has."""
+    """Whether the node, which the caller has locked, runs its maximum number of jobs."""
     limit = limits_of(node.limits).max_concurrent
     if limit is None:
         return False
@@ -243,7 +243,7 @@ def runs_all_it_may(session: Session, node: Node) -> bool:
 
 
 def _at_work(session: Session, names: Collection[str] | None) -> dict[str, _Work]:
-    """Of the jobs that hold a lease, by node; devices are counted by their reservations."""
+    """Jobs with a live lease, by node; devices are counted by reservations instead."""
     found: dict[str, _Work] = {}
     query = select(Lease.node, Job.spec).join(Job, Job.id == Lease.job_id).where(Lease.released_at.is_(None))
     if names is not None:
@@ -288,7 +288,7 @@ def _sync_devices(session: Session, report: NodeReport) -> None:
             session.add(row)
         row.type, row.memory_mb, row.simulated = device.type, device.memory_mb, device.simulated
         row.uuid, row.link_group = device.uuid, device.link_group
-    # A device that is gone but still held keeps its row until its attempt has ended; the next start removes it.
+    # A device that disappeared but is still held keeps its row; the next start after its attempt removes it.
     held = select(Reservation.device_index).where(Reservation.node == report.name)
     busy = set(session.scalars(held))
     for index, row in rows.items():

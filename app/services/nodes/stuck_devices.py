@@ -1,4 +1,4 @@
-"""Devices that a process which nothing can end still holds: out of service until it is gone, or a person says so."""
+"""Devices held by unkillable processes: out of service until the process is gone, or an administrator releases them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from app.security.permissions import Caller
 from app.services.lifecycle import audit, transitions
 
 REASON = "PROCESS_STUCK"
-# The node looks several times within it: a process that was not seen for so long is none that it sees.
+# The node checks several times within this time: a process not seen for longer is not visible to it.
 UNSEEN = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """Devices of a node that a process of an ended attempt may still use; ``place``: where its pid means something."""
+class HeldDevices:
+    """Devices of a node that a process of an ended attempt may still use; ``place``: its boot and pid namespace."""
 
     node: str
     devices: tuple[int, ...]
@@ -32,21 +32,21 @@ class Held:
     place: str
 
 
-def held_by(attempt: Attempt, *, places: Mapping[str, str]) -> list[Held]:
-    """What an attempt has or had, by its record: one for each of its nodes, with the places of those that are known."""
+def held_by(attempt: Attempt, *, places: Mapping[str, str]) -> list[HeldDevices]:
+    """Devices of an attempt by its record, one entry per node, with ``place`` where known."""
     return [
-        Held(
+        HeldDevices(
             node=node, devices=tuple(indices), job_id=attempt.job_id, attempt=attempt.number, place=places.get(node, "")
         )
         for node, indices in zip(attempt.node_names, attempt.device_indices, strict=True)
     ]
 
 
-def take_out(session: Session, held: Held, *, actor: str, tell: bool = True) -> None:
-    """Give the devices to nobody; again is fine, and says that the process was seen.
+def take_out(session: Session, held: HeldDevices, *, actor: str, tell: bool = True) -> None:
+    """Take the devices out of service; repeating it refreshes the time at which the process was seen.
 
-    They may be another attempt's already, when its lease ran out before anybody saw the process: that one goes on.
-    ``tell``: write it into the history of the job, which the caller has locked then; once.
+    They may belong to another attempt already, if the lease expired before the process was seen: that attempt
+    continues. ``tell``: add an event to the job, once; the caller has locked the job then.
     """
     if not held.devices:
         return
@@ -65,24 +65,24 @@ def take_out(session: Session, held: Held, *, actor: str, tell: bool = True) -> 
         )
     )
     if tell:
-        _tell(session, held, actor)
+        _record_warning(session, held, actor)
 
 
-def _tell(session: Session, held: Held, actor: str) -> None:
-    untold = _is(held.node, held.job_id, held.attempt) & StuckDevice.is_told.is_(False)
-    told = update(StuckDevice).where(untold).values(is_told=True).returning(StuckDevice.device_index)
-    devices = sorted(session.scalars(told.execution_options(synchronize_session=False)))
+def _record_warning(session: Session, held: HeldDevices, actor: str) -> None:
+    unreported = _is(held.node, held.job_id, held.attempt) & StuckDevice.is_told.is_(False)
+    newly_reported = update(StuckDevice).where(unreported).values(is_told=True).returning(StuckDevice.device_index)
+    devices = sorted(session.scalars(newly_reported.execution_options(synchronize_session=False)))
     if devices:
         transitions.record_event(
             session, held.job_id, EventType.WARNING, actor=actor, reason=REASON,
-            message=f"a process of attempt {held.attempt} can't be ended, not even by SIGKILL: devices "
+            message=f"a process of attempt {held.attempt} can't be killed, not even by SIGKILL: devices "
             f"{', '.join(map(str, devices))} of node {held.node} are out of service until it is gone",
             data={"attempt": held.attempt, "node": held.node, "devices": devices},
         )  # fmt: skip
 
 
-def mark(db: Database, held: Held, *, actor: str, tell: bool = True) -> None:
-    """The same for an attempt whose end others have written, or will; its job may be deleted by now."""
+def mark(db: Database, held: HeldDevices, *, actor: str, tell: bool = True) -> None:
+    """``take_out`` for an attempt that another process completes; its job may be deleted by now."""
     with db.write() as session:
         if tell:
             try:
@@ -93,7 +93,7 @@ def mark(db: Database, held: Held, *, actor: str, tell: bool = True) -> None:
 
 
 def put_back(db: Database, node: str, job_id: str, attempt: int) -> int:
-    """The attempt's processes are gone: what they held is in service again; returns how many devices that were."""
+    """Return the devices of an attempt to service, whose processes are gone; returns the number of devices."""
     mine = _is(node, job_id, attempt)
     with db.read() as session:
         if session.scalar(select(StuckDevice.device_index).where(mine).limit(1)) is None:
@@ -103,10 +103,10 @@ def put_back(db: Database, node: str, job_id: str, attempt: int) -> int:
 
 
 def put_back_by_hand(db: Database, caller: Caller, node: str) -> int:
-    """Somebody knows that the processes are gone although the node can't see it; returns how many devices that were.
+    """Return devices to service on an administrator's request; returns the number of devices.
 
-    What the node's worker has seen within the last minute stays out of service. Raises Conflict when that is all, and
-    NotFound where neither the node is known nor anything of it is out of service.
+    Devices whose process the node's worker has seen within the last minute stay out of service. Raises Conflict when
+    these are all, and NotFound for an unknown node without devices out of service.
     """
     with db.write() as session:
         long_ago = database_now(session) - UNSEEN
@@ -133,13 +133,13 @@ def of_node(db: Database, node: str) -> Sequence[StuckDevice]:
 
 
 def unseen(db: Database, row: StuckDevice) -> bool:
-    """Whether nobody has seen the process for so long that somebody who sees it would have."""
+    """Whether the process was not seen for so long that a worker which can see it would have seen it."""
     with db.read() as session:
         return database_now(session) - row.seen_at >= UNSEEN
 
 
 def by_node(session: Session, names: Collection[str] | None = None) -> dict[str, dict[int, StuckDevice]]:
-    """Node → device → the first row that takes it out of service; of these nodes, or of all."""
+    """Node → device → the first row that took it out of service; of these nodes, or of all."""
     query = select(StuckDevice).order_by(StuckDevice.since.desc())
     if names is not None:
         query = query.where(StuckDevice.node.in_(names))
@@ -156,7 +156,7 @@ def any_of(session: Session, node: str, devices: Collection[int]) -> bool:
 
 
 def jobs(session: Session) -> frozenset[str]:
-    """Jobs of which a process is left that nothing can end."""
+    """Jobs with an unkillable process."""
     return frozenset(session.scalars(select(StuckDevice.job_id).distinct()))
 
 
@@ -167,7 +167,7 @@ def on(session: Session, nodes: Collection[str]) -> set[tuple[str, int]]:
 
 
 def given_to(job_id: SQLColumnExpression[str], attempt: SQLColumnExpression[int]) -> ColumnElement[bool]:
-    """Whether one of the devices that are reserved for the attempt is out of service, as part of a question."""
+    """SQL condition: one of the devices reserved for the attempt is out of service."""
     same = (StuckDevice.node == Reservation.node) & (StuckDevice.device_index == Reservation.device_index)
     mine = (Reservation.job_id == job_id) & (Reservation.attempt == attempt)
     return exists().select_from(join(StuckDevice, Reservation, same)).where(mine)

@@ -7,7 +7,7 @@ from sqlalchemy import delete
 from app.database.engine import Database
 from app.models import IdempotentReply, ProcessBeat
 from app.models.base import utc_now
-from app.services.requests.idempotency import KEPT
+from app.services.requests.idempotency import TTL
 
 SILENT_COORDINATOR_HOURS = 24
 
@@ -15,7 +15,7 @@ SILENT_COORDINATOR_HOURS = 24
 def drop_old_replies(db: Database) -> None:
     """Forget first answers to idempotent requests after their time."""
     with db.write() as session:
-        session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < utc_now() - KEPT))
+        session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < utc_now() - TTL))
 
 
 def drop_dead_coordinators(db: Database) -> None:

@@ -1,7 +1,7 @@
-"""Admission: what can be known to fail fails now, everything else may wait for devices. Safe to do twice.
+"""Admission: jobs that are known to fail, fail now; all others are queued. Idempotent.
 
-Quick checks are done at once. A built-in trainer's job then waits, still PENDING, for a coordinator's inspection of its
-model and data (``app.services.preflight.inspections``), unless the same has passed before or this machine can't tell.
+Quick checks run at once. A built-in trainer's job then waits, still PENDING, for a coordinator's inspection of its
+model and data (``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them.
 """
 
 import os.path
@@ -25,51 +25,56 @@ from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.preflight import fingerprints, inspections
-from app.services.preflight.inspections import Report, Work
+from app.services.preflight.inspections import InspectionTask, Report
 
 _BATCH = 200
-LOOKING = "its model and data are being looked at"
+INSPECTING = "its model and data are being inspected"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Why a job cannot ever run; ``cause`` is one of ``domain.errors.ERROR_TYPES``."""
+class AdmissionFailure:
+    """Why a job can never run; ``cause`` is one of ``domain.errors.ERROR_TYPES``."""
 
     cause: str
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looking:
-    """Whether model and data are looked at here, and how closely. ``unable``: why this coordinator can't, or empty."""
+class InspectionSettings:
+    """Inspection settings. ``unable``: why this coordinator can't inspect, or empty."""
 
-    rows: int
-    waiting: int  # with so many different looks before it, a job is left to its node
+    rows: int  # records to inspect per source
+    waiting: int  # with this many inspections pending, a job skips its own and is left to its node
     unable: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Look:
-    """What is to be done about one job: look (``fingerprint`` finds the same look), or leave it to the node."""
+class _Decision:
+    """Decision for a job: inspect it (``fingerprint`` identifies equal inspections), or leave it to the node."""
 
     fingerprint: str = ""
     left_out: str = ""
 
 
 def admit(
-    db: Database, job_id: str, rules: ReadingRules, *, looking: Looking | None = None, actor: str = "coordinator"
+    db: Database,
+    job_id: str,
+    rules: ReadingRules,
+    *,
+    inspection: InspectionSettings | None = None,
+    actor: str = "coordinator",
 ) -> bool:
-    """PENDING → QUEUED, or FAILED with what was found, or handed on to an inspection; False when nothing was changed.
+    """PENDING → QUEUED, or FAILED with the reason, or waiting for an inspection; False when nothing was changed.
 
-    Without ``looking`` the quick checks are all.
+    Without ``inspection`` only the quick checks run.
     """
     with db.read() as session:
         job = session.get(Job, job_id)
         if job is None or job.state is not JobState.PENDING:
             return False
-    # The disk is looked at outside any transaction: a network file system may take its time.
-    finding = missing_input(job.spec, rules) or _impossible_request(db, job.spec)
-    look = _look(job, rules, looking) if looking is not None and finding is None else None
+    # Files are checked outside any transaction: a network file system may be slow.
+    failure = missing_input(job.spec, rules) or _impossible_request(db, job.spec)
+    decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
     with db.write() as session:
         try:
             job = transitions.load_for_change(session, job_id)
@@ -77,17 +82,17 @@ def admit(
             return False
         if job.state is not JobState.PENDING:
             return False
-        if finding is not None:
-            _fail(session, job, finding, actor)
-        elif looking is None or look is None:
-            _let_in(session, job, actor)
+        if failure is not None:
+            _fail(session, job, failure, actor)
+        elif inspection is None or decision is None:
+            _admit(session, job, actor)
         else:
-            return _decide(session, job, look, looking, actor)
+            return _apply(session, job, decision, inspection, actor)
         return True
 
 
-def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None = None) -> int:
-    """Admit what no message announced; returns how many."""
+def admit_waiting(db: Database, rules: ReadingRules, *, inspection: InspectionSettings | None = None) -> int:
+    """Admit jobs whose admission message was lost; returns how many."""
     with db.read() as session:
         ids = session.scalars(
             select(Job.id)
@@ -95,29 +100,29 @@ def admit_waiting(db: Database, rules: ReadingRules, *, looking: Looking | None 
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
-    return len(list(admit_each(db, ids, rules, looking=looking)))
+    return len(list(admit_each(db, ids, rules, inspection=inspection)))
 
 
 def admit_each(
-    db: Database, job_ids: Iterable[str], rules: ReadingRules, *, looking: Looking | None = None
+    db: Database, job_ids: Iterable[str], rules: ReadingRules, *, inspection: InspectionSettings | None = None
 ) -> Iterator[str]:
-    """Admit them one by one; yields those with which something was changed.
+    """Admit jobs one by one; yields those that changed.
 
-    What goes wrong with one job keeps none of the others waiting; the first of these is raised at last.
+    A failure with one job does not block the others; the first error is raised at the end.
     """
     failures = []
     for job_id in job_ids:
         try:
-            if admit(db, job_id, rules, looking=looking):
+            if admit(db, job_id, rules, inspection=inspection):
                 yield job_id
-        except Exception as error:  # noqa: BLE001 – each job is on its own; nothing is lost
+        except Exception as error:  # noqa: BLE001 – jobs are independent; the error is raised below
             failures.append(error)
     if failures:
         raise failures[0]
 
 
-def conclude(db: Database, work: Work, report: Report, *, actor: str = "coordinator") -> bool:
-    """Write an inspection's result down, and let its job in or fail it; False when somebody else has the inspection."""
+def conclude(db: Database, work: InspectionTask, report: Report, *, actor: str = "coordinator") -> bool:
+    """Store an inspection's result, and admit or fail its job; False when another process has taken it over."""
     with db.write() as session:
         job = None
         if work.job_id is not None:
@@ -133,7 +138,7 @@ def conclude(db: Database, work: Work, report: Report, *, actor: str = "coordina
 
 
 def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(location, cause if it is missing, noun) of all that must be there, but for models that a hub may have."""
+    """(location, cause if missing, noun) of all inputs that must exist here, except models that may be on a hub."""
     training = spec["training_config"]
     base = training["base_model"]
     for location, noun in ((base["model_id"], "base model"), (base.get("tokenizer_id"), "tokenizer")):
@@ -157,49 +162,49 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def may_be_on_hub(base_model: Mapping[str, Any], model_id: str) -> bool:
-    """Whether the id may name a model of a hub rather than a directory of this cluster."""
+    """Whether the id may name a hub model rather than a directory of this cluster."""
     return is_hub_id(model_id) and base_model.get("source") != "local"
 
 
-def _look(job: Job, rules: ReadingRules, looking: Looking) -> _Look | None:
-    """None: this kind of job is not looked at."""
+def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
+    """The decision for a job; None: this kind of job is not inspected."""
     if job.framework == parsing.CUSTOM:
         return None
-    if looking.unable:
-        return _Look(left_out=looking.unable)
+    if inspection.unable:
+        return _Decision(left_out=inspection.unable)
     for location, _, noun in inputs(job.spec):
-        # URIs that no path stands behind are resolved by the inspection itself.
+        # URIs without a local path are resolved by the inspection itself.
         if _is_path(location) and fingerprints.seen_here(location, rules) is None:
-            return _Look(left_out=f"this coordinator does not see the {noun} {location}")
-    return _Look(fingerprint=fingerprint_of(job.project, job.spec, rules, looking))
+            return _Decision(left_out=f"this coordinator can't access the {noun} {location}")
+    return _Decision(fingerprint=fingerprint_of(job.project, job.spec, rules, inspection))
 
 
-def fingerprint_of(project: str, spec: Mapping[str, Any], rules: ReadingRules, looking: Looking) -> str:
-    """Of a document whose inputs all lie on this machine; empty for others."""
+def fingerprint_of(project: str, spec: Mapping[str, Any], rules: ReadingRules, inspection: InspectionSettings) -> str:
+    """Fingerprint of a document whose inputs are all on this machine; empty for others."""
     base = spec["training_config"]["base_model"]
     if base.get("source") == "hub":
-        return ""  # a directory of the same name says nothing
+        return ""  # a local directory of the same name is not the model
     values = spec["training_config"].get("hyperparameters") or {}
     named = (base["model_id"], base.get("tokenizer_id"), reward_model(values))
     models = [name for name in named if name and name != NO_MODEL]
     judge = reward_file(values)
     judges = [judge] if judge else []
     locations = [*models, *(source["path"] for source in spec["data_config"]["sources"]), *judges]
-    return fingerprints.fingerprint(spec, locations, rules, project, looking.rows)
+    return fingerprints.fingerprint(spec, locations, rules, project, inspection.rows)
 
 
-def _decide(session: Session, job: Job, look: _Look, looking: Looking, actor: str) -> bool:
-    """Under the job's lock: what is known already is used, what is not is asked for, unless too many wait."""
-    report: Report | None = {"left_out": [look.left_out]} if look.left_out else None
-    report = report or inspections.remembered(session, look.fingerprint)
-    if report is None and inspections.waiting_before(session, look.fingerprint) >= looking.waiting:
-        report = {"left_out": [f"{looking.waiting} other jobs wait for their inspection"]}
+def _apply(session: Session, job: Job, decision: _Decision, inspection: InspectionSettings, actor: str) -> bool:
+    """Under the job's lock: use a cached report, or request an inspection unless too many are pending."""
+    report: Report | None = {"left_out": [decision.left_out]} if decision.left_out else None
+    report = report or inspections.remembered(session, decision.fingerprint)
+    if report is None and inspections.waiting_before(session, decision.fingerprint) >= inspection.waiting:
+        report = {"left_out": [f"{inspection.waiting} other jobs wait for their inspection"]}
     if report is not None:
         _act_on(session, job, report, actor)
         return True
-    if not inspections.demand(session, job, look.fingerprint):
+    if not inspections.request_for_job(session, job, decision.fingerprint):
         return False
-    job.pending_reason = LOOKING
+    job.pending_reason = INSPECTING
     return True
 
 
@@ -211,43 +216,45 @@ def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
     )  # fmt: skip
     if report.get("errors"):
         first = report["errors"][0]
-        _fail(session, job, Finding(cause=first["error_type"], message=first["message"]), actor)
+        _fail(session, job, AdmissionFailure(cause=first["error_type"], message=first["message"]), actor)
     else:
-        _let_in(session, job, actor)
+        _admit(session, job, actor)
 
 
 def summary(report: Report) -> str:
-    """What a report says, in the words of an event's message."""
-    said = [error["message"] for error in report.get("errors", [])]
-    said += report.get("warnings", [])
-    said += [f"left to the node: {reason}" for reason in report.get("left_out", [])]
-    return "; ".join(said) or "model and data are as they should be"
+    """The report as an event's message."""
+    parts = [error["message"] for error in report.get("errors", [])]
+    parts += report.get("warnings", [])
+    parts += [f"left to the node: {reason}" for reason in report.get("left_out", [])]
+    return "; ".join(parts) or "model and data are valid"
 
 
-def _let_in(session: Session, job: Job, actor: str) -> None:
+def _admit(session: Session, job: Job, actor: str) -> None:
     transitions.transition(session, job, JobState.QUEUED, actor=actor, reason="admitted", pending_reason="")
 
 
-def _fail(session: Session, job: Job, finding: Finding, actor: str) -> None:
+def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> None:
     transitions.transition(
-        session, job, JobState.FAILED, actor=actor, reason=finding.cause, message=finding.message,
-        error_type=finding.cause, error_message=finding.message,
+        session, job, JobState.FAILED, actor=actor, reason=failure.cause, message=failure.message,
+        error_type=failure.cause, error_message=failure.message,
     )  # fmt: skip
 
 
-def missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> Finding | None:
-    """The first model, data source or script that lies below a root of this machine, but is not there."""
+def missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> AdmissionFailure | None:
+    """The first model, data source or script below a root of this machine that does not exist."""
     for location, cause, noun in inputs(spec):
         try:
             path = local_path(location, field="")
         except BadSpec:
-            continue  # submit lets none in; the node says what is wrong with it
+            continue  # submission refuses these; the node reports the error
         if path is None:
             continue
-        # Outside the roots known here nothing can be said: nodes may have other disks than a coordinator.
+        # Paths outside the roots known here are not checked: nodes may have other disks than a coordinator.
         possible = [real for real in candidates(path, rules) if readable(real, rules)]
         if possible and sees_roots(rules) and not any(fingerprints.exists(real, rules) for real in possible):
-            return Finding(cause=cause, message=f"{noun} {location} does not exist; put it there, or name another")
+            return AdmissionFailure(
+                cause=cause, message=f"{noun} {location} does not exist; put it there, or name another"
+            )
     return None
 
 
@@ -259,11 +266,11 @@ def _is_path(location: str) -> bool:
 
 
 def sees_roots(rules: ReadingRules) -> bool:
-    """Whether this machine has every configured root; the first one is only the platform's own files."""
+    """Whether this machine has every configured root; the first one holds the platform's own files."""
     return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
-def _impossible_request(db: Database, spec: Mapping[str, Any]) -> Finding | None:
+def _impossible_request(db: Database, spec: Mapping[str, Any]) -> AdmissionFailure | None:
     if waits_for_node(spec):
         return None
     with db.read() as session:
@@ -272,5 +279,5 @@ def _impossible_request(db: Database, spec: Mapping[str, Any]) -> Finding | None
     try:
         refuse_unfitting(request, capacities)
     except CannotFit as error:
-        return Finding(cause="INVALID_CONFIG", message=error.message)
+        return AdmissionFailure(cause="INVALID_CONFIG", message=error.message)
     return None

@@ -1,4 +1,4 @@
-"""What decides the result of an inspection, as one number: asked before each, so it must cost next to nothing."""
+"""Fingerprints of everything that determines an inspection's result; computed before each one, so kept cheap."""
 
 import hashlib
 import itertools
@@ -11,9 +11,9 @@ from typing import Any
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
 
-# A look at more entries of directories would hold up all who wait behind it: the API, and whoever admits jobs.
+# Scanning more directory entries would block the API and the admission of other jobs.
 MOST_FILES = 10_000
-# Of the hyperparameters only these change what becomes of a record or how a model is loaded.
+# The hyperparameters that affect how records are processed or a model is loaded.
 SHAPING = (
     "packing",
     "assistant_only_loss",
@@ -32,13 +32,13 @@ _WILD = "*?["
 
 
 class _TooMany(Exception):
-    """A pattern or directory that takes more than a glance."""
+    """A pattern or directory with too many entries."""
 
 
 def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: ReadingRules, *extent: object) -> str:
-    """64 hex digits for these files as they are now and this document; empty when anything does not lie on this disk.
+    """64 hex digits for the document and the current state of its files; empty when one is not on this disk.
 
-    ``extent`` is what else decides: whose job it is, and how closely it is looked at.
+    ``extent``: further inputs, such as the project and the number of inspected records.
     """
     found: list[list[Any]] = []
     for location in locations:
@@ -56,13 +56,13 @@ def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: Readin
 
 
 def combined(spec: Mapping[str, Any], identities: Iterable[Any], *extent: object) -> str:
-    """The same of files whose identities, JSON-able, somebody else has found."""
+    """Fingerprint from file identities that are already known; they must be JSON-serializable."""
     text = json.dumps([_deciding(spec), list(identities), [str(each) for each in extent]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def seen_here(location: str, rules: ReadingRules) -> str | None:
-    """The real path, or the pattern, of a location that lies where jobs may read, if this machine has it."""
+    """Real path, or pattern, of a location that jobs may read, if it exists on this machine."""
     try:
         path = local_path(location, field="")
     except BadSpec:
@@ -73,8 +73,8 @@ def seen_here(location: str, rules: ReadingRules) -> str | None:
 
 
 def exists(real_path: str, rules: ReadingRules) -> bool:
-    """Whether there is such a file or directory, or one that fits the pattern; yes if that takes long to find out."""
-    if os.path.exists(real_path):  # noqa: PTH110 – Path's own raises for names that are too long or not for us
+    """Whether a file or directory exists or matches the pattern; True if there are too many entries to tell."""
+    if os.path.exists(real_path):  # noqa: PTH110 – Path.exists raises for names that are too long or not accessible
         return True
     try:
         return _is_pattern(real_path) and bool(_matches(real_path, rules))
@@ -83,7 +83,7 @@ def exists(real_path: str, rules: ReadingRules) -> bool:
 
 
 def _files(path: str, rules: ReadingRules) -> list[str]:
-    """The files that a path names: itself, what lies directly in it, or what fits. Raises OSError, _TooMany."""
+    """Files of a path: itself, its direct entries, or the matches of a pattern. Raises OSError, _TooMany."""
     if os.path.isdir(path):  # noqa: PTH112 – as above
         with os.scandir(path) as entries:
             names = [entry.path for entry in itertools.islice(entries, MOST_FILES + 1)]
@@ -94,28 +94,28 @@ def _files(path: str, rules: ReadingRules) -> list[str]:
 
 
 def _matches(pattern: str, rules: ReadingRules) -> list[str]:
-    """What fits an absolute pattern and may be read, sorted. Raises _TooMany."""
-    level, looked = ["/"], itertools.count(1)
+    """Sorted readable matches of an absolute pattern. Raises _TooMany."""
+    level, scanned = ["/"], itertools.count(1)
     for segment in filter(None, pattern.split("/")):
-        level = [entry for directory in level for entry in _entries(directory, segment, looked)]
+        level = [entry for directory in level for entry in _entries(directory, segment, scanned)]
     owner = job_of_path(pattern, rules)
     real = ((path, rules.real_path(path)) for path in level)
-    # By a pattern nobody comes to the results of jobs: whose they are is checked where one is named.
+    # Patterns don't match results of other jobs: ownership is checked only for a job that is named literally.
     return sorted(path for path, at in real if readable(at, rules) and job_of_path(at, rules) == owner)
 
 
-def _entries(directory: str, segment: str, looked: Iterator[int]) -> Iterator[str]:
-    """The entries of a directory, if it is one, that fit one segment of a pattern."""
+def _entries(directory: str, segment: str, scanned: Iterator[int]) -> Iterator[str]:
+    """Entries of a directory that match one segment of a pattern; empty if it is not a directory."""
     if not _is_pattern(segment):
         path = os.path.join(directory, segment)  # noqa: PTH118 – text only
-        if next(looked) > MOST_FILES:
+        if next(scanned) > MOST_FILES:
             raise _TooMany
         yield from [path] if os.path.lexists(path) else []
         return
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if next(looked) > MOST_FILES:
+                if next(scanned) > MOST_FILES:
                     raise _TooMany
                 hidden = entry.name.startswith(".") and not segment.startswith(".")
                 if not hidden and fnmatchcase(entry.name, segment):
@@ -129,7 +129,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _facts(file: str) -> tuple[Any, ...]:
-    """What changes with the content: nobody can set a file's change time back."""
+    """Metadata that changes with the content: a file's change time can't be set back."""
     status = os.stat(file)  # noqa: PTH116 – links are followed
     return file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

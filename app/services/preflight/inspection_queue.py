@@ -1,4 +1,4 @@
-"""Which inspections a coordinator may take up: those that wait, and those of whoever is gone or stands still."""
+"""Inspection queue: the inspections that a coordinator may claim, waiting ones and those of dead or stalled holders."""
 
 import time
 from collections.abc import Callable, Collection
@@ -10,13 +10,13 @@ from app.services.preflight import inspections
 from app.services.preflight.inspections import Open
 
 RENEW_SECONDS = 2.0
-STANDSTILL_SECONDS = 10.0  # two at work on the same do no harm: only one can write its result down
-ABANDONED_SECONDS = 30.0  # whoever can look takes up what waits at once, or is busy and shows it
-_ANY = "any"  # no id of an inspection
+STANDSTILL_SECONDS = 10.0  # duplicate work is harmless: only one result can be stored
+ABANDONED_SECONDS = 30.0  # a coordinator that can inspect claims waiting ones at once, or shows that it is busy
+_ANY = "any"  # not an inspection id
 
 
-class InspectionLine:
-    """One coordinator's view; called by one thread."""
+class InspectionQueue:
+    """One coordinator's view of the queue. Not thread-safe."""
 
     def __init__(self, db: Database, me: str = "", *, is_dead: Callable[[str], bool] = is_provably_dead) -> None:
         self.me = me or own_name()
@@ -25,15 +25,15 @@ class InspectionLine:
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
 
     def free(self, mine: Collection[str], now_seconds: float | None = None) -> list[Open]:
-        """The oldest first. ``mine`` are the ids of those that this process works on now.
+        """The inspections to claim, oldest first. ``mine`` are the ids that this process works on now.
 
-        Of equal looks one is enough: the others come when its result is there. What the database raises goes through.
+        Of equal inspections only one is returned: the others use its result. Raises database errors.
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
             seen = inspections.open_ones(self._db)
         except Exception:
-            self._watch.reset()  # time in which nobody could look does not count against a holder
+            self._watch.reset()  # an outage of the database does not count against a holder
             raise
         running = [each for each in seen if each.state == "running"]
         still = set(self._watch.observe([(_turn(each), each.counter) for each in running], now))
@@ -48,12 +48,12 @@ class InspectionLine:
 
     def _is_lost(self, seen: Open, mine: Collection[str], still: set[str]) -> bool:
         if seen.holder == self.me:
-            return seen.id not in mine  # its result could not be written down
+            return seen.id not in mine  # its result could not be stored
         return _turn(seen) in still or self._is_dead(seen.holder)
 
 
-class AbandonedLine:
-    """The view of a coordinator that does not look itself; called by one thread."""
+class AbandonedInspections:
+    """The view of a coordinator that can't inspect itself. Not thread-safe."""
 
     def __init__(self, db: Database, me: str = "") -> None:
         self.me = me or own_name()
@@ -61,9 +61,9 @@ class AbandonedLine:
         self._watch = StandstillWatch(limit_seconds=ABANDONED_SECONDS)
 
     def left(self, now_seconds: float | None = None) -> list[Open]:
-        """What nobody takes up; nothing as long as anybody was seen to look at anything.
+        """Inspections that no coordinator claims; empty while any coordinator is seen working. Raises database errors.
 
-        What the database raises goes through.
+        Abandoned ones are left to the node by the caller.
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
@@ -71,7 +71,7 @@ class AbandonedLine:
         except Exception:
             self._watch.reset()
             raise
-        # Between two looks nothing is running for a moment: it counts when anything was last seen to move.
+        # Nothing may be running at the moment of a read: the time since any counter last moved decides.
         moving = sum(each.counter for each in seen if each.state == "running")
         still = set(self._watch.observe([(_ANY, moving), *((_turn(each), each.counter) for each in seen)], now))
         return [each for each in seen if _turn(each) in still] if _ANY in still else []

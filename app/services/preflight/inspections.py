@@ -1,4 +1,4 @@
-"""Inspections as rows: asked for once, claimed by one coordinator, remembered by what decided their result."""
+"""Inspections in the database: requested once, claimed by one coordinator, cached by fingerprint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from app.models.base import utc_now
 
 PASSED, FAILED, LEFT = "passed", "failed", "left"
 MOST_TRIES = 3
-# What passed is true as long as the files are the same. What failed is looked at again before long: the cause may
-# lie in what no fingerprint holds, such as an installed package.
-PASSED_KEPT = timedelta(days=7)
-FAILED_KEPT = timedelta(minutes=10)
-ANSWER_KEPT = timedelta(minutes=10)  # for somebody who asked and was told to ask again
-_LOOKED_AT_ONCE = 100
+# A pass is valid as long as the files are the same. A failure is cached only briefly: its cause may not be part of the
+# fingerprint, such as an installed package.
+PASSED_TTL = timedelta(days=7)
+FAILED_TTL = timedelta(minutes=10)
+ANSWER_TTL = timedelta(minutes=10)  # for clients that were told to repeat their request
+_READ_AT_ONCE = 100
 
 Report = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Open:
-    """One that waits, or that somebody works on, as every coordinator sees it."""
+    """A waiting or running inspection, as coordinators see it."""
 
     id: str
     state: str
@@ -38,8 +38,8 @@ class Open:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """A claimed inspection. ``report`` is set when the same was looked at before."""
+class InspectionTask:
+    """A claimed inspection. ``report`` is set when an equal one was done before."""
 
     id: str
     holder: str
@@ -51,8 +51,8 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A look that a person asked for."""
+class InspectionRequest:
+    """An inspection that a user requested."""
 
     project: str
     document: Mapping[str, Any]
@@ -62,14 +62,14 @@ class Asked:
 
 
 def verdict_of(report: Report) -> str:
-    """A report with an error has failed; one that left something to the node says nothing about later times."""
+    """FAILED for a report with errors; LEFT, which is not cached, for one that left something to the node."""
     if report.get("errors"):
         return FAILED
     return LEFT if report.get("left_out") else PASSED
 
 
 def remembered(session: Session, fingerprint: str) -> Report | None:
-    """The report on the same model, data and configuration, if somebody has looked at them."""
+    """Cached report on the same model, data and configuration, if any."""
     if not fingerprint:
         return None
     now = utc_now()
@@ -77,8 +77,8 @@ def remembered(session: Session, fingerprint: str) -> Report | None:
         select(Inspection.report)
         .where(
             Inspection.fingerprint == fingerprint,
-            ((Inspection.verdict == PASSED) & (Inspection.finished_at > now - PASSED_KEPT))
-            | ((Inspection.verdict == FAILED) & (Inspection.finished_at > now - FAILED_KEPT)),
+            ((Inspection.verdict == PASSED) & (Inspection.finished_at > now - PASSED_TTL))
+            | ((Inspection.verdict == FAILED) & (Inspection.finished_at > now - FAILED_TTL)),
         )
         .order_by(Inspection.finished_at.desc())
         .limit(1)
@@ -86,22 +86,22 @@ def remembered(session: Session, fingerprint: str) -> Report | None:
     return {**row.report, "remembered": True} if row is not None else None
 
 
-def demand(session: Session, job: Job, fingerprint: str) -> bool:
-    """Ask for a look at a job's model and data; False when somebody has asked already. The caller holds the job."""
+def request_for_job(session: Session, job: Job, fingerprint: str) -> bool:
+    """Request the inspection of a job, which the caller has locked; False when it was requested already."""
     if session.scalar(select(Inspection.id).where(Inspection.job_id == job.id)) is not None:
         return False
     session.add(Inspection(id=new_id("insp"), project=job.project, job_id=job.id, fingerprint=fingerprint))
     return True
 
 
-def ask(db: Database, asked: Asked) -> str:
-    """The id of the inspection that answers a request: one under way, one whose answer nobody has heard, or a new."""
+def request(db: Database, asked: InspectionRequest) -> str:
+    """Id of the inspection for a request: one in progress, one whose answer was not delivered yet, or a new one."""
     with db.write() as session:
         earlier = session.scalar(
             select(Inspection.id).where(
                 Inspection.request_hash == asked.request_hash,
                 Inspection.told.is_(False),
-                (Inspection.finished_at.is_(None)) | (Inspection.finished_at > utc_now() - ANSWER_KEPT),
+                (Inspection.finished_at.is_(None)) | (Inspection.finished_at > utc_now() - ANSWER_TTL),
             )
         )
         if earlier is not None:
@@ -116,13 +116,13 @@ def ask(db: Database, asked: Asked) -> str:
 
 
 def answer(db: Database, inspection_id: str) -> Report | None:
-    """The report, once there is one."""
+    """The report; None while the inspection is not done."""
     with db.read() as session:
         return session.scalar(select(Inspection.report).where(Inspection.id == inspection_id))
 
 
-def mark_told(session: Session, inspection_id: str) -> None:
-    """The same request later means a new look."""
+def mark_delivered(session: Session, inspection_id: str) -> None:
+    """Mark the answer as delivered: the same request later starts a new inspection."""
     session.execute(
         update(Inspection)
         .where(Inspection.id == inspection_id)
@@ -132,7 +132,7 @@ def mark_told(session: Session, inspection_id: str) -> None:
 
 
 def waiting_before(session: Session, fingerprint: str) -> int:
-    """How many other looks are not done yet; of equal ones one is worth counting."""
+    """Number of other unfinished inspections; equal ones count once."""
     rows = session.execute(
         select(Inspection.fingerprint, func.count()).where(Inspection.state != "done").group_by(Inspection.fingerprint)
     )
@@ -140,10 +140,10 @@ def waiting_before(session: Session, fingerprint: str) -> int:
 
 
 def open_ones(db: Database) -> list[Open]:
-    """What waits or is worked on, the oldest first."""
+    """Waiting and running inspections, oldest first."""
     with db.read() as session:
         rows = session.scalars(
-            select(Inspection).where(Inspection.state != "done").order_by(Inspection.id).limit(_LOOKED_AT_ONCE)
+            select(Inspection).where(Inspection.state != "done").order_by(Inspection.id).limit(_READ_AT_ONCE)
         )
         return [
             Open(id=row.id, state=row.state, holder=row.holder, counter=row.counter, fingerprint=row.fingerprint)
@@ -151,8 +151,8 @@ def open_ones(db: Database) -> list[Open]:
         ]
 
 
-def claim(db: Database, seen: Open, me: str) -> Work | None:
-    """Take it as it was seen; None when somebody was faster, or nothing is left to look at."""
+def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
+    """Claim the inspection if it is unchanged; None when it was claimed by another process or is obsolete."""
     with db.write() as session:
         taken = session.scalar(
             update(Inspection)
@@ -175,16 +175,16 @@ def claim(db: Database, seen: Open, me: str) -> Work | None:
             return None
         report = remembered(session, row.fingerprint)
         if report is None and row.tries > MOST_TRIES:
-            report = {"left_out": [f"the look at model and data was given up after {MOST_TRIES} tries"]}
-        return Work(
+            report = {"left_out": [f"the inspection of model and data was given up after {MOST_TRIES} tries"]}
+        return InspectionTask(
             id=row.id, holder=me, job_id=row.job_id, project=row.project, report=report,
             spec=job.spec if job is not None else row.document or {},
             sealed_secrets=job.sealed_secrets if job is not None else row.sealed_secrets,
         )  # fmt: skip
 
 
-def renew(db: Database, work: Work) -> bool:
-    """Show that somebody is at it; False when it was taken away, or nobody waits for the result any more."""
+def renew(db: Database, work: InspectionTask) -> bool:
+    """Renew the claim; False when it was lost, or the result is not needed any more."""
     with db.write() as session:
         renewed = session.scalar(
             update(Inspection)
@@ -198,8 +198,8 @@ def renew(db: Database, work: Work) -> bool:
         return session.scalar(select(Job.status).where(Job.id == work.job_id)) == JobState.PENDING
 
 
-def close(session: Session, work: Work, report: Report | None) -> bool:
-    """Write the result down in the caller's transaction; False when it was taken away meanwhile."""
+def close(session: Session, work: InspectionTask, report: Report | None) -> bool:
+    """Store the result in the caller's transaction; False when the claim was lost."""
     row = session.get(Inspection, work.id, with_for_update=True, populate_existing=True)
     if row is None or row.state != "running" or row.holder != work.holder:
         return False
@@ -208,29 +208,29 @@ def close(session: Session, work: Work, report: Report | None) -> bool:
 
 
 def drop_old(db: Database) -> None:
-    """Forget what is neither news nor worth remembering, and questions that nobody has taken up."""
+    """Delete outdated results, and requests that no coordinator has claimed."""
     now = utc_now()
     with db.write() as session:
         session.execute(
             delete(Inspection).where(
                 Inspection.state == "done",
-                (Inspection.finished_at < now - PASSED_KEPT)
-                | ((Inspection.finished_at < now - ANSWER_KEPT) & Inspection.verdict.is_distinct_from(PASSED)),
+                (Inspection.finished_at < now - PASSED_TTL)
+                | ((Inspection.finished_at < now - ANSWER_TTL) & Inspection.verdict.is_distinct_from(PASSED)),
             )
         )
         session.execute(
             delete(Inspection).where(
-                Inspection.state == "waiting", Inspection.job_id.is_(None), Inspection.created_at < now - ANSWER_KEPT
+                Inspection.state == "waiting", Inspection.job_id.is_(None), Inspection.created_at < now - ANSWER_TTL
             )
         )
 
 
 def _close(row: Inspection, report: Report | None) -> None:
-    """None: nobody wants to know any more."""
+    """Close the row; ``report`` None: the result is not needed any more."""
     row.state, row.finished_at = "done", utc_now()
-    row.document, row.sealed_secrets = None, ""  # a secret is kept no longer than it is needed
+    row.document, row.sealed_secrets = None, ""  # secrets are not stored longer than needed
     if report is not None:
-        # Of what had to be fetched the fingerprint is known only now.
+        # For fetched inputs the fingerprint is known only now.
         row.fingerprint = row.fingerprint or str(report.get("fingerprint", ""))
         row.report = {name: value for name, value in report.items() if name != "fingerprint"}
         row.verdict = verdict_of(report)

@@ -1,4 +1,4 @@
-"""GPU-hours that are used up while jobs run: they save and wait, or a month's budget would be none."""
+"""GPU-hour budgets: when a project's monthly budget is used up, its running jobs save and requeue."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ from app.models import Attempt, Job, Project
 from app.services.lifecycle import audit, transitions
 from app.services.queues import project_quotas
 
-# An export is nearly done, and would be done again.
+# An exporting job is nearly done, and would have to export again.
 _ASKED = HELD - {JobState.EXPORTING}
 
 
-def hold_back(db: Database, *, actor: str, nudge: Callable[[str, str], None]) -> list[str]:
-    """Ask every job with GPUs, of projects whose hours are used up, to save and go back to the queue; returns which.
+def requeue_over_budget(db: Database, *, actor: str, nudge: Callable[[str, str], None]) -> list[str]:
+    """Request that all GPU jobs of projects without GPU-hours left save and requeue; returns these jobs.
 
-    They start again when there are hours left. ``nudge`` has a node read at once that a job of its is to stop.
+    They start again when there are hours left. ``nudge`` wakes the node of a job that is to stop.
     """
     with db.read() as session:
         used_up = _used_up(session)
@@ -42,7 +42,7 @@ def hold_back(db: Database, *, actor: str, nudge: Callable[[str, str], None]) ->
 
 
 def _used_up(session: Session) -> dict[str, str]:
-    """Project → what its jobs are told."""
+    """Project → reason, for projects without GPU-hours left."""
     rows = session.execute(select(Project.name, Project.quota)).all()
     return project_quotas.hours_used_up(session, {row.name: quota_of(row.quota) for row in rows})
 

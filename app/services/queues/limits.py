@@ -1,4 +1,4 @@
-"""What a queue's pause and limits do: who may be submitted to it, who may start, and what the others are told."""
+"""Queue limits and pauses: checks for submission and start, and pending reasons."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -14,21 +14,21 @@ from app.domain.scheduling.planner import held_back
 from app.models import Job, Queue, QueueWait
 
 WAITING = (JobState.PENDING, JobState.QUEUED)
-# Seconds. Jobs wait from no time to days; 0 stands for whatever is longer.
+# Histogram bounds in seconds, from nothing to days; 0 stands for +Inf.
 WAIT_BOUNDS = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 BEYOND = 0
 RETRY_FULL_SECONDS = 30
 
 
 def refuse_when_full(session: Session, queue: Queue) -> None:
-    """Raises QuotaExceeded when no more jobs may wait in the queue; the caller adds one in this transaction.
+    """Raises QuotaExceeded when no more jobs may wait in the queue.
 
-    ``queue`` was read in it.
+    The caller has read ``queue`` in this transaction, and adds a job in it.
     """
     if queue.max_waiting_jobs is None:
         return
     name = queue.name
-    # Locked until the new job is there: of two that are submitted at once, the second counts the first.
+    # Locked until the commit: of two concurrent submissions the second counts the first.
     session.refresh(queue, with_for_update={"key_share": True})
     limit = queue.max_waiting_jobs
     waiting = _count(session, [name], WAITING).get(name, 0)
@@ -41,7 +41,7 @@ def refuse_when_full(session: Session, queue: Queue) -> None:
 
 
 def rooms(session: Session) -> dict[str, int]:
-    """How many more jobs may start from each queue that is paused or limited; the others may start any number."""
+    """Number of jobs that may still start per paused or limited queue; other queues are unlimited."""
     restricted = session.execute(
         select(Queue.name, Queue.is_paused, Queue.max_running_jobs).where(
             Queue.is_paused | Queue.max_running_jobs.is_not(None)
@@ -59,9 +59,9 @@ def open_queues(session: Session, room: Mapping[str, int]) -> list[str]:
 
 
 def reasons(session: Session, names: Collection[str]) -> dict[str, str]:
-    """Queue → why none of its jobs may start now, for those of which that is so.
+    """Queue → why none of its jobs may start now, for queues where that is so.
 
-    Asked when jobs are shown and not stored with them: pausing a queue must not write to everybody who waits in it.
+    Computed when jobs are shown, not stored with them: pausing a queue must not update all of its pending jobs.
     """
     if not names:
         return {}
@@ -71,13 +71,13 @@ def reasons(session: Session, names: Collection[str]) -> dict[str, str]:
         )
     ).all()
     running = _count(session, [row.name for row in restricted if not row.is_paused], HELD)
-    said = {
+    found = {
         row.name: held_back(
             row.name, is_paused=row.is_paused, limit=row.max_running_jobs, running=running.get(row.name, 0)
         )
         for row in restricted
     }
-    return {name: reason for name, reason in said.items() if reason}
+    return {name: reason for name, reason in found.items() if reason}
 
 
 def is_open(session: Session, queue: Queue) -> bool:
@@ -98,13 +98,13 @@ class Wait:
 
 def wait_of(job: Job, now: datetime) -> Wait:
     queued = job.queued_at or job.created_at
-    # A pause before another try is no wait for devices.
+    # Backoff before a retry does not count as waiting for devices.
     seconds = max(0.0, (now - max(queued, job.not_before_at or queued)).total_seconds())
     return Wait(job.project, job.queue, seconds)
 
 
 def count_waits(session: Session, waits: Iterable[Wait]) -> None:
-    """Add them to the histograms of their queues, which the caller has locked."""
+    """Add waits to the histograms of their queues, which the caller has locked."""
     found: dict[tuple[str, str, int], list[float]] = {}
     for wait in waits:
         bound = next((bound for bound in WAIT_BOUNDS if wait.seconds <= bound), BEYOND)
@@ -124,7 +124,7 @@ def count_waits(session: Session, waits: Iterable[Wait]) -> None:
 
 
 def bound_of(up_to_seconds: int) -> float:
-    """The upper bound of a row of the histogram."""
+    """Upper bound of a histogram row."""
     return math.inf if up_to_seconds == BEYOND else float(up_to_seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a project's quota does: what may be submitted, what may start, and what it uses now."""
+"""Project quotas: checks for submission and start, and current usage."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
 from app.domain.lifecycle.states import HELD
-from app.domain.scheduling.fair_share import KINDS, ProjectQuota, Standing, never_fits, quota_of, refusal
+from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, never_fits, quota_of, refusal
 from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
@@ -26,18 +26,18 @@ _BYTES = 1e9  # of a GB
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a project uses now. Devices of attempts that were placed but not begun count: they are its own already."""
+    """Current usage of a project. Devices of placed attempts count even before these have started."""
 
     devices: Mapping[str, float]  # by kind of request
     running_jobs: int
     waiting_jobs: int
-    gpu_hours: float  # of this month
+    gpu_hours: float  # in this month
     storage_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Use:
-    """Devices of one kind that a project's jobs of one queue hold."""
+    """Devices of one kind that a project's jobs in one queue hold."""
 
     project: str
     queue: str
@@ -47,7 +47,7 @@ class _Use:
 
 
 def accounts(session: Session, room: Mapping[str, int]) -> Accounts:
-    """What limits starts at this moment, for the planner; ``room`` is what the queues have."""
+    """Accounts for the planner; ``room`` is the number of jobs that may still start per queue."""
     weights = {
         row.name: row.weight
         for row in session.execute(select(Queue.name, Queue.weight).where(Queue.weight.is_not(None)))
@@ -59,40 +59,40 @@ def accounts(session: Session, room: Mapping[str, int]) -> Accounts:
         queue_use[place] = queue_use.get(place, 0) + each.devices
     quotas = {row.name: quota_of(row.quota) for row in session.execute(select(Project.name, Project.quota))}
     running = count_jobs(session, [name for name, quota in quotas.items() if quota.max_running_jobs is not None], HELD)
-    said = spent(session, quotas)
-    standings = {
-        name: Standing(
+    reasons = spent(session, quotas)
+    usages = {
+        name: QuotaUsage(
             quota=quota,
             used=_by_kind(in_use, name),
             fixed=_by_kind(in_use, name, only_fixed=True),
             running=running.get(name, 0),
-            spent=said[name],
+            spent=reasons[name],
         )
         for name, quota in quotas.items()
     }
-    return Accounts(room=room, projects=standings, queue_weights=weights, queue_use=queue_use)
+    return Accounts(room=room, projects=usages, queue_weights=weights, queue_use=queue_use)
 
 
 def is_open(session: Session, project: Project, job: Job, kind: str, amount: float) -> bool:
-    """Whether the quota of its project, which the caller has locked, lets the job start with so many devices."""
+    """Whether the quota of the project, which the caller has locked, admits the job with this number of devices."""
     if not project.quota:
         return True
-    standing = _standing(session, project)
+    standing = _usage_of(session, project)
     return not refusal(job.project, standing, kind, amount, preemptible=is_preemptible(job.spec))
 
 
 def refuses(session: Session, name: str, request: Request, *, preemptible: bool) -> bool:
-    """Whether the quota, as it is used now, would keep such a job waiting; nobody's if there is no such project."""
+    """Whether the quota would currently keep such a job waiting; False for an unknown project."""
     project = session.get(Project, name) if "\0" not in name else None
     if project is None or not project.quota:
         return False
     return bool(
-        refusal(name, _standing(session, project), request.device_kind, request.amount, preemptible=preemptible)
+        refusal(name, _usage_of(session, project), request.device_kind, request.amount, preemptible=preemptible)
     )
 
 
 def refuse_submission(session: Session, name: str, request: Request, spec: Mapping[str, Any]) -> None:
-    """Raises CannotFit for a job that the project's quota never lets start, QuotaExceeded for one too many.
+    """Raises CannotFit for a job that the project's quota can never admit, QuotaExceeded for one too many.
 
     The caller adds the job in this transaction.
     """
@@ -103,11 +103,11 @@ def refuse_submission(session: Session, name: str, request: Request, spec: Mappi
     preemptible = is_preemptible(spec)
     if never := never_fits(name, quota, request.device_kind, request.amount, preemptible=preemptible):
         raise CannotFit(never, field="resource_config.gpu_count")
-    if said := spent(session, {name: quota})[name]:
+    if reason := spent(session, {name: quota})[name]:
         seconds = RETRY_FULL_SECONDS
         if not _storage_full(session, {name: quota}):
             seconds = max(1, round((_next_month(utc_now()) - utc_now()).total_seconds()))
-        raise QuotaExceeded(said, retry_after_seconds=seconds)
+        raise QuotaExceeded(reason, retry_after_seconds=seconds)
     _refuse_one_too_many(session, name, quota)
 
 
@@ -130,12 +130,12 @@ def _refuse_one_too_many(session: Session, name: str, quota: ProjectQuota) -> No
 
 
 def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
-    """Raises Conflict when the job, not preemptible any more, would keep what its project was only lent.
+    """Raises Conflict when a job that stops being preemptible would keep borrowed devices, or could never start.
 
-    Or could never start. The caller has locked it.
+    The caller has locked the job.
     """
     project = session.get_one(Project, job.project, with_for_update={"key_share": True}, populate_existing=True)
-    standing = _standing(session, project)
+    standing = _usage_of(session, project)
     if job.state in HELD:
         attempt = session.get_one(Attempt, (job.id, job.attempt))
         kind = "cpu" if attempt.device_type == "cpu" else "cuda"
@@ -144,7 +144,7 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
             deserved, fixed = standing.quota.of(kind).deserved, standing.fixed.get(kind, 0)
             raise Conflict(
                 f"the project {job.project} deserves {deserved} {KINDS[kind]}, and its jobs that are not preemptible "
-                f"use {fixed:g} of them: what this one holds must be able to come back"
+                f"use {fixed:g} of them: the devices of this job must stay reclaimable"
             )
         return
     request = request_of(job.spec, has_gpus=registry.has_gpus(session))
@@ -153,34 +153,34 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
 
 
 def spent(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
-    """Why nothing more of these projects may start although devices are free; "" of those of which something may.
+    """Project → why none of its jobs may start although devices are free; "" when jobs may start.
 
-    Asked at once of all of them, and only of those that have such a limit.
+    Computed for all projects at once, with queries only for those that have such a limit.
     """
     return {**dict.fromkeys(quotas, ""), **_storage_full(session, quotas), **hours_used_up(session, quotas)}
 
 
 def hours_used_up(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
-    """The projects that have no GPU-hours left, and what they are told."""
+    """Project → reason, for projects without GPU-hours left."""
     limits = {name: each.gpu_hours_per_month for name, each in quotas.items() if each.gpu_hours_per_month is not None}
     hours = gpu_hours(session, limits)
     return {
-        name: f"the project {name} has used {hours[name]:.1f} of the {limit:g} GPU-hours that it has in a month; the "
-        f"next ones come on {_next_month(utc_now()):%Y-%m-%d}"
+        name: f"the project {name} has used {hours[name]:.1f} of its {limit:g} GPU-hours per month; the budget "
+        f"is renewed on {_next_month(utc_now()):%Y-%m-%d}"
         for name, limit in limits.items()
         if hours[name] >= limit
     }
 
 
 def _storage_full(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
-    """The projects that may keep no more, and what they are told."""
+    """Project → reason, for projects without storage left."""
     limits = {name: each.storage_gb for name, each in quotas.items() if each.storage_gb is not None}
-    kept = storage_bytes(session, limits)
+    stored = storage_bytes(session, limits)
     return {
-        name: f"the project {name} keeps {kept[name] / _BYTES:.1f} of at most {limit:g} GB of checkpoints and results; "
-        "delete jobs with their artifacts"
+        name: f"the project {name} stores {stored[name] / _BYTES:.1f} of at most {limit:g} GB of checkpoints and "
+        "results; delete jobs with their artifacts"
         for name, limit in limits.items()
-        if kept[name] >= limit * _BYTES
+        if stored[name] >= limit * _BYTES
     }
 
 
@@ -195,7 +195,7 @@ def usage(session: Session, name: str) -> Usage:
 
 
 def gpu_hours(session: Session, names: Collection[str]) -> dict[str, float]:
-    """Of this month, of attempts that have ended and of those that run; of each of these projects."""
+    """Project → GPU-hours in this month, of ended and running attempts."""
     if not names:
         return {}
     now = utc_now()
@@ -220,7 +220,7 @@ def gpu_hours(session: Session, names: Collection[str]) -> dict[str, float]:
 
 
 def count_gpu_seconds(session: Session, project: str, ran_seconds: float, devices: float) -> None:
-    """Add what an attempt that ends now has used, each part to the month in which it was."""
+    """Account for the usage of an attempt that ends now, split by month."""
     end = utc_now()
     begin = end - timedelta(seconds=ran_seconds)
     while devices and begin < end:
@@ -230,10 +230,10 @@ def count_gpu_seconds(session: Session, project: str, ran_seconds: float, device
 
 
 def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
-    """Of checkpoints and results that are kept, of each of these projects."""
+    """Project → bytes of stored checkpoints and results."""
     if not names:
         return {}
-    kept = (
+    saved = (
         select(Checkpoint.project, func.sum(Checkpoint.size_bytes).label("size"))
         .where(Checkpoint.project.in_(names), Checkpoint.deleted_at.is_(None))
         .group_by(Checkpoint.project)
@@ -245,7 +245,7 @@ def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
         .group_by(Job.project)
     )
     found = dict.fromkeys(names, 0)
-    for row in (*session.execute(kept), *session.execute(results)):
+    for row in (*session.execute(saved), *session.execute(results)):
         found[row.project] += int(row.size)
     return found
 
@@ -254,32 +254,32 @@ def is_preemptible(spec: Mapping[str, Any]) -> bool:
     return bool((spec.get("scheduling_config") or {}).get("preemptible"))
 
 
-def _standing(session: Session, project: Project) -> Standing:
+def _usage_of(session: Session, project: Project) -> QuotaUsage:
     quota, in_use = quota_of(project.quota), _in_use(session, project.name)
     running = count_jobs(session, [project.name], HELD).get(project.name, 0)
-    return Standing(
+    return QuotaUsage(
         quota=quota, used=_by_kind(in_use, project.name), fixed=_by_kind(in_use, project.name, only_fixed=True),
         running=running, spent=spent(session, {project.name: quota})[project.name],
     )  # fmt: skip
 
 
 def _in_use(session: Session, name: str | None = None) -> list[_Use]:
-    """Of all attempts that hold devices, or of those of one project."""
+    """Usage of all attempts that hold devices, or of those of one project."""
     same = (Attempt.job_id == Reservation.job_id) & (Attempt.number == Reservation.attempt)
     is_cpu = (Attempt.device_type == "cpu").label("is_cpu")
-    may_go = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("may_go")
+    preemptible = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("preemptible")
     query = (
-        select(Job.project, Job.queue, is_cpu, may_go, func.sum(Reservation.share).label("share"))
+        select(Job.project, Job.queue, is_cpu, preemptible, func.sum(Reservation.share).label("share"))
         .select_from(Reservation)
         .join(Job, Job.id == Reservation.job_id)
         .join(Attempt, same)
-        .group_by(Job.project, Job.queue, is_cpu, may_go)
+        .group_by(Job.project, Job.queue, is_cpu, preemptible)
     )
     if name is not None:
         query = query.where(Job.project == name)
     return [
         _Use(
-            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.may_go,
+            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.preemptible,
             devices=row.share / WHOLE,
         )
         for row in session.execute(query)
@@ -295,7 +295,7 @@ def _by_kind(in_use: Iterable[_Use], project: str, *, only_fixed: bool = False) 
 
 
 def count_jobs(session: Session, names: Collection[str], states: Collection[str]) -> dict[str, int]:
-    """Of these projects, those in one of the states; projects without any are left out."""
+    """Project → number of jobs in these states; projects without any are left out."""
     if not names:
         return {}
     counts = select(Job.project, func.count()).where(Job.project.in_(names), Job.status.in_(states))
@@ -313,7 +313,7 @@ def _add(session: Session, project: str, month: datetime, gpu_seconds: float) ->
 
 
 def _month_of(moment: datetime) -> datetime:
-    """Its first moment, also for one that is the first of the next."""
+    """Start of the month; the first instant of a month counts to the previous one."""
     before = moment.astimezone(UTC) - timedelta(microseconds=1)
     return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 

@@ -1,4 +1,4 @@
-"""Queues: named waiting lines, and the one line of all jobs that wait in them."""
+"""Queues, and the line of all jobs that wait in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from app.models.job_line import LINE, served_as_if_since
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.queues import limits
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 WAITING = limits.WAITING
-# What may be changed, as it is called outside and in the table.
+# Changeable settings: API name → column.
 CHANGEABLE = {
     "paused": "is_paused",
     "max_running_jobs": "max_running_jobs",
@@ -53,7 +53,7 @@ class Entry:
 
 
 def ensure(session: Session, name: str) -> Queue:
-    """The queue, made when it is not there."""
+    """The queue, created if it does not exist."""
     queue = session.get(Queue, name)
     if queue is None:
         queue = Queue(name=name)
@@ -63,9 +63,9 @@ def ensure(session: Session, name: str) -> Queue:
 
 
 def create(
-    db: Database, caller: Caller, name: str, wanted: Mapping[str, Any], *, remember: Remember = forget
+    db: Database, caller: Caller, name: str, wanted: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> QueueSummary:
-    """A new queue with what of ``CHANGEABLE`` is wanted. Raises Conflict when it is there already."""
+    """Create a queue with settings of ``CHANGEABLE``. Raises Conflict when it exists."""
     columns = _columns(wanted)
     with db.write() as session:
         if session.get(Queue, name) is not None:
@@ -77,14 +77,14 @@ def create(
         )  # fmt: skip
         session.flush()
         made = QueueSummary(queue=queue, waiting=0, running=0)
-        remember(session, made)
+        on_written(session, made)
     return made
 
 
 def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -> QueueSummary:
-    """Pause or limit; a limit of None is none. Binds from the commit on: whoever starts a job locks the queue, too.
+    """Change settings; a limit of None removes it. Effective with the commit, since starting a job locks the queue.
 
-    Jobs that run already go on. Raises NotFound.
+    Running jobs continue. Raises NotFound.
     """
     columns = _columns(wanted)
     with db.write() as session:
@@ -103,7 +103,7 @@ def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -
 
 
 def require(session: Session, name: str, *, field: str) -> Queue:
-    """Raises UnknownQueue, naming those that exist."""
+    """The queue. Raises UnknownQueue, naming those that exist."""
     queue = session.get(Queue, name)
     if queue is None:
         known = ", ".join(session.scalars(select(Queue.name).order_by(Queue.name).limit(20)))
@@ -112,18 +112,18 @@ def require(session: Session, name: str, *, field: str) -> Queue:
 
 
 def require_room(session: Session, name: str, *, field: str) -> None:
-    """Also raises QuotaExceeded when no more jobs may wait in it."""
+    """Raises UnknownQueue, and QuotaExceeded when no more jobs may wait in the queue."""
     limits.refuse_when_full(session, require(session, name, field=field))
 
 
 def names(db: Database) -> list[str]:
-    """Every queue there is."""
+    """Names of all queues."""
     with db.read() as session:
         return list(session.scalars(select(Queue.name).order_by(Queue.name)))
 
 
 def summary(session: Session, caller: Caller, name: str) -> QueueSummary:
-    """One of them. Raises NotFound."""
+    """Summary of one queue. Raises NotFound."""
     found = next((each for each in summaries(session, caller) if each.queue.name == name), None)
     if found is None:
         raise _no_queue(name)
@@ -131,7 +131,7 @@ def summary(session: Session, caller: Caller, name: str) -> QueueSummary:
 
 
 def summaries(session: Session, caller: Caller) -> list[QueueSummary]:
-    """Every queue with how many of the caller's jobs wait and run in it."""
+    """All queues with the numbers of the caller's waiting and running jobs."""
     counts = select(Job.queue, Job.status, func.count()).group_by(Job.queue, Job.status)
     if caller.project is not None:
         counts = counts.where(Job.project == caller.project)
@@ -149,7 +149,7 @@ def summaries(session: Session, caller: Caller) -> list[QueueSummary]:
 def line(
     session: Session, caller: Caller, request: PageRequest, *, now: datetime, queue: str | None = None
 ) -> Page[Entry]:
-    """The caller's waiting jobs."""
+    """The caller's waiting jobs, in order."""
     query = select(Job).where(Job.status.in_(WAITING))
     if caller.project is not None:
         query = query.where(Job.project == caller.project)
@@ -171,7 +171,7 @@ def line(
 
 
 def pending_reasons(session: Session, jobs: Sequence[Job]) -> dict[str, str]:
-    """Job id → why it does not start: what holds its whole queue back counts before what the planner wrote down."""
+    """Job id → pending reason: that of its queue takes precedence over that of the planner."""
     queued = {job.queue for job in jobs if job.state is JobState.QUEUED}
     held = limits.reasons(session, queued)
     return {
@@ -197,7 +197,7 @@ def _waited(job: Job, now: datetime) -> float:
 
 
 def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
-    """Job id → place in the line of its project, for those that wait."""
+    """Job id → position in the line of its project, for waiting jobs."""
     if not job_ids:
         return {}
     line = func.row_number().over(partition_by=Job.project, order_by=LINE)
@@ -208,7 +208,7 @@ def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
 
 
 def place_at(session: Session, job: Job, priority: int) -> int:
-    """The place in its project's line that a waiting job has, or would have with another priority."""
+    """Position of a waiting job in its project's line at this priority."""
     since = literal(job.queued_at or job.created_at, Job.created_at.type)
     before = tuple_(*LINE) < tuple_(served_as_if_since(since, priority), literal(job.id))
     others = select(func.count()).select_from(Job).where(

@@ -1,4 +1,4 @@
-"""What each project uses of what it deserves, the one whose turn is next first."""
+"""Shares: usage and quota of each project, in serving order."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from app.services.queues import limits, project_quotas
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectShare:
-    """Of one kind of device. The jobs are all of the project's, whatever they ask for."""
+    """Share of one project in one kind of device. Job counts include all jobs of the project."""
 
     project: str
     kind: str  # as quotas name it
@@ -25,7 +25,7 @@ class ProjectShare:
 
 
 def project_shares(session: Session) -> list[ProjectShare]:
-    """Of every project and each kind of device that a node has. What is kept for a job does not count as used here."""
+    """Shares of every project in each kind of device in the cluster. Reserved devices do not count as used."""
     projects = project_quotas.accounts(session, {}).projects
     running, waiting = (project_quotas.count_jobs(session, projects, states) for states in (HELD, limits.WAITING))
     kinds = {"cpu" if kind == "cpu" else "cuda" for kind in session.scalars(select(Device.type).distinct())}
@@ -35,7 +35,7 @@ def project_shares(session: Session) -> list[ProjectShare]:
             standing = projects[name]
             share = ProjectShare(
                 project=name, kind=KINDS[kind], used=standing.used.get(kind, 0.0), quota=standing.quota.of(kind),
-                borrowed=standing.borrowed(kind, promised=0), running_jobs=running.get(name, 0),
+                borrowed=standing.borrowed(kind, clearing=0), running_jobs=running.get(name, 0),
                 waiting_jobs=waiting.get(name, 0),
             )  # fmt: skip
             found.append(share)

@@ -16,7 +16,7 @@ from app.storage.storage import Storage
 
 
 class Rings(Protocol):
-    """Wake-ups for the other processes: they never block, never raise, and may get lost."""
+    """Wake-ups for other processes: they never block, never raise, and may get lost."""
 
     def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The first answer to a request with an idempotency key, stored in the transaction of what it answers."""
+"""Idempotency keys: the first response to a request, stored in the transaction of its effect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from app.domain.errors import IdempotencyConflict
 from app.models import IdempotentReply
 from app.models.base import utc_now
 
-KEPT = timedelta(hours=24)  # promised in the text of the conflict below
+TTL = timedelta(hours=24)  # stated in the text of the conflict below
 
-# Called by a use case inside its transaction with what it made, before the commit.
-Remember = Callable[[Session, Any], None]
+# Called by a use case within its transaction, with its result, before the commit.
+OnWritten = Callable[[Session, Any], None]
 
 
 class AlreadyAnswered(Exception):
-    """Another request with the same key was faster; nothing of this one was written."""
+    """A concurrent request with the same key was faster; nothing of this one was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestKey:
-    """Whose request it is and what it asks, so that another body under the same key is noticed."""
+    """Key of a request, with a hash of its content to detect reuse for another request."""
 
     project: str
     key_id: str
@@ -35,35 +35,35 @@ class RequestKey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class StoredResponse:
     status_code: int
     body: dict[str, Any]
     location: str | None = None
 
 
-def forget(_session: Session, _made: Any) -> None:
-    """Remembers nothing: the request has no key."""
+def not_stored(_session: Session, _made: Any) -> None:
+    """For a request without a key: stores nothing."""
 
 
-def earlier_answer(db: Database, request: RequestKey) -> Answer | None:
-    """What the same request was answered. Raises IdempotencyConflict when the key was used for another one."""
+def stored_response(db: Database, request: RequestKey) -> StoredResponse | None:
+    """The stored response to the same request. Raises IdempotencyConflict when the key was used for another one."""
     with db.read() as session:
         row = session.scalar(select(IdempotentReply).where(*_same_key(request)))
-    if row is None or row.created_at < utc_now() - KEPT:
+    if row is None or row.created_at < utc_now() - TTL:
         return None
     if row.request_hash != request.request_hash:
         raise IdempotencyConflict(
             "this Idempotency-Key was used for another request in the last 24 hours; use a new key, or send "
             "the same request again"
         )
-    return Answer(status_code=row.status_code, body=row.body, location=row.location)
+    return StoredResponse(status_code=row.status_code, body=row.body, location=row.location)
 
 
-def remember(session: Session, request: RequestKey, answer: Answer) -> None:
-    """Store the answer in the caller's transaction. Raises AlreadyAnswered when the key was taken meanwhile."""
+def remember(session: Session, request: RequestKey, answer: StoredResponse) -> None:
+    """Store the response in the caller's transaction. Raises AlreadyAnswered when the key was taken meanwhile."""
     session.flush()
-    # Housekeeping throws old answers away, but not at once.
-    session.execute(delete(IdempotentReply).where(*_same_key(request), IdempotentReply.created_at < utc_now() - KEPT))
+    # Housekeeping deletes old responses only after a while.
+    session.execute(delete(IdempotentReply).where(*_same_key(request), IdempotentReply.created_at < utc_now() - TTL))
     session.add(
         IdempotentReply(
             project=request.project, key_id=request.key_id, idempotency_key=request.idempotency_key,

@@ -1,4 +1,4 @@
-"""Lists in pages that stay put while rows are added: a page begins after a key, never at a number."""
+"""Keyset pagination: a page begins after a key, not at an offset, so that pages are stable while rows are added."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class PageRequest:
-    """``order`` names an entry of the list's orders, ``-`` in front reverses it; ``after`` is the last row's key."""
+    """``order`` names an entry of the list's orders, a leading ``-`` reverses it; ``after`` is the last row's key."""
 
     size: int
     order: str
@@ -29,14 +29,14 @@ class Page(Generic[T]):
     total_count_capped: bool
 
 
-# Name of an order → its columns; attributes of models and expressions have no type in common.
+# Name of an order → its columns; Any, since model attributes and expressions have no common type.
 Orders = Mapping[str, tuple[Any, ...]]
 
 
 def page_of(session: Session, query: Select[Any], orders: Orders, request: PageRequest) -> Page[Any]:
-    """One page of the rows of ``query``; each order is columns whose values together name one row."""
+    """One page of the rows of ``query``; the columns of each order identify a row."""
     key = orders[request.order.removeprefix("-")]
-    # Labelled, or a column that is also one of the row's would be there twice under one name.
+    # Labelled, to avoid duplicate names with columns of the row.
     keyed = query.add_columns(*(column.label(f"page_key_{i}") for i, column in enumerate(key)))
     rows = session.execute(_next(keyed, key, request)).all()
     return _page(rows, key, _counted(session, query, COUNT_LIMIT), request)
@@ -54,10 +54,10 @@ def page_by_id(
 ) -> Page[Any]:
     """One page of the model's rows whose ids ``query`` selects, for tables of a million rows.
 
-    They are found in indexes alone: those in the order of the list or those of a filter. Where few rows fit, the
-    former could have to be read to the end, and planners, who don't know where in the order those rows are, take it.
-    ``few``: so many are likely not exceeded; then they are looked for only once. ``counted``: as many rows, but
-    without what only the order needs.
+    Rows are found by indexes only: that of the order, or those of a filter. Where few rows match, the former might be
+    read to its end, and the database's query planner, which does not know their positions, would choose it. ``few``: an
+    upper bound that is likely not exceeded; the rows are then found in one query. ``counted``: a query for the same
+    number of rows, without joins that only the order needs.
     """
     key = orders[request.order.removeprefix("-")]
     keyed = query.add_columns(*(column.label(f"page_key_{i}") for i, column in enumerate(key)))
@@ -73,12 +73,12 @@ def page_by_id(
         rows = session.execute(_next(keyed, key, request)).all()
     page = _page(rows, key, total, request)
     found = {row.id: row for row in session.scalars(select(model).where(model.id.in_(page.items)))} if rows else {}
-    # What is deleted this very moment is left out.
+    # Concurrently deleted rows are left out.
     return replace(page, items=[found[row_id] for row_id in page.items if row_id in found])
 
 
 def _found_first(keyed: Select[Any], key_length: int, bound: int, request: PageRequest) -> Select[Any]:
-    """Sorted only then, and with how many they are in all; of more than ``bound`` it would be any of them."""
+    """Find up to ``bound`` rows first, then sort them, with their total; beyond ``bound`` the rows are arbitrary."""
     found = keyed.limit(bound + 1).cte("found")
     total = select(func.count()).select_from(found).scalar_subquery().label("total")
     columns = list(found.c)
@@ -96,7 +96,7 @@ def _next(query: Select[Any], key: Sequence[Any], request: PageRequest) -> Selec
 
 
 def _counted(session: Session, query: Select[Any], limit: int) -> int:
-    """Up to one more than the limit. Without the rows' content, which an index alone can often do."""
+    """Number of rows, up to one more than the limit; without their columns, so that an index often suffices."""
     one: Select[Any] = query.with_only_columns(literal_column("1"), maintain_column_froms=True)
     return session.scalar(select(func.count()).select_from(one.limit(limit + 1).subquery())) or 0
 

@@ -1,4 +1,4 @@
-"""The reading rules of this process: from which directories jobs may read here."""
+"""Reading rules of this process: the directories that jobs may read."""
 
 import os
 import time
@@ -12,7 +12,7 @@ REMEMBERED_SECONDS = 1.0
 
 
 def reading_rules(settings: Settings) -> ReadingRules:
-    """Links are followed: what counts is where a path really leads."""
+    """Rules from the settings; links are resolved, so that real paths decide."""
     roots, data_dir = tuple(map(str, settings.storage_roots)), str(settings.data.dir)
     storage_dir = _storage_dir(settings.storage.url)
     return ReadingRules(
@@ -25,7 +25,7 @@ def reading_rules(settings: Settings) -> ReadingRules:
 
 
 class RealPaths:
-    """Where paths really lead; for the configured directories, which every check asks about, as of a moment ago."""
+    """Resolves paths; results for the configured directories, which every check needs, are cached for a moment."""
 
     def __init__(self, configured: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._configured, self._clock = configured, clock
@@ -41,7 +41,7 @@ class RealPaths:
 
 
 def _real_path(path: str) -> str:
-    """As far as this process may follow the links; what it may not look at lies where it is said to."""
+    """Resolve links as far as permitted; otherwise normalize the path."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -49,6 +49,6 @@ def _real_path(path: str) -> str:
 
 
 def _storage_dir(url: str) -> str:
-    """The directory of a storage on this machine's disk, as the storage itself reads the URL; empty for any other."""
+    """Directory of a storage on the local disk; empty for any other URL."""
     scheme, _, path = url.partition("://")
     return path.rstrip("/") if scheme == LOCAL_SCHEME else ""

@@ -1,6 +1,6 @@
-"""Wake-ups over the broker, sent by a thread of their own: whoever rings never waits and never fails.
+"""Wake-ups over the broker, sent by a dedicated thread: callers never wait and never fail.
 
-Nothing depends on a wake-up. Everybody who is meant by one also polls the database, so a lost one costs a poll.
+Nothing depends on a wake-up: its receivers also poll the database, so a lost one costs a poll interval.
 """
 
 import logging
@@ -23,10 +23,10 @@ NUDGE = "nudge"
 GATHERED = frozenset({ADMIT, RUN})  # their messages take any number of arguments
 
 WAITING_LIMIT = 1000
-# What could not be sent for this long is no news any more: those it was meant for have looked by themselves.
+# Messages older than this are dropped: their receivers have polled meanwhile.
 STALE_SECONDS = 5.0
 REST_AFTER_FAILURE_SECONDS = 1.0
-# The first of many submissions is told of at once, those that come in this time after it together, up to so many.
+# The first of many submissions is announced at once; those within this time after it are batched, up to MOST_TOGETHER.
 GATHER_SECONDS = 0.05
 MOST_TOGETHER = 50
 CLOSE_SECONDS = 1.0
@@ -45,13 +45,13 @@ class Message:
     node: str = ""
 
     @property
-    def way(self) -> tuple[str, str, int]:
-        """Messages that differ only in what they tell have the same."""
+    def routing_key(self) -> tuple[str, str, int]:
+        """Routing key: messages with the same key can be merged."""
         return self.name, self.queue, self.priority
 
 
 class _Waiting(NamedTuple):
-    rung_at: float
+    created_at: float
     message: Message
 
 
@@ -59,32 +59,32 @@ Publish = Callable[[Message], None]
 
 
 class Dispatcher:
-    """Connects on first use, in a thread of the process that rings: safe to make before a fork."""
+    """Connects on first use, in a thread of the calling process; safe to create before a fork."""
 
     def __init__(self, settings: Settings, *, connect: Callable[[Settings], Publish] | None = None) -> None:
         self._settings = settings
         self._connect = connect or connect_broker
         self._publish: Publish | None = None
         self._thread: threading.Thread | None = None
-        self._start_afresh()
-        # Threads, and locks that they held, stay behind in the process that forks.
-        start_afresh = weakref.WeakMethod(self._start_afresh)
-        os.register_at_fork(after_in_child=lambda: (method := start_afresh()) and method())
+        self._reset()
+        # Threads, and locks that they hold, don't survive a fork.
+        reset = weakref.WeakMethod(self._reset)
+        os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
 
     def ring_admit(self, job_id: str, queue: str, priority: int) -> None:
-        """A job was submitted to the queue."""
+        """Announce a submitted job."""
         self._ring(Message(ADMIT, (job_id,), admission_queue(queue), broker_priority(priority)))
 
     def ring_run(self, attempts: Sequence[tuple[str, int]], node: str, device_type: str, priority: int) -> None:
-        """Attempts (job, number) wait for the node to take them up."""
+        """Announce attempts (job, number) to the node that is to claim them."""
         self._ring(Message(RUN, tuple(attempts), dispatch_queue(device_type, node), broker_priority(priority)))
 
     def nudge(self, job_id: str, node: str) -> None:
-        """Somebody changed what they want of a job that the node runs."""
+        """Announce a control request for a job on the node."""
         self._ring(Message(NUDGE, (job_id,), node=node))
 
     def close(self) -> None:
-        """Send what waits, for at most a second."""
+        """Send pending messages, for at most ``CLOSE_SECONDS``."""
         with self._condition:
             self._closed.set()
             self._condition.notify_all()
@@ -102,9 +102,9 @@ class Dispatcher:
                 self._thread.start()
             self._condition.notify_all()
 
-    def _start_afresh(self) -> None:
+    def _reset(self) -> None:
         self._condition = threading.Condition()
-        self._waiting: deque[_Waiting] = deque(maxlen=WAITING_LIMIT)  # a full one forgets the oldest
+        self._waiting: deque[_Waiting] = deque(maxlen=WAITING_LIMIT)  # when full it drops the oldest
         self._publish = None
         self._thread = None
         self._failing = False
@@ -112,10 +112,10 @@ class Dispatcher:
 
     def _serve(self) -> None:
         while (waiting := self._next()) is not None:
-            if time.monotonic() - waiting.rung_at > STALE_SECONDS:
+            if time.monotonic() - waiting.created_at > STALE_SECONDS:
                 continue
-            message = self._together(waiting.message) if waiting.message.name in GATHERED else waiting.message
-            # A connection that the broker dropped shows only when it is used: the second try has a new one.
+            message = self._merged(waiting.message) if waiting.message.name in GATHERED else waiting.message
+            # A dropped connection is noticed only when it is used: the second try opens a new one.
             if not self._sent(message) and not self._sent(message):
                 self._closed.wait(REST_AFTER_FAILURE_SECONDS)
             elif message.name == ADMIT:
@@ -126,9 +126,9 @@ class Dispatcher:
             if self._publish is None:
                 self._publish = self._connect(self._settings)
             self._publish(message)
-        except Exception as error:  # noqa: BLE001  whatever the broker or its library does, the thread goes on
+        except Exception as error:  # noqa: BLE001  the thread must survive any error of the broker or its library
             if self._publish is not None and not self._failing:
-                logger.info("the broker did not take a message: %s", error)
+                logger.info("the broker did not accept a message: %s", error)
             self._publish, self._failing = None, True
             return False
         self._failing = False
@@ -142,11 +142,11 @@ class Dispatcher:
                 self._condition.wait()
             return self._waiting.popleft()
 
-    def _together(self, message: Message) -> Message:
-        """The message with what those behind it tell that go the same way."""
+    def _merged(self, message: Message) -> Message:
+        """Merge the message with pending ones of the same routing key."""
         arguments = message.arguments
         with self._condition:
-            for waiting in [waiting for waiting in self._waiting if waiting.message.way == message.way]:
+            for waiting in [waiting for waiting in self._waiting if waiting.message.routing_key == message.routing_key]:
                 if len(arguments) + len(waiting.message.arguments) > MOST_TOGETHER:
                     break
                 self._waiting.remove(waiting)
@@ -155,8 +155,8 @@ class Dispatcher:
 
 
 def connect_broker(settings: Settings) -> Publish:
-    """A function that sends messages with Celery. It connects when it is first called."""
-    # Here, not above: the API must be ready before it has anything to send, and Celery takes a while to import.
+    """A function that sends messages with Celery, connecting on its first call."""
+    # Imported late: Celery is slow to import, and the API must be ready before its first message.
     from celery import Celery  # noqa: PLC0415
 
     celery = Celery("trainyard", set_as_current=False)

@@ -1,4 +1,4 @@
-"""The jobs that wait for devices, as the planner wants them: a window of each project's line after the other."""
+"""Pending jobs as input of the planner: successive windows of each project's line."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.data_locality import NOWHERE
+from app.domain.scheduling.data_locality import NOT_CACHED
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Request, request_of
@@ -31,34 +31,34 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A queued job, and what it was last told about why it waits."""
+class PendingJob:
+    """A queued job with its last pending reason."""
 
     job: QueuedJob
     pending_reason: str
 
 
-def anybody(session: Session) -> bool:
+def any_pending(session: Session) -> bool:
     return session.execute(_waiting(session, Job.id).limit(1)).first() is not None
 
 
-def anybody_of(session: Session, queues: Sequence[str]) -> bool:
-    # In the order of the index, or PostgreSQL goes through the whole table for one row that it takes to be frequent.
-    # The name that no queue has makes it a list: with a single queue the order would be constant, and forgotten. The
-    # limit is no parameter, of which a prepared plan would assume that it is a tenth of the rows.
+def any_pending_in(session: Session, queues: Sequence[str]) -> bool:
+    # Ordered as the index, or PostgreSQL scans the whole table for a row that it expects to be frequent. The empty
+    # name makes the condition a list: with a single queue PostgreSQL would drop the constant order. The limit is a
+    # literal, since a prepared plan would assume that a parameter is a tenth of the rows.
     first = _waiting(session, Job.id, queues=[*queues, ""]).order_by(Job.queue, Job.status, Job.project)
     return session.execute(first.limit(literal_column("1"))).first() is not None
 
 
-def promised(session: Session) -> list[Waiting]:
-    """Those for whom nodes are cleared or kept."""
+def with_reservation(session: Session) -> list[PendingJob]:
+    """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
     has_gpus = registry.has_gpus(session)
     return [each for row in session.execute(waiting) if (each := _of(row, {}, None, has_gpus=has_gpus)) is not None]
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
-    """Those that began to wait later than that, and to whom nothing is promised; ``caches`` as below."""
+    """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
     rows, has_gpus = session.execute(waiting).all(), registry.has_gpus(session)
     return [found.job for row in rows if (found := _of(row, {}, caches, has_gpus=has_gpus)) is not None]
@@ -66,18 +66,18 @@ def queued_since(session: Session, moment: datetime, *, caches: Caches | None = 
 
 def windows(
     session: Session, size: int, *, queues: Sequence[str] | None, caches: Caches | None = None
-) -> Iterator[list[Waiting]]:
-    """Up to ``size`` other jobs of every project, the first of its line; then more, as long as the caller asks.
+) -> Iterator[list[PendingJob]]:
+    """Yield up to ``size`` jobs without a reservation from the front of every project's line, then larger windows.
 
-    ``queues`` None is every queue. A project whose first jobs don't fit keeps nobody else's from being looked at.
-    ``caches`` None: it does not matter where what they read is cached.
+    ``queues`` None is every queue. A project whose first jobs don't fit does not block the jobs of other projects.
+    ``caches`` None ignores data locality.
     """
     has_gpus = registry.has_gpus(session)
     shapes: dict[Request, Request] = {}
     waiting = _waiting(session, Job.project, queues=queues).where(Job.awaits_node == "").distinct()
     after: dict[str, Any] = dict.fromkeys(session.scalars(waiting.order_by(Job.project)))
     while after:
-        found: list[Waiting] = []
+        found: list[PendingJob] = []
         for project, last in list(after.items()):
             rows = _window(session, project, last, size, queues)
             if caches is not None:
@@ -100,23 +100,23 @@ def _window(
     return session.execute(query.order_by(*LINE).limit(size)).all()
 
 
-def _of(row: Row[Any], shapes: dict[Request, Request], caches: Caches | None, *, has_gpus: bool) -> Waiting | None:
-    """``shapes``: one request for all jobs that ask for the same, which the planner then looks at once."""
+def _of(row: Row[Any], shapes: dict[Request, Request], caches: Caches | None, *, has_gpus: bool) -> PendingJob | None:
+    """``shapes`` interns requests, so that the planner evaluates equal ones once. None for a corrupt document."""
     try:
         request = request_of(row.spec, has_gpus=has_gpus)
         request = shapes.setdefault(request, request)
-        cached = NOWHERE if caches is None or request.is_gang else caches.of(row.spec)
+        cached = NOT_CACHED if caches is None or request.is_gang else caches.of(row.spec)
     except (KeyError, TypeError, ValueError):
-        # Submit lets no such document in; should one be there all the same, others must not wait for it.
+        # Submission refuses such documents; should one exist all the same, it must not block other jobs.
         _log.exception("job %s has a document that cannot be planned", row.id)
         return None
     job = QueuedJob(
         job_id=row.id, priority=row.priority, since=row.since.timestamp(), request=request, queue=row.queue,
         project=row.project, is_preemptible=project_quotas.is_preemptible(row.spec),
-        at_most_seconds=_at_most(row), awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
+        max_seconds=_at_most(row), awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
         avoids=frozenset(row.excluded_nodes), no_room_on=tuple(row.no_room_on), cached=cached,
     )  # fmt: skip
-    return Waiting(job=job, pending_reason=row.pending_reason)
+    return PendingJob(job=job, pending_reason=row.pending_reason)
 
 
 def _at_most(row: Row[Any]) -> float | None:
@@ -130,7 +130,7 @@ def _waiting(session: Session, *columns: Any, queues: Sequence[str] | None = Non
     query = select(*columns).where(
         Job.status == JobState.QUEUED,
         Job.requested.is_(None),
-        # As in `retry.rests`, by the database's clock.
+        # As in `retry_policy.rests`, by the database's clock.
         (Job.not_before_at.is_(None)) | (Job.not_before_at <= now) | (Job.queued_at > now + CLOCKS_DIFFER),
     )
     return query if queues is None else query.where(Job.queue.in_(queues))

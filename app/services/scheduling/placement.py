@@ -1,4 +1,4 @@
-"""Placements become rows: many in one transaction, what they touch locked in one order and looked at once."""
+"""Writes placements to the database: many per transaction, with all affected rows locked in one order."""
 
 import logging
 import time
@@ -29,23 +29,22 @@ from app.services.queues.limits import Wait
 
 log = logging.getLogger(__name__)
 
-# In one transaction: most of what a placement costs is shared, and who wants one of the jobs waits for a tenth of a
-# second at most.
+# Placements per transaction: most of the cost is shared, and other writers of these jobs wait for at most 0.1 seconds.
 TOGETHER = 50
-# About two seconds' worth.
+# About two seconds of placements.
 SOON = 10 * TOGETHER
 
-# Locks are taken in one order, so that there should be none; should there be one, the pass must not end for it.
+# Locks are taken in one order, so deadlocks should not occur; if one does, it must not abort the pass.
 DEADLOCK_TRIES = 3
 
-# SQLite keeps no line for its one writer's place: other processes try again now and then, and would find it taken.
+# SQLite has no queue for its write lock: other processes poll for it and would starve without this pause.
 OTHERS_SECONDS = 0.05
 
-# Of a job's seventy columns those that starting it takes.
+# The columns that starting a job needs, of about seventy.
 _READ = (
-    *transitions.MOVED_BY, Job.requested, Job.spec, Job.priority, Job.created_at, Job.queued_at, Job.not_before_at,
-    Job.current_step, Job.total_steps, Job.progress, Job.latest_checkpoint_id, Job.chosen_checkpoint_id,
-    Job.resume_checkpoint_id,
+    *transitions.TRANSITION_COLUMNS, Job.requested, Job.spec, Job.priority, Job.created_at, Job.queued_at,
+    Job.not_before_at, Job.current_step, Job.total_steps, Job.progress, Job.latest_checkpoint_id,
+    Job.chosen_checkpoint_id, Job.resume_checkpoint_id,
 )  # fmt: skip
 
 _Row = TypeVar("_Row", Node, Job, Queue, Project)
@@ -53,7 +52,7 @@ _Row = TypeVar("_Row", Node, Job, Queue, Project)
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatched:
-    """An attempt that a node has to be told of."""
+    """A placed attempt, to be announced to its node."""
 
     job_id: str
     attempt: int
@@ -65,7 +64,7 @@ class Dispatched:
 def place_all(
     db: Database, placements: Sequence[Placement], actor: str, announce: Callable[[list[Dispatched]], None]
 ) -> list[Dispatched]:
-    """Some at a time; ``announce`` is called as soon as these are written."""
+    """Place in batches; ``announce`` is called after the commit of each batch."""
     dispatched: list[Dispatched] = []
     ordered = _node_by_node(placements)
     for start in range(0, len(ordered), TOGETHER):
@@ -78,10 +77,10 @@ def place_all(
 
 
 def _node_by_node(placements: Sequence[Placement]) -> list[Placement]:
-    """Whose turn it was first comes first; of those behind them as many as are placed soon go by nodes.
+    """The first batch stays in serving order; later placements are grouped by node within ``SOON`` of them.
 
-    So each transaction locks few nodes, and each node is told of many attempts at once. Nobody waits longer for it than
-    ``SOON`` of them take.
+    Each transaction then locks few nodes, and each node gets many attempts in one announcement. A job is delayed by at
+    most ``SOON`` placements.
     """
     ordered = list(placements[:TOGETHER])
     for start in range(TOGETHER, len(placements), SOON):
@@ -92,26 +91,26 @@ def _node_by_node(placements: Sequence[Placement]) -> list[Placement]:
 def place(
     db: Database, placements: Sequence[Placement], actor: str, *, tries: int = DEADLOCK_TRIES
 ) -> list[Dispatched]:
-    """Those of them that are still possible."""
+    """Write the placements that are still possible, in one transaction; falls back to single ones on a conflict."""
     try:
         with db.write() as session:
             return apply(session, placements, actor)
     except OperationalError as error:
         if not is_deadlock(error) or tries <= 1:
             raise
-        log.warning("placing was thrown out by a deadlock, and is done again: %s", error)
+        log.warning("placement was aborted by a deadlock and is retried: %s", error)
         return place(db, placements, actor, tries=tries - 1)
     except (IntegrityError, StaleJob):
-        # Somebody else placed a job or took a device: the unique keys refused ours, and the next pass looks anew. Only
-        # one of several may be at fault.
+        # Another planner placed a job or took a device, and unique keys refused ours. Perhaps only one of several
+        # placements conflicts; the next pass plans that one again.
         if len(placements) == 1:
             return []
         return [each for placement in placements for each in place(db, [placement], actor)]
 
 
 def apply(session: Session, placements: Sequence[Placement], actor: str) -> list[Dispatched]:
-    """The same inside of a transaction: of each placement all parts or none, with one message for each part."""
-    with session.no_autoflush:  # the rows of all of them go in together
+    """Write placements within a transaction: all parts of each or none; returns one message per part."""
+    with session.no_autoflush:  # rows of all placements are inserted together
         locked = _Locked(session, placements, actor)
         dispatched = [each for placement in placements for each in locked.start(placement)]
         locked.close()
@@ -119,11 +118,11 @@ def apply(session: Session, placements: Sequence[Placement], actor: str) -> list
 
 
 class _Locked:
-    """What the placements touch, which nobody else changes until the transaction ends.
+    """Rows that the placements affect, locked until the transaction ends.
 
-    Whoever drains a node now either sees these attempts or is seen here; and of two planners that have a node take the
-    last job that it may (max_concurrent), the second sees the lease of the first. Nodes before jobs, as in a drain,
-    and everything in the order of its key.
+    A concurrent drain of a node either sees these attempts or is seen here; and of two planners that start the last
+    job a node may run (max_concurrent), the second sees the lease of the first. Nodes are locked before jobs, as in a
+    drain, and rows of one table in the order of their keys.
     """
 
     def __init__(self, session: Session, placements: Sequence[Placement], actor: str) -> None:
@@ -148,9 +147,9 @@ class _Locked:
         if job is None or job.state is not JobState.QUEUED or job.requested is not None:
             return []
         if not all(self._is_open(name) for name in names) or not self._has_room(placement):
-            return []  # drained, given to somebody else or found to be held since the look
+            return []  # drained, taken or found stuck since the snapshot
         if not self._queue_is_open(self._queues[job.queue]) or not self._is_within(job, placement):
-            return []  # paused or filled since the look
+            return []  # paused or filled since the snapshot
         number, now = job.attempt + 1, utc_now()
         self._waits.append(limits.wait_of(job, now))
         changes = {
@@ -173,7 +172,7 @@ class _Locked:
         self._session.flush()
 
     def _write(self) -> None:
-        """What was decided so far, so that it counts for questions to the database."""
+        """Write the decisions so far, so that queries count them."""
         if not self._steps:
             return
         steps, held = self._steps, self._held
@@ -214,7 +213,7 @@ def _devices(placement: Placement) -> list[tuple[str, int]]:
 
 
 def _rows(held: Sequence[tuple[Job, Placement]]) -> list[Base]:
-    """The attempts, with a lease for each part and what it has of its node."""
+    """The attempts, with a lease and the device reservations of each part."""
     attempts, leases, reservations, now = [], [], [], utc_now()
     for job, placement in held:
         names = [part.node for part in placement.parts]
@@ -242,7 +241,7 @@ def _lock(
     session: Session, entity: type[_Row], key: InstrumentedAttribute[str], values: Collection[str], *, key_share: bool,
     columns: Sequence[InstrumentedAttribute[Any]] = (),
 ) -> dict[str, _Row]:  # fmt: skip
-    """``columns``: no others are read now."""
+    """Lock rows by key; only ``columns`` are loaded, if given."""
     query = select(entity).where(key.in_(values)).order_by(key).with_for_update(key_share=key_share)
     if columns:
         query = query.options(load_only(*columns))

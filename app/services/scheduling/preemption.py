@@ -1,4 +1,4 @@
-"""Preemption: a running job saves, gives its devices up, and ends or goes back to the queue, as its document says."""
+"""Preemption: a running job saves, releases its devices, and is requeued or ends, as its document says."""
 
 from sqlalchemy.orm import Session
 
@@ -8,16 +8,16 @@ from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Job
 from app.services.lifecycle import audit, transitions
 
-# An export is nearly done and saves nothing: it is cheaper to wait for its end.
+# An exporting job is nearly done and can't save: waiting for its end is cheaper.
 PREEMPTIBLE = RUNNING - {JobState.EXPORTING}
 
 
-def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> Job:
-    """Ask the holder of a running job to give its devices up; a job that is about to stop anyway is left to that.
+def request_preemption(session: Session, job_id: str, *, actor: str, reason: str) -> Job:
+    """Request that a running job releases its devices; a job that is already asked to stop keeps that request.
 
-    Only that a pause is carried out now whether it can be saved or not. ``reason`` is what its history says. Never
-    counted as a failure. Raises IllegalTransition when the job does not run. The caller nudges the node after the
-    commit.
+    A pending pause becomes unconditional: it is carried out even if the job can't be saved. ``reason`` goes into the
+    job's history. Preemption never counts as a failure. Raises IllegalTransition when the job does not run. The caller
+    nudges the node after the commit.
     """
     job = transitions.load_for_change(session, job_id)
     if job.state not in PREEMPTIBLE:
@@ -25,7 +25,7 @@ def wish_preempt(session: Session, job_id: str, *, actor: str, reason: str) -> J
             f"job {job_id} is {job.status} and cannot be preempted; only one in {', '.join(sorted(PREEMPTIBLE))} can"
         )
     if job.requested is not None:
-        transitions.insist_on_pause(session, job, actor=actor, reason=reason)
+        transitions.force_pause(session, job, actor=actor, reason=reason)
         return job
     job.requested, job.requested_reason, job.requested_by = "preempt", reason, actor
     job.mark_changed()

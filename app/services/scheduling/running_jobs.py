@@ -1,4 +1,4 @@
-"""The jobs that hold devices, as the planner wants them: what preempting them costs, and when they end."""
+"""Running jobs as input of the planner: their devices, the cost of preemption, and their expected end."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,12 +16,12 @@ from app.models.base import utc_now
 from app.services.queues.project_quotas import is_preemptible
 from app.services.scheduling.preemption import PREEMPTIBLE
 
-# What saving costs is not measured by itself: so fast does a checkpoint as large as the last one get into a storage.
+# Assumed storage throughput, to estimate the time to save a checkpoint as large as the last one.
 SAVED_BYTES_PER_SECOND = 200e6
 
 
 def running(session: Session) -> list[Running]:
-    """Every attempt that holds devices, once for each of its nodes."""
+    """Every attempt that holds devices, one entry per node."""
     devices: dict[tuple[str, int], dict[str, set[int]]] = {}
     held = select(Reservation.job_id, Reservation.attempt, Reservation.node, Reservation.device_index)
     for row in session.execute(held):
@@ -43,33 +43,33 @@ def running(session: Session) -> list[Running]:
 
 
 def live(session: Session) -> set[tuple[str, int]]:
-    """(job, attempt) of all that hold devices."""
+    """(job, attempt) of all attempts that hold devices."""
     rows = session.execute(select(Lease.job_id, Lease.attempt).where(Lease.released_at.is_(None)))
     return {(row.job_id, row.attempt) for row in rows}
 
 
 def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
-    """What it holds of one node; whoever preempts it there ends it everywhere, so the loss is that of all its parts."""
+    """The attempt on one node; preempting it there ends it everywhere, so the loss is that of all its parts."""
     devices, everywhere = frozenset(held.get(row.node, ())), sum(map(len, held.values()))
     return Running(
         job_id=row.id, attempt=row.attempt, project=row.project, queue=row.queue, node=row.node, priority=row.priority,
         kind="cpu" if row.device_type == "cpu" else "cuda", devices=devices, share=row.device_share,
         elsewhere=(everywhere - len(devices)) * row.device_share / WHOLE,
         quantities=request_of(row.spec, has_gpus=False).quantities,
-        is_preemptible=is_preemptible(row.spec), may_go=_may_go(row),
-        is_going=row.requested is not None or row.status == JobState.EXPORTING,
+        is_preemptible=is_preemptible(row.spec), may_be_preempted=_may_be_preempted(row),
+        is_stopping=row.requested is not None or row.status == JobState.EXPORTING,
         loss=_loss(row, now) * everywhere * row.device_share / WHOLE, ends_in=_ends_in(row),
     )  # fmt: skip
 
 
-def _may_go(row: Row[Any]) -> bool:
+def _may_be_preempted(row: Row[Any]) -> bool:
     scheduling: Mapping[str, Any] = row.spec.get("scheduling_config") or {}
     has_run = row.ran_seconds >= (scheduling.get("min_runtime_seconds") or 0)
     return is_preemptible(row.spec) and has_run and JobState(row.status) in PREEMPTIBLE
 
 
 def _loss(row: Row[Any], now: datetime) -> float:
-    """Seconds since its last checkpoint, or since it trains, and about what saving another one takes."""
+    """Seconds since the last checkpoint or the start of training, plus the estimated time to save another one."""
     safe = max((moment for moment in (row.saved_at, row.trained_at) if moment is not None), default=now)
     return max(0.0, (now - safe).total_seconds()) + (row.size_bytes or 0) / SAVED_BYTES_PER_SECOND
 

@@ -1,4 +1,4 @@
-"""The cluster as it would be if nothing ran, for replays: its ready nodes, the quotas and the queues' weights."""
+"""The idle cluster as input of the simulator: ready nodes, quotas and queue weights."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from app.simulation.trace import Cluster
 
 
 def empty_cluster(session: Session) -> Cluster:
-    """Queues' limits and pauses, and what projects have used this month, are not part of it."""
+    """Leaves out limits and pauses of queues, and the usage of projects in this month."""
     quotas = {row.name: quota_of(row.quota) for row in session.execute(select(Project.name, Project.quota))}
     weights = session.execute(select(Queue.name, Queue.weight).where(Queue.weight.is_not(None)))
     return Cluster(

@@ -1,4 +1,4 @@
-"""When waiting jobs will start, estimated from what the running ones say of their own end. None: nobody knows."""
+"""Start estimates for pending jobs, from the expected ends of the running ones. None: unknown."""
 
 import math
 import time
@@ -10,36 +10,36 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD
-from app.domain.scheduling.queue_order import place_in_line
+from app.domain.scheduling.queue_order import position_key
 from app.domain.scheduling.resources import Request, request_of
-from app.domain.scheduling.start_estimates import LOOK_AHEAD, Ending, starts
+from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.models import Job, Reservation
 from app.models.base import utc_now
 from app.models.job_line import LINE, ahead_of_new
 from app.services.nodes import registry
 from app.services.queues import limits, project_quotas, queues
 
-# Admission and the planner's next pass, which also a job waits for that nothing stands in the way of.
+# Time for admission and the planner's next pass, which every job has to wait for.
 PASS_SECONDS = 1.0
 REMEMBERED_SECONDS = 1.0
 
 
 class Estimates:
-    """Estimates for new jobs. With a long line it remembers for a moment that it is long. For any thread."""
+    """Estimates for new jobs; caches for a moment that a line is too long for one. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._long_at: dict[int, float] = {}  # priority → when the line of those before it was too long
+        self._long_at: dict[int, float] = {}  # priority → when the line ahead of it was found too long
 
     def of_new(
         self, session: Session, request: Request, *, queue: str, priority: int, project: str, preemptible: bool
     ) -> float | None:
-        """Seconds that a job which is submitted now would wait."""
+        """Seconds that a job submitted now would wait; None when unknown."""
         now = self._clock()
         if now - self._long_at.get(priority, -math.inf) <= REMEMBERED_SECONDS:
             return None
         ahead = (Job.status.in_(queues.WAITING), ahead_of_new(utc_now(), priority))
-        # Counted before they are read: with a long line this is all that a submission pays for its estimate.
+        # Counted before rows are read, so that with a long line a submission pays only for this query.
         if len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all()) == LOOK_AHEAD:
             self._long_at[priority] = now
             return None
@@ -55,30 +55,30 @@ class Estimates:
 
 
 def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetime]:
-    """Job → when it starts, for those of the jobs (with their places in the line) of which it can be told."""
+    """Job → estimated start, for the jobs (given with their positions) where it is known."""
     if not any(place <= LOOK_AHEAD for place in places.values()):
         return {}
     return _expected(session, _first(session, Job.status.in_(queues.WAITING)), places)
 
 
 def of_moved(session: Session, job: Job, place: int, *, priority: int) -> datetime | None:
-    """The same for one waiting job, as if it stood at this place in the line."""
+    """The same for one pending job at a hypothetical position in the line."""
     if place > LOOK_AHEAD:
         return None
     since = (job.queued_at or job.created_at).timestamp()
     line = [other for other in _first(session, Job.status.in_(queues.WAITING)) if other.id != job.id]
-    before = [other for other in line if _stands(other) < place_in_line(since, priority, job.id)]
+    before = [other for other in line if _stands(other) < position_key(since, priority, job.id)]
     line = [*before, job, *line[len(before) :]]
     return _expected(session, line[:LOOK_AHEAD], (job.id,)).get(job.id)
 
 
 def _stands(job: Job) -> tuple[float, str]:
-    return place_in_line((job.queued_at or job.created_at).timestamp(), job.priority, job.id)
+    return position_key((job.queued_at or job.created_at).timestamp(), job.priority, job.id)
 
 
 def _expected(session: Session, first: Sequence[Job], wanted: Collection[str]) -> dict[str, datetime]:
     now = utc_now()
-    # The planner passes over who rests after a failure; until then the others behind it come first.
+    # The planner skips jobs that back off after a failure; the others behind them come first.
     line = _served(sorted(first, key=lambda job: _rests(job, now)), dict(limits.rooms(session)))
     expected = starts(_requests(session, line), registry.capacities(session), _endings(session))
     found = {}
@@ -99,7 +99,7 @@ def _rests(job: Job, now: datetime) -> bool:
 
 
 def _served(line: Sequence[Job], room: dict[str, int]) -> list[Job]:
-    """Those whose queue has room for them, which is taken: when there will be more is not known."""
+    """The jobs whose queue has room for them; when a full queue will have room is unknown."""
     found = []
     for job in line:
         if room.get(job.queue, 1) > 0:
@@ -114,16 +114,16 @@ def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
     return [request_of(job.spec, has_gpus=has_gpus) for job in line]
 
 
-def _endings(session: Session) -> list[Ending]:
+def _endings(session: Session) -> list[DeviceRelease]:
     rows = session.execute(
         select(Reservation.node, Reservation.device_index, Reservation.share, Job.id, Job.eta_seconds, Job.spec)
         .join(Job, Job.id == Reservation.job_id)
         .where(Job.eta_seconds.is_not(None), Job.status.in_(HELD))
     )
-    held: dict[tuple[str, str], Ending] = {}
+    held: dict[tuple[str, str], DeviceRelease] = {}
     for node, index, share, job_id, eta_seconds, spec in rows:
         known = held.get((node, job_id))
-        held[node, job_id] = Ending(
+        held[node, job_id] = DeviceRelease(
             seconds=float(eta_seconds), node=node, devices=(known.devices if known else frozenset()) | {index},
             share=share, quantities=request_of(spec, has_gpus=False).quantities,
         )  # fmt: skip

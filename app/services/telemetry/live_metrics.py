@@ -1,4 +1,4 @@
-"""New metric points in the order in which they arrive, for those who follow a job."""
+"""New metric points in order of arrival, for clients that follow a job."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from app.models import Metric
 def points_after(
     session: Session, job_id: str, seq: int, *, names: Sequence[str] = (), limit: int = 500
 ) -> Sequence[Metric]:
-    """The next points by arrival number. A step that is done again comes again, with its new value."""
+    """The next points by arrival number. A repeated step appears again, with its new value."""
     query = select(Metric).where(Metric.job_id == job_id, Metric.seq > seq)
     if names:
         query = query.where(Metric.name.in_(names))

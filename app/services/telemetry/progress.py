@@ -1,4 +1,4 @@
-"""Progress and metrics: stored in batches under the fencing token, read with minima and maxima kept."""
+"""Progress and metrics: stored in batches under the fencing token, down-sampled on read with minima and maxima."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from app.models.base import Base, utc_now
 from app.services.telemetry import summaries
 
 _METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
-# Larger portions are slower: they live long enough to burden the garbage collector.
+# Larger chunks are slower: they live long enough to burden the garbage collector.
 _STREAMED = {"yield_per": 2000}
-# From one name to the next by the index: counting or grouping would read every point.
+# Skips from name to name by the index; grouping would read every point.
 _NAMES = text("""
     WITH RECURSIVE found(name) AS (
         SELECT min(name) FROM metric WHERE job_id = :job_id
@@ -36,7 +36,7 @@ _NAMES = text("""
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a training stands; ``step`` counts finished optimizer steps."""
+    """Progress of a training; ``step`` counts finished optimizer steps."""
 
     step: int
     total_steps: int | None = None
@@ -51,16 +51,16 @@ class MetricPoint:
     name: str
     step: int
     at: datetime
-    value: float  # may be NaN or infinite: that must reach the person who trains
+    value: float  # may be NaN or infinite, which users must see
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What a supervisor has collected since its last write."""
+    """Telemetry that a supervisor has collected since its last write."""
 
     progress: Progress | None = None
     points: Sequence[MetricPoint] = field(default_factory=tuple)
-    gpu_samples: Sequence[float] = ()  # percent of the time that the GPUs were busy, over equal intervals
+    gpu_samples: Sequence[float] = ()  # GPU utilisation in percent, over equal intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +71,11 @@ class SeriesPoint:
 
 
 def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Reports) -> None:
-    """Write a batch in one transaction. Points of steps done again replace the old ones.
+    """Write a batch in one transaction. Points of repeated steps replace the old ones.
 
     Raises LeaseLost when the token is stale; nothing is written then.
     """
-    # Two points of one (name, step) in a batch would make PostgreSQL refuse the statement: the later one counts.
+    # PostgreSQL refuses two points with one (name, step) in a batch: the later one wins.
     points = list({(p.name, p.step): p for p in reports.points}.values())
     with db.write() as session:
         values: dict[str, Any] = {"updated_at": utc_now(), "metric_seq": Job.metric_seq + len(points)}
@@ -87,7 +87,7 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
         if newest:
             before = session.scalar(select(Job.latest_metrics).where(Job.id == job_id)) or {}
             values["latest_metrics"] = {**before, **newest}
-        # The row stays locked until the commit: arrival numbers become visible in their order.
+        # The row stays locked until the commit, so that arrival numbers become visible in order.
         row = session.execute(
             update(Job)
             .where(Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
@@ -98,7 +98,7 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
         if row is None:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer report")
         last, summarised = row
-        again = _done_again(points, -1 if summarised is None else summarised)
+        again = _repeated_steps(points, -1 if summarised is None else summarised)
         summaries.forget(session, job_id, again)
         _upsert(session, [_row(p, job_id, attempt, last - i) for i, p in enumerate(reversed(points))])
 
@@ -119,12 +119,12 @@ def _one_series(session: Session, job_id: str, name: str, since_step: int, max_p
         return _read(session, *of_it, _METRIC.c.step > since_step)
     steps = summaries.thinned_steps(session, job_id, name, since_step=since_step, most=max_points)
     if steps is None:
-        steps = _kept_steps(session, *of_it, _METRIC.c.step > since_step, max_points=max_points)
+        steps = _selected_steps(session, *of_it, _METRIC.c.step > since_step, max_points=max_points)
     return _read(session, *of_it, _METRIC.c.step.in_(_as_rows(session, steps)))
 
 
-def _done_again(points: Sequence[MetricPoint], summarised: int) -> dict[str, int]:
-    """The lowest step of each series that its summaries may hold already."""
+def _repeated_steps(points: Sequence[MetricPoint], summarised: int) -> dict[str, int]:
+    """Series → lowest repeated step, whose summaries are outdated."""
     again: dict[str, int] = {}
     for point in points:
         if point.step <= summarised:
@@ -133,7 +133,7 @@ def _done_again(points: Sequence[MetricPoint], summarised: int) -> dict[str, int
 
 
 def _gpu_columns(samples: Sequence[float]) -> dict[str, Any]:
-    """Sums over all attempts, so that the mean weighs each by how long it ran."""
+    """Sums over all attempts, so that the mean is weighted by their runtimes."""
     return {
         "gpu_util_sum": func.coalesce(Job.gpu_util_sum, 0.0) + sum(samples),
         "gpu_util_samples": func.coalesce(Job.gpu_util_samples, 0) + len(samples),
@@ -169,12 +169,12 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     statement = dialect.insert(_METRIC)
     changed = {column: statement.excluded[column] for column in ("at", "value", "special", "attempt", "seq")}
-    # The rows are parameters, not part of the statement: it is compiled once for all batches of all sizes.
+    # Rows are passed as parameters, so that the statement is compiled once for batches of all sizes.
     session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed), rows)
 
 
-def _kept_steps(session: Session, *wanted: ColumnElement[bool], max_points: int) -> list[int]:
-    """Which points remain after the thinning; everything is read as bare numbers, a portion at a time."""
+def _selected_steps(session: Session, *wanted: ColumnElement[bool], max_points: int) -> list[int]:
+    """Steps of the points that remain after down-sampling; all points are streamed as plain numbers."""
     count = session.scalar(select(func.count()).select_from(_METRIC).where(*wanted)) or 0
     query = select(_METRIC.c.step, summaries.ORDER).where(*wanted).order_by(_METRIC.c.step)
     parts = session.execute(query, execution_options=_STREAMED).partitions()
@@ -182,7 +182,7 @@ def _kept_steps(session: Session, *wanted: ColumnElement[bool], max_points: int)
 
 
 def _as_rows(session: Session, numbers: Sequence[int]) -> Select[tuple[int]]:
-    """The numbers as a query of one parameter: thousands of parameters take longer to send than to look up."""
+    """The numbers as a subquery with one parameter; sending thousands of parameters would dominate the query."""
     if session.get_bind().dialect.name == "postgresql":
         return select(func.unnest(bindparam("steps", numbers, postgresql.ARRAY(Integer))))
     return select(func.json_each(json.dumps(numbers)).table_valued("value").c.value)

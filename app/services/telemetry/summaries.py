@@ -1,7 +1,7 @@
-"""Summaries of long metric series: kept by the one who writes the points, read instead of them.
+"""Summaries of long metric series: maintained by the writer of the points, read instead of the points.
 
-Level 1 has a row for 16 points, level 2 one for 16 of those rows, and so on: a tenth more rows, each written once. The
-newest points have none yet. A level has no gaps: it is made from its beginning on, and cut where a step is done again.
+Level 1 has a row per 16 points, level 2 one per 16 of those rows, and so on: a tenth more rows, each written once. The
+newest points have none yet. A level has no gaps: it is built from its start, and truncated where a step is repeated.
 """
 
 import math
@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, kept_steps, merged, span_of, spans_of
+from app.domain.downsampling import FAN_OUT, LEVELS, Point, Span, merged, selected_steps, span_of, spans_of
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
 from app.models import Job
@@ -21,31 +21,31 @@ from app.models.base import Base
 
 _METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
 _SUMMARY = Base.metadata.tables["metric_summary"]
-# NaN has no order; here it is the largest value, above infinity, so that a point that broke is never dropped.
+# NaN has no order; here it is the largest value, above infinity, so that such a point is never dropped.
 ORDER = func.coalesce(
     _METRIC.c.value,
     case((_METRIC.c.special == "-Infinity", -math.inf), (_METRIC.c.special == "Infinity", sys.float_info.max),
          else_=math.inf),
 )  # fmt: skip
-DUE = FAN_OUT**2  # so many new points of a series are worth a write
-_POINTS_AT_ONCE = 4096  # a transaction must stay short, whatever an earlier attempt has left undone
+DUE = FAN_OUT**2  # number of new points of a series that triggers a write
+_POINTS_AT_ONCE = 4096  # keeps transactions short, even after an attempt that left many points unsummarised
 
 
 class SummaryCount:
-    """Which series of a running job have enough new points to be summarised, as their writer knows it."""
+    """Counts the new points of a running job's series, to decide which to summarise."""
 
     def __init__(self) -> None:
         self._new: dict[str, int] = {}
         self._newest: dict[str, int] = {}
 
     def add(self, points: Iterable[tuple[str, int]]) -> None:
-        """Names and steps of points that were stored."""
+        """Count stored points, given as (name, step)."""
         for name, step in points:
             self._new[name] = self._new.get(name, 0) + 1
             self._newest[name] = max(step, self._newest.get(name, step))
 
     def due(self) -> dict[str, int]:
-        """The newest step of each series that is due, by name: the newest since it was summarised last."""
+        """Due series → newest step since the last summary."""
         return {name: self._newest[name] for name, count in self._new.items() if count >= DUE}
 
     def done(self, names: Iterable[str]) -> None:
@@ -55,9 +55,9 @@ class SummaryCount:
 
 
 def extend(db: Database, *, job_id: str, fence: int, newest: Mapping[str, int]) -> None:
-    """Summarise what is below the newest step of each series: that one may still be replaced. Raises LeaseLost.
+    """Summarise the points below the newest step of each series, which may still be replaced. Raises LeaseLost.
 
-    What an earlier attempt has left above it will be done again, and is not looked at.
+    Points of an earlier attempt above that step will be repeated, and are ignored.
     """
     with db.write() as session:
         reached = max(newest.values())
@@ -70,13 +70,13 @@ def extend(db: Database, *, job_id: str, fence: int, newest: Mapping[str, int]) 
             .execution_options(synchronize_session=False)
         )
         if held is None:
-            raise LeaseLost(f"job {job_id} may no longer be reported about")
+            raise LeaseLost(f"reports on job {job_id} are no longer accepted from this attempt")
         for name, step in newest.items():
             _extend_series(session, job_id, name, step)
 
 
 def forget(session: Session, job_id: str, steps: Mapping[str, int]) -> None:
-    """Drop the summaries of each series from a step on, which is being written again."""
+    """Drop the summaries of each series from a step on that is being repeated."""
     for name, step in steps.items():
         for level in range(1, LEVELS + 1):
             of_it = _of(job_id, name, level)
@@ -88,18 +88,18 @@ def forget(session: Session, job_id: str, steps: Mapping[str, int]) -> None:
 
 
 def thinned_steps(session: Session, job_id: str, name: str, *, since_step: int, most: int) -> list[int] | None:
-    """Which points remain after the thinning to ``most``; None when the summaries are too few to tell."""
+    """Steps of the points that remain after down-sampling to ``most``; None when there are too few summaries."""
     for level in range(LEVELS, 0, -1):
         of_it = (*_of(job_id, name, level), _SUMMARY.c.first_step > since_step)
         count = session.scalar(select(func.count()).select_from(_SUMMARY).where(*of_it)) or 0
-        # Half as many points as were allowed are as good a picture, for a sixteenth of the reading.
+        # Half of the allowed points show as much, for a sixteenth of the reads.
         if count >= max(1, (most - 2) // 4):
-            return kept_steps(_covering(session, job_id, name, level, since_step), most)
+            return selected_steps(_covering(session, job_id, name, level, since_step), most)
     return None
 
 
 def _covering(session: Session, job_id: str, name: str, level: int, since_step: int) -> list[Span]:
-    """A level from a step on, with what lies before and behind its rows summarised now."""
+    """Rows of a level from a step on; the points before and after them are summarised on the fly."""
     rows = _rows(session, job_id, name, level, since_step)
     size = FAN_OUT**level
     before = _points(session, job_id, name, _METRIC.c.step > since_step, _METRIC.c.step < rows[0].first_step)

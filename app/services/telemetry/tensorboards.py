@@ -1,4 +1,4 @@
-"""Where a job's TensorBoard is, and the token that opens it."""
+"""Address of a job's TensorBoard, and its access token."""
 
 from app.domain.ids import JOB_ID
 from app.security import signed_tokens
@@ -9,7 +9,7 @@ _PURPOSE = "tensorboard"
 
 
 def address_of(settings: Settings, job_id: str) -> tuple[str, str] | None:
-    """(URL, token), which whoever may read the job may be told; None where no TensorBoard is served."""
+    """(URL, token) for callers that may read the job; None where no TensorBoard is served."""
     if not settings.tensorboard.url:
         return None
     url = f"{settings.tensorboard.url.rstrip('/')}/{job_id}/"
@@ -17,7 +17,7 @@ def address_of(settings: Settings, job_id: str) -> tuple[str, str] | None:
 
 
 def job_of(settings: Settings, token: str) -> str:
-    """The job whose TensorBoard the token opens. Raises CredentialsInvalid."""
+    """The job whose TensorBoard the token grants access to. Raises CredentialsInvalid."""
     return signed_tokens.subject_of(settings.security.secret_key, _PURPOSE, token)
 
 

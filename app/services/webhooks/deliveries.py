@@ -14,7 +14,7 @@ from app.models import Webhook, WebhookDelivery
 from app.models.base import database_now, utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from app.services.webhooks import subscriptions
 from app.services.webhooks.delivery_queue import give_up
@@ -40,7 +40,7 @@ def find(session: Session, caller: Caller, webhook_id: str, delivery_id: str) ->
     return row
 
 
-def send_test(db: Database, caller: Caller, webhook_id: str, *, remember: Remember = forget) -> WebhookDelivery:
+def send_test(db: Database, caller: Caller, webhook_id: str, *, on_written: OnWritten = not_stored) -> WebhookDelivery:
     """Put an event on its way that is none. Raises IllegalTransition for a webhook that is switched off."""
     with db.write() as session:
         hook = _awake(session, caller, webhook_id)
@@ -59,12 +59,12 @@ def send_test(db: Database, caller: Caller, webhook_id: str, *, remember: Rememb
         session.add(row)
         session.flush()
         _note(session, caller, hook, "webhook.test", row)
-        remember(session, row)
+        on_written(session, row)
     return row
 
 
 def redeliver(
-    db: Database, caller: Caller, webhook_id: str, delivery_id: str, *, remember: Remember = forget
+    db: Database, caller: Caller, webhook_id: str, delivery_id: str, *, on_written: OnWritten = not_stored
 ) -> WebhookDelivery:
     """Put the same event on its way once more, as a delivery of its own."""
     with db.write() as session:
@@ -76,7 +76,7 @@ def redeliver(
         session.add(row)
         session.flush()
         _note(session, caller, hook, "webhook.redeliver", row)
-        remember(session, row)
+        on_written(session, row)
     return row
 
 

@@ -18,7 +18,7 @@ from app.security.permissions import Caller
 from app.security.secrets import SecretBox
 from app.services.access import projects
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import Remember, forget
+from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ORDERS: Orders = {"created_at": (Webhook.created_at, Webhook.id)}
@@ -60,7 +60,7 @@ class Webhooks:
         self._box = box
         self._rules = rules
 
-    def create(self, caller: Caller, wanted: WantedWebhook, *, remember: Remember = forget) -> NewWebhook:
+    def create(self, caller: Caller, wanted: WantedWebhook, *, on_written: OnWritten = not_stored) -> NewWebhook:
         """Raises BadSpec for an address that is none or not allowed, QuotaExceeded for one too many."""
         check_url(wanted.url, self._rules.allow, field="url")
         project = wanted.project or caller.home_project
@@ -77,7 +77,7 @@ class Webhooks:
             session.flush()
             _note(session, caller, row, "webhook.create", host=_host(row))
             new = NewWebhook(row=row, secret=secret)
-            remember(session, new)
+            on_written(session, new)
         return new
 
     def change(self, caller: Caller, webhook_id: str, changes: Mapping[str, Any]) -> Webhook:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.scheduling import data_locality
-from app.domain.scheduling.data_locality import NOWHERE, Source, cached, source_key, source_keys
+from app.domain.scheduling.data_locality import NOT_CACHED, Source, cached, source_key, source_keys
 from app.domain.scheduling.planner import Policy, plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
@@ -39,7 +39,7 @@ def test_part_of_a_node_is_that_of_the_bytes_that_it_holds() -> None:
 
 
 def test_what_nobody_holds_says_nothing_of_any_node() -> None:
-    assert cached([source(100), source(0, a=1.0)]) is NOWHERE
+    assert cached([source(100), source(0, a=1.0)]) is NOT_CACHED
     assert cached([source(100), source(50, a=1.0)]).on("a") == 1.0
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.scheduling import data_locality, node_classes
-from app.domain.scheduling.data_locality import NOWHERE, Source, cached
+from app.domain.scheduling.data_locality import NOT_CACHED, Source, cached
 from app.domain.scheduling.filters import avoided, choose_devices, could_fit, explain, share_on
-from app.domain.scheduling.node_index import Choices
+from app.domain.scheduling.node_index import NodeIndex
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
@@ -92,14 +92,14 @@ def lines(draw: st.DrawFn) -> list[QueuedJob]:
 
 def place(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | str:
     """By a look at every node."""
-    not_given = avoided(job.request, job.avoids, nodes)
+    excluded = avoided(job.request, job.avoids, nodes)
     late = {name: number for number, name in enumerate(job.no_room_on, start=1)}
     able = [
         node for node in nodes.values()
-        if node.name not in not_given and not could_fit(job.request, node) and choose_devices(job.request, node)
+        if node.name not in excluded and not could_fit(job.request, node) and choose_devices(job.request, node)
     ]  # fmt: skip
     if not able:
-        return explain(job.request, list(nodes.values()), not_given)
+        return explain(job.request, list(nodes.values()), excluded)
 
     def score(node: NodeCapacity) -> float:
         return score_node(job.request, node, WEIGHTS) + WEIGHTS[CACHED] * job.cached.on(node.name)
@@ -144,7 +144,7 @@ def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
     return [
         QueuedJob(
             job_id=f"j{number}", priority=5, since=number, request=draw(st.sampled_from(requests_)),
-            cached=draw(st.sampled_from((NOWHERE, read))),
+            cached=draw(st.sampled_from((NOT_CACHED, read))),
         )
         for number in range(draw(st.integers(2, 8)))
     ]  # fmt: skip
@@ -158,7 +158,7 @@ def test_every_job_gets_the_node_that_it_prefers(
     nodes = {node.name: node for node in cluster}
 
     with patch.object(node_classes, "FEW", few), patch.object(data_locality, "FEW_HOLDERS", few_holders):
-        choices = Choices(cluster, WEIGHTS)
+        choices = NodeIndex(cluster, WEIGHTS)
         for job in line:
             expected, found = place(job, nodes), choices.place(job)
             if isinstance(expected, str):
@@ -178,7 +178,7 @@ def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     told: dict[tuple[Request, frozenset[str]], str] = {}
 
     with patch.object(node_classes, "FEW", few), patch.object(data_locality, "FEW_HOLDERS", few_holders):
-        choices = Choices(cluster, WEIGHTS)
+        choices = NodeIndex(cluster, WEIGHTS)
         for job in line:
             expected, found = place(job, nodes), choices.place(job)
             if isinstance(expected, str):
@@ -193,5 +193,5 @@ def test_every_job_gets_what_a_look_at_every_node_would_give_it(
         for job in line:
             could = {node.name for node in nodes.values() if not could_fit(job.request, node)}
             given_to = could - avoided(job.request, job.avoids, nodes)
-            assert {name for name in NAMES if choices.holding(job)(name) is not None} == given_to
+            assert {name for name in NAMES if choices.candidates(job)(name) is not None} == given_to
             assert choices.could_hold(job) == bool(given_to)

@@ -14,7 +14,7 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.serving_order import Accounts
 from app.simulation.planners import planned
-from app.simulation.site import Held, Site
+from app.simulation.site import Allocation, SimulatedCluster
 from app.simulation.trace import Cluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -31,7 +31,7 @@ class Passes:
             name: ProjectQuota(devices={"cpu": DeviceQuota(deserved=deserved.get(name), limit=limits.get(name))})
             for name in {*deserved, *limits}
         }
-        self.site = Site(Cluster(nodes=nodes, quotas=quotas, queue_weights=weights))
+        self.site = SimulatedCluster(Cluster(nodes=nodes, quotas=quotas, queue_weights=weights))
         self.waiting, self.running = self.site.waiting, self.site.held
         self.saving_passes = saving_passes
         self.now = 0.0
@@ -51,20 +51,20 @@ class Passes:
         self._carry_out(made)
         return made
 
-    def _running(self, name: str, held: Held) -> Running:
+    def _running(self, name: str, held: Allocation) -> Running:
         job = held.job
         return Running(
             job_id=name, project=job.project, node=held.placement.node, priority=job.priority, kind=held.kind,
-            devices=held.parts[held.placement.node], quantities=job.request.quantities, may_go=job.is_preemptible,
-            loss=1.0, is_going=name in self.going,
+            devices=held.parts[held.placement.node], quantities=job.request.quantities,
+            may_be_preempted=job.is_preemptible, loss=1.0, is_stopping=name in self.going,
         )  # fmt: skip
 
     def _carry_out(self, made: Plan) -> None:
         for placement in made.placements:
             self.site.start(placement)
             self.started.append(placement.job_id)
-        for name, nodes in made.promises.items():
-            self.site.promise(name, nodes)
+        for name, nodes in made.reservations.items():
+            self.site.reserve(name, nodes)
         for name in list(self.going):
             self.going[name] -= 1
             if self.going[name] == 0:
@@ -188,7 +188,7 @@ def test_the_way_that_loses_least_is_found_also_when_it_is_a_single_job() -> Non
             priority=0,
             kind="cpu",
             devices=frozenset(devices),
-            may_go=True,
+            may_be_preempted=True,
             loss=loss,
         )
 
@@ -231,7 +231,7 @@ def test_jobs_that_can_never_start_do_not_use_up_what_is_kept_for_others() -> No
     made = site.look()
 
     assert made.placements == ()
-    assert made.pending_reasons["waits"].endswith("n is kept for it from what ends there next")
+    assert made.pending_reasons["waits"].endswith("n is reserved for it as running jobs end")
 
 
 def test_who_waits_for_one_that_never_ends_is_let_go() -> None:
@@ -244,7 +244,7 @@ def test_who_waits_for_one_that_never_ends_is_let_go() -> None:
 
     made = site.look()
 
-    assert made.promises["urgent"] in ((), ("n",))
+    assert made.reservations["urgent"] in ((), ("n",))
     assert Quantities() == made.nodes[0].held
 
 

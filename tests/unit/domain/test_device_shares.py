@@ -13,7 +13,7 @@ from app.domain.scheduling.filters import choose_devices, describe, examine, sha
 from app.domain.scheduling.planner import plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request, gpu_types_of, request_of
-from app.domain.scheduling.start_estimates import Ending, starts
+from app.domain.scheduling.start_estimates import DeviceRelease, starts
 from app.domain.units import WHOLE
 
 
@@ -127,8 +127,8 @@ def test_what_a_document_asks_for(asked: dict[str, float], share: int, memory_mb
 def test_an_end_gives_back_its_part_only() -> None:
     full = node(gpus=1, free=frozenset())
     ends = [
-        Ending(seconds=10, node="n", devices=frozenset({0}), quantities=Quantities(), share=30),
-        Ending(seconds=20, node="n", devices=frozenset({0}), quantities=Quantities(), share=70),
+        DeviceRelease(seconds=10, node="n", devices=frozenset({0}), quantities=Quantities(), share=30),
+        DeviceRelease(seconds=20, node="n", devices=frozenset({0}), quantities=Quantities(), share=70),
     ]
 
     assert starts([part(30)], [full], ends) == [10]

@@ -70,7 +70,7 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "resource_config.required_node_labels",
             "with 1 GPU is labelled b, rack-1; those",
         ),
-        (asking(3, keeps_from={"rack-2"}), "resource_config.forbidden_node_labels", "keep away from: b (rack-2)"),
+        (asking(3, keeps_from={"rack-2"}), "resource_config.forbidden_node_labels", "has a forbidden one: b (rack-2)"),
         (
             asking(1, keeps_from={"a", "rack-2"}),
             "resource_config.forbidden_node_labels",
@@ -96,7 +96,7 @@ def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Reque
 def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> None:
     nodes = [node("a", 2, labels=frozenset({"gold"})), node("b", 2)]
 
-    with pytest.raises(CannotFit, match=r"keep away from: a \(gold\);") as raised:
+    with pytest.raises(CannotFit, match=r"has a forbidden one: a \(gold\);") as raised:
         refuse_unfitting(asking(1, calls_for={"gold"}, keeps_from={"a"}), nodes)
 
     assert raised.value.field == "resource_config.forbidden_node_labels"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
-from app.domain.scheduling.incremental_planner import Followed, Following
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
+from app.domain.scheduling.incremental_planner import IncrementalPlan, IncrementalPlanner
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
-from app.domain.scheduling.serving_order import COMMON, Accounts, Use
+from app.domain.scheduling.serving_order import COMMON, Accounts, JobUsage
 from app.domain.units import WHOLE
 
 PROJECTS, QUEUES, LABELS = ("a", "b", "c"), ("day", "night"), ("ssd", "rack-1")
@@ -38,7 +38,7 @@ class World:
     draw: random.Random
     nodes: dict[str, NodeCapacity] = field(default_factory=dict)
     running: dict[str, tuple[Running, ...]] = field(default_factory=dict)  # each job with its parts
-    uses: dict[str, Use] = field(default_factory=dict)
+    uses: dict[str, JobUsage] = field(default_factory=dict)
     waiting: list[QueuedJob] = field(default_factory=list)
     accounts: Accounts = field(default_factory=Accounts)
     serial: int = 0
@@ -62,7 +62,7 @@ class World:
             no_room_on=("n2",) if self.draw.random() < 0.1 else (),
         )  # fmt: skip
 
-    def start(self, made: Plan | Followed) -> None:
+    def start(self, made: Plan | IncrementalPlan) -> None:
         """What was decided is so."""
         by_id = {job.job_id: job for job in self.waiting}
         for placement in made.placements:
@@ -70,7 +70,7 @@ class World:
         started = {placement.job_id for placement in made.placements}
         self.waiting = [job for job in self.waiting if job.job_id not in started]
 
-    def end(self) -> tuple[list[Use], list[NodeCapacity]]:
+    def end(self) -> tuple[list[JobUsage], list[NodeCapacity]]:
         """One of those that run, on all of its nodes."""
         job_id = self.draw.choice(sorted(self.running))
         use, parts = self.uses.pop(job_id), self.running.pop(job_id)
@@ -106,7 +106,7 @@ class World:
             for name in PROJECTS
         }  # fmt: skip
         self.accounts = Accounts(
-            projects={name: Standing(quota=quota) for name, quota in quotas.items()},
+            projects={name: QuotaUsage(quota=quota) for name, quota in quotas.items()},
             queue_weights={name: 2.0 for name in QUEUES if draw.random() < 0.2},
             room={name: draw.randrange(5) for name in QUEUES if draw.random() < 0.3},
         )
@@ -121,16 +121,16 @@ class World:
                 running = Running(
                     job_id=job.job_id, project=job.project, node=part.node, priority=job.priority, kind=kind,
                     devices=indices, share=placement.share, quantities=request.quantities,
-                    may_go=job.is_preemptible, ends_in=self.draw.choice((None, 60.0, 600.0)),
+                    may_be_preempted=job.is_preemptible, ends_in=self.draw.choice((None, 60.0, 600.0)),
                 )  # fmt: skip
                 self.running[job.job_id] = (*self.running.get(job.job_id, ()), running)
-            use = self.uses[job.job_id] = Use(
+            use = self.uses[job.job_id] = JobUsage(
                 project=job.project, queue=job.queue, kind=kind, is_preemptible=job.is_preemptible,
                 devices=len(placement.parts) * len(placement.devices) * placement.share / WHOLE,
             )  # fmt: skip
             self._count(use, 1)
 
-    def _count(self, use: Use, sign: int) -> None:
+    def _count(self, use: JobUsage, sign: int) -> None:
         standing, devices = self.accounts.projects[use.project], sign * use.devices
         changed = replace(
             standing, running=standing.running + sign,
@@ -149,16 +149,16 @@ class World:
 _NOTHING = Plan(placements=(), pending_reasons={}, nodes=())
 
 
-def follow(world: World, planning: Planning) -> tuple[Following, Plan]:
+def follow(world: World, planning: Planning) -> tuple[IncrementalPlanner, Plan]:
     """What follows a full pass, whose plan is carried out."""
     planning.go_on(world.waiting)
     made = planning.result()
-    following = Following(planning.giving, made, world.waiting)
+    following = IncrementalPlanner(planning.cluster, made, world.waiting)
     world.start(made)
     return following, made
 
 
-def happen(world: World, following: Following) -> Followed | None:
+def happen(world: World, following: IncrementalPlanner) -> IncrementalPlan | None:
     """Some event."""
     if world.running and world.draw.random() < 0.6:
         return following.ended(*world.end())
@@ -195,7 +195,7 @@ def test_what_a_full_pass_made_room_for_stays_so_until_the_next_one(seed: int) -
     policy = Policy(now=6e4, reserve_after_seconds=3e4)
     following, made = follow(world, Planning(list(world.nodes.values()), world.accounts, running, policy))
     world.nodes, world.accounts = {node.name: node for node in made.nodes}, made.accounts
-    promised = [job for job in sorted(world.waiting, key=lambda job: job.place) if made.promises.get(job.job_id)]
+    promised = [job for job in sorted(world.waiting, key=lambda job: job.place) if made.reservations.get(job.job_id)]
 
     for _ in range(6):
         found = happen(world, following)
@@ -222,20 +222,20 @@ def job(job_id: str, count: int = 1, **more: Any) -> QueuedJob:
     )
 
 
-def use(project: str = "b", devices: float = 1) -> Use:
-    return Use(project=project, queue="default", kind="cuda", devices=devices, is_preemptible=False)
+def use(project: str = "b", devices: float = 1) -> JobUsage:
+    return JobUsage(project=project, queue="default", kind="cuda", devices=devices, is_preemptible=False)
 
 
 def following_of(
     jobs: list[QueuedJob], nodes: list[NodeCapacity], accounts: Accounts | None = None,
     running: Sequence[Running] = (), policy: Policy | None = None,
-) -> Following:  # fmt: skip
+) -> IncrementalPlanner:  # fmt: skip
     planning = Planning(nodes, accounts or Accounts(), running, policy or Policy())
     planning.go_on(jobs)
-    return Following(planning.giving, planning.result(), jobs)
+    return IncrementalPlanner(planning.cluster, planning.result(), jobs)
 
 
-def names(found: Followed | None) -> list[str] | None:
+def names(found: IncrementalPlan | None) -> list[str] | None:
     return None if found is None else [placement.job_id for placement in found.placements]
 
 
@@ -259,7 +259,7 @@ def test_what_becomes_free_goes_to_the_first_that_it_is_enough_for() -> None:
 
 def test_what_the_quota_gets_back_may_be_used_on_another_node() -> None:
     quota = ProjectQuota(devices={"cuda": DeviceQuota(limit=1)})
-    accounts = Accounts(projects={"a": Standing(quota=quota, used={"cuda": 1.0}, running=1)})
+    accounts = Accounts(projects={"a": QuotaUsage(quota=quota, used={"cuda": 1.0}, running=1)})
     following = following_of([job("waits")], [gpu("n", busy=1), gpu("free")], accounts)
 
     found = following.ended([use("a")], [replace(gpu("n", busy=1), out_of_service=frozenset({0}))])

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.gang_placement import candidates, choose
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
 from app.domain.scheduling.preemption import Running
@@ -35,7 +35,7 @@ def nodes(running: Iterable[Running], *names: str, kinds: Sequence[str] = ()) ->
 
 
 def runs(name: str, *devices: int, on: str, **more: Any) -> Running:
-    values = {"project": "a", "priority": 1, "kind": "cpu", "may_go": True, **more}
+    values = {"project": "a", "priority": 1, "kind": "cpu", "may_be_preempted": True, **more}
     return Running(job_id=name, node=on, devices=frozenset(devices), **values)
 
 
@@ -46,7 +46,7 @@ def gang(name: str = "g", request: Request = PAIR, **more: Any) -> QueuedJob:
 def accounts(used: dict[str, float], **quotas: DeviceQuota) -> Accounts:
     quota = {name: ProjectQuota(devices={"cpu": each}) for name, each in quotas.items()}
     standings = {
-        name: Standing(quota=quota.get(name, ProjectQuota()), used={"cpu": amount}) for name, amount in used.items()
+        name: QuotaUsage(quota=quota.get(name, ProjectQuota()), used={"cpu": amount}) for name, amount in used.items()
     }
     return Accounts(projects=standings)
 
@@ -61,7 +61,7 @@ def test_its_nodes_are_cleared_together_and_it_is_told() -> None:
     made = plan([gang()], nodes(running, "a", "b", "c"), running=running)
 
     assert victims(made) == {"x", "y"}
-    assert made.promises == {"g": ("a", "b")}
+    assert made.reservations == {"g": ("a", "b")}
     assert made.pending_reasons["g"].endswith("; a, b are being cleared for it")
     assert {each.reason for each in made.preemptions} == {"its devices go to g, whose priority is 5, not 1"}
 
@@ -72,16 +72,16 @@ def test_where_a_part_could_start_nobody_goes() -> None:
     made = plan([gang()], nodes(running, "a", "b", "c"), running=running)
 
     assert victims(made) == {"y"}
-    assert made.promises == {"g": ("b", "c")}
+    assert made.reservations == {"g": ("b", "c")}
 
 
 def test_nobody_goes_when_it_would_still_not_fit() -> None:
-    fixed = runs("fixed", 0, 1, on="b", may_go=False)
+    fixed = runs("fixed", 0, 1, on="b", may_be_preempted=False)
 
     for running in (
         [runs("x", 0, 1, 2, on="a"), fixed],
-        [runs("x", 0, 1, 2, on="a"), replace(fixed, may_go=True, priority=5)],
-        [runs("x", 0, 1, 2, on="a"), replace(fixed, may_go=True, project="b")],
+        [runs("x", 0, 1, 2, on="a"), replace(fixed, may_be_preempted=True, priority=5)],
+        [runs("x", 0, 1, 2, on="a"), replace(fixed, may_be_preempted=True, project="b")],
     ):
         assert victims(plan([gang()], nodes(running, "a", "b"), running=running)) == set()
     other = [runs("x", 0, 1, 2, on="a"), runs("y", 0, 1, 2, on="b")]
@@ -106,7 +106,7 @@ def test_a_gang_that_goes_from_one_of_its_nodes_goes_from_the_other() -> None:
 
 
 def test_of_what_goes_already_nobody_is_asked_again() -> None:
-    running = [runs("x", 0, 1, 2, on="a", is_going=True), runs("y", 0, 1, 2, on="b", is_going=True)]
+    running = [runs("x", 0, 1, 2, on="a", is_stopping=True), runs("y", 0, 1, 2, on="b", is_stopping=True)]
 
     made = plan([gang()], nodes(running, "a", "b"), running=running)
 
@@ -132,7 +132,7 @@ def test_a_project_at_its_limit_makes_room_for_its_gang_wherever_its_jobs_run() 
     made = plan([gang()], nodes(running, "a", "b", "c", "d"), at_limit, running=running)
 
     assert victims(made) == {"y"}, "it owes two, and there is room on c and d"
-    assert len(made.promises["g"]) == 2
+    assert len(made.reservations["g"]) == 2
     assert "uses 4 of at most 6 CPU slots" in made.pending_reasons["g"]
 
 
@@ -141,33 +141,33 @@ def test_what_is_cleared_for_a_gang_is_its_until_it_starts() -> None:
     quotas = accounts({"a": 6}, a=DeviceQuota(limit=6))
     asked = plan([gang()], nodes(running, "a", "b"), quotas, running=running)
     assert victims(asked) == {"x", "y"}
-    waiting = gang(awaits=asked.promises["g"])
+    waiting = gang(awaits=asked.reservations["g"])
     small = QueuedJob(job_id="small", project="b", priority=9, since=-1.0, request=Request(device_count=2))
 
-    for left in ([replace(each, is_going=True) for each in running], [replace(running[1], is_going=True)]):
+    for left in ([replace(each, is_stopping=True) for each in running], [replace(running[1], is_stopping=True)]):
         used = accounts({"a": 3 * len(left), "b": 0}, a=DeviceQuota(limit=6))
         made = passed(waiting, small, left, used)
         assert (made.placements, made.preemptions) == ((), ())
         assert made.pending_reasons["g"].endswith("; a, b are being cleared for it")
-        assert "g" not in made.promises, "as before"
+        assert "g" not in made.reservations, "as before"
     made = passed(waiting, small, [], accounts({"a": 0, "b": 0}, a=DeviceQuota(limit=6)))
     assert [placement.job_id for placement in made.placements] == ["g"]
 
 
 def passed(waiting: QueuedJob, small: QueuedJob, running: list[Running], used: Accounts) -> Plan:
     planning = Planning(nodes(running, "a", "b"), used, running, Policy())
-    assert planning.keep_promises([waiting]) == []
+    assert planning.serve_reserved_jobs([waiting]) == []
     planning.go_on([small])
     return planning.result()
 
 
 def test_it_waits_like_all_others_when_one_of_its_nodes_is_gone() -> None:
-    running = [runs("x", 0, 1, 2, on="a", is_going=True)]
+    running = [runs("x", 0, 1, 2, on="a", is_stopping=True)]
     planning = Planning(nodes(running, "a"), Accounts(), running, Policy())
 
     waiting = gang(awaits=("a", "b"))
-    assert planning.keep_promises([waiting]) == [waiting]
-    assert planning.result().promises == {"g": ()}
+    assert planning.serve_reserved_jobs([waiting]) == [waiting]
+    assert planning.result().reservations == {"g": ()}
 
 
 NAMES = "mnop"
@@ -187,7 +187,7 @@ def filled(rows: Sequence[tuple[str, int, bool, bool, float, str | None]]) -> li
             continue
         parts = {(name, index)} | ({(second, index)} if second and (second, index) not in taken else set())
         taken |= parts
-        more = {"project": project, "priority": priority, "may_go": may, "is_going": going, "loss": loss}
+        more = {"project": project, "priority": priority, "may_be_preempted": may, "is_stopping": going, "loss": loss}
         made += [runs(f"r{name}{index}", index, on=on, elsewhere=len(parts) - 1.0, **more) for on, _ in sorted(parts)]
     return made
 
@@ -214,23 +214,25 @@ def test_no_preemption_for_a_gang_is_needless_or_not_allowed_or_forgotten(
     made = plan([waiting], nodes(running, *NAMES), accounts(used, **quotas), running=running)
 
     by_id = {each.job_id: each for each in running}
-    going = {each.job_id for each in running if each.is_going}
-    asked, lent = victims(made), used["b"] - deserves_b - sum(e.project == "b" for e in running if e.is_going)
+    going = {each.job_id for each in running if each.is_stopping}
+    asked, lent = victims(made), used["b"] - deserves_b - sum(e.project == "b" for e in running if e.is_stopping)
     may_take_back = used["a"] + request.amount <= deserves_a and lent > 0
     allowed = {
         each.job_id
         for each in running
-        if each.may_go and not each.is_going and (each.priority < priority if each.project == "a" else may_take_back)
+        if each.may_be_preempted
+        and not each.is_stopping
+        and (each.priority < priority if each.project == "a" else may_take_back)
     }
     assert len(made.preemptions) == len(asked)
     assert asked <= allowed
     if asked:
-        assert fits_without(going | asked, running, request, made.promises["g"]), "it would still not fit"
+        assert fits_without(going | asked, running, request, made.reservations["g"]), "it would still not fit"
         for each in asked:
-            assert not fits_without(going | (asked - {each}), running, request, made.promises["g"]), "needless"
+            assert not fits_without(going | (asked - {each}), running, request, made.reservations["g"]), "needless"
         for each in asked:
             assert not fits_without(going | (asked - {each}), running, request) or len(asked) > 1
-        taken = [by_id[each].gives_back for each in asked if by_id[each].project == "b"]
+        taken = [by_id[each].released_devices for each in asked if by_id[each].project == "b"]
         assert sum(taken) - max(taken, default=0.0) < lent or not taken, "more than was lent"
     elif not made.placements and not fits_without(going, running, request):
         own = {name for name in allowed if by_id[name].project == "a"}

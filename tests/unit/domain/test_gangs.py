@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import CannotFit
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.feasibility import refuse_unfitting
 from app.domain.scheduling.filters import could_fit
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
@@ -16,7 +16,7 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS, closeness
 from app.domain.scheduling.serving_order import Accounts
-from app.domain.scheduling.start_estimates import Ending, starts
+from app.domain.scheduling.start_estimates import DeviceRelease, starts
 
 PAIR = Request(node_count=2, device_count=2, device_kind="cuda")
 WAITED = Policy(now=100.0, reserve_after_seconds=50.0)
@@ -108,7 +108,7 @@ def test_a_node_it_avoids_is_given_only_where_too_few_are_left() -> None:
 
 def test_the_quota_counts_all_parts() -> None:
     quota = ProjectQuota(devices={"cuda": DeviceQuota(limit=3)})
-    accounts = Accounts(projects={"": Standing(quota=quota)})
+    accounts = Accounts(projects={"": QuotaUsage(quota=quota)})
 
     made = plan([job("g")], [node("a"), node("b")], accounts)
 
@@ -124,15 +124,15 @@ def test_a_gang_that_has_waited_has_nodes_kept_for_it() -> None:
     made = plan(line, nodes, running=held, policy=WAITED)
 
     assert made.placements == ()
-    assert made.pending_reasons["g"].endswith("; a, b are kept for it from what ends there next")
-    assert "2 kept for jobs that come first" in made.pending_reasons["small"]
+    assert made.pending_reasons["g"].endswith("; a, b are reserved for it as running jobs end")
+    assert "2 reserved for jobs that come first" in made.pending_reasons["small"]
 
 
 def test_who_ends_in_time_may_use_what_is_kept_for_a_gang() -> None:
     nodes = [node("a", free=[0, 1]), node("b", free=[])]
     held = [running("x", "b", [0, 1, 2, 3], ends_in=30.0)]
-    short = job("short", single(1), since=1.0, at_most_seconds=20.0)
-    long = job("long", single(1), since=1.0, at_most_seconds=40.0)
+    short = job("short", single(1), since=1.0, max_seconds=20.0)
+    long = job("long", single(1), since=1.0, max_seconds=40.0)
 
     made = plan([job("g"), short, long], nodes, running=held, policy=WAITED)
 
@@ -155,7 +155,7 @@ def test_nodes_of_the_type_that_is_free_soonest_are_kept_not_those_of_which_ther
 
     made = plan([job("g")], [*many, *few], running=held, policy=WAITED)
 
-    assert made.promises == {"g": ("x", "y")}
+    assert made.reservations == {"g": ("x", "y")}
 
 
 def test_nodes_stay_kept_unless_others_are_free_far_sooner() -> None:
@@ -164,9 +164,9 @@ def test_nodes_stay_kept_unless_others_are_free_far_sooner() -> None:
             [node(name, free=[]) for name in ends], Accounts(),
             [running(name, name, [0, 1, 2, 3], ends_in=seconds) for name, seconds in ends.items()], WAITED,
         )  # fmt: skip
-        released = planning.keep_promises([job("g", awaits=("a", "b"))])
+        released = planning.serve_reserved_jobs([job("g", awaits=("a", "b"))])
         assert released == []
-        return dict(planning.result().promises)
+        return dict(planning.result().reservations)
 
     assert kept({"a": 10.0, "b": 900.0, "c": 600.0}) == {}
     assert kept({"a": 10.0, "b": 900.0, "c": 400.0}) == {"g": ("a", "c")}
@@ -174,13 +174,13 @@ def test_nodes_stay_kept_unless_others_are_free_far_sooner() -> None:
 
 
 def test_nothing_stays_kept_for_a_gang_that_its_quota_holds_back_or_that_fits_nowhere_any_more() -> None:
-    quota = Accounts(projects={"": Standing(quota=ProjectQuota(devices={"cuda": DeviceQuota(limit=3)}))})
+    quota = Accounts(projects={"": QuotaUsage(quota=ProjectQuota(devices={"cuda": DeviceQuota(limit=3)}))})
     promised = job("g", awaits=("a", "b"))
 
     for nodes, accounts in (([node("a"), node("b")], quota), ([node("a", free=[])], Accounts())):
         planning = Planning(nodes, accounts, [], WAITED)
-        assert planning.keep_promises([promised]) == [promised]
-        assert planning.result().promises == {"g": ()}
+        assert planning.serve_reserved_jobs([promised]) == [promised]
+        assert planning.result().reservations == {"g": ()}
 
 
 def test_what_would_fit_is_said_at_submission() -> None:
@@ -237,13 +237,13 @@ def test_it_says_where_it_is_not_given_room_because_it_failed_there() -> None:
     nodes = [node("a"), node("b", free=[]), node("c")]
 
     assert why([job("g", avoids=frozenset({"a"}))], nodes).endswith(
-        "elsewhere free: 0 on b; not on a, where it failed again and again"
+        "elsewhere free: 0 on b; not on a, where it failed repeatedly"
     )
 
 
 def test_waiting_times_know_gangs() -> None:
     nodes = [node("a", free=[0, 1]), node("b", free=[])]
-    ends = [Ending(seconds=30.0, node="b", devices=frozenset({0, 1}), quantities=PAIR.quantities)]
+    ends = [DeviceRelease(seconds=30.0, node="b", devices=frozenset({0, 1}), quantities=PAIR.quantities)]
 
     assert starts([PAIR], nodes, ends) == [30.0]
     assert starts([PAIR], nodes, []) == [None]
@@ -311,7 +311,14 @@ def test_never_half_a_gang_and_never_more_than_there_is(
 def test_whoever_is_preempted_on_one_node_goes_from_all() -> None:
     def part(on: str) -> Running:
         return Running(
-            job_id="v", project="", node=on, priority=0, kind="cuda", devices=frozenset(range(4)), may_go=True, loss=1.0
+            job_id="v",
+            project="",
+            node=on,
+            priority=0,
+            kind="cuda",
+            devices=frozenset(range(4)),
+            may_be_preempted=True,
+            loss=1.0,
         )
 
     urgent = [job("u1", single(4)), job("u2", single(4), since=1.0)]

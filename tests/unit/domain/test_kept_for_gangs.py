@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from app.domain.scheduling.fair_share import Standing
-from app.domain.scheduling.gang_index import GangChoices
+from app.domain.scheduling.fair_share import QuotaUsage
+from app.domain.scheduling.gang_index import GangIndex
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan, Planning, Policy
 from app.domain.scheduling.preemption import Room, Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
-from app.domain.scheduling.running_index import Neighbours
+from app.domain.scheduling.running_index import RunningIndex
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
 from app.domain.scheduling.serving_order import Accounts
 
@@ -55,10 +55,10 @@ class Days:
             list(self.nodes.values()), Accounts(projects=self._standings()), self._held(),
             Policy(now=self.now, reserve_after_seconds=RESERVE_AFTER),
         )  # fmt: skip
-        planning.keep_promises([job for job in self.waiting.values() if job.awaits])
+        planning.serve_reserved_jobs([job for job in self.waiting.values() if job.awaits])
         planning.go_on([job for job in self.waiting.values() if not job.awaits])
         made = planning.result()
-        for name, nodes in made.promises.items():
+        for name, nodes in made.reservations.items():
             if name in self.waiting:
                 self.waiting[name] = replace(self.waiting[name], awaits=nodes)
         for placement in made.placements:
@@ -85,11 +85,11 @@ class Days:
             for part in placement.parts
         ]  # fmt: skip
 
-    def _standings(self) -> dict[str, Standing]:
+    def _standings(self) -> dict[str, QuotaUsage]:
         used: dict[str, float] = {}
         for each in self._held():
             used[each.project] = used.get(each.project, 0.0) + len(each.devices)
-        return {name: Standing(used={"cuda": amount}) for name, amount in used.items()}
+        return {name: QuotaUsage(used={"cuda": amount}) for name, amount in used.items()}
 
     def until(self, end: float, length: float, before_each: Callable[[], None]) -> None:
         while self.now < end:
@@ -125,7 +125,7 @@ def test_a_stream_of_small_jobs_of_others_holds_a_gang_back_no_longer_than_was_p
     assert max(days.started.values()) > 750
 
 
-class Counting(Neighbours):
+class Counting(RunningIndex):
     """Counts how many nodes are looked at closely."""
 
     looks = 0
@@ -159,11 +159,11 @@ def last_end(rooms: Sequence[Room]) -> float:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_other_set_of_nodes_would_be_free_sooner(seed: int) -> None:
     nodes, running = busy_cluster([f"n{number}" for number in range(7)], Random(seed))
-    choices, job = GangChoices(nodes, DEFAULT_WEIGHTS), QueuedJob(job_id="g", priority=5, since=0.0, request=WIDE)
+    choices, job = GangIndex(nodes, DEFAULT_WEIGHTS), QueuedJob(job_id="g", priority=5, since=0.0, request=WIDE)
 
-    found = choices.rooms(job, Neighbours(running, nodes))
+    found = choices.rooms(job, RunningIndex(running, nodes))
 
-    sets = [choices.rooms(job, Neighbours(running, nodes), on=on) for on in combinations(nodes, WIDE.node_count)]
+    sets = [choices.rooms(job, RunningIndex(running, nodes), on=on) for on in combinations(nodes, WIDE.node_count)]
     ends = [last_end(each) for each in sets if each]
     assert bool(found) is bool(ends)
     assert not found or last_end(found) == min(ends)
@@ -174,7 +174,7 @@ def test_of_many_nodes_few_are_looked_at() -> None:
     nodes, running = busy_cluster([f"n{number:03}" for number in range(300)], Random(1))
     full = {name: replace(each, free=frozenset()) for name, each in nodes.items()}
     running = [replace(each, ends_in=each.ends_in or 1000.0) for each in running]
-    choices, neighbours = GangChoices(full, DEFAULT_WEIGHTS), Counting(running, full)
+    choices, running_index = GangIndex(full, DEFAULT_WEIGHTS), Counting(running, full)
 
-    assert choices.rooms(QueuedJob(job_id="g", priority=5, since=0.0, request=WIDE), neighbours)
-    assert 0 < neighbours.looks < 30
+    assert choices.rooms(QueuedJob(job_id="g", priority=5, since=0.0, request=WIDE), running_index)
+    assert 0 < running_index.looks < 30

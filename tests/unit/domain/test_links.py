@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.scheduling.filters import choose_devices
-from app.domain.scheduling.node_index import Choices
+from app.domain.scheduling.node_index import NodeIndex
 from app.domain.scheduling.planner import plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
@@ -84,7 +84,7 @@ def test_a_gang_gets_linked_devices_of_each_node() -> None:
 
 def test_what_is_kept_is_the_group_that_the_job_will_get_and_nobody_else_takes_it() -> None:
     going = Running(
-        job_id="r", project="p", node="n", priority=5, kind="cuda", devices=frozenset({3, 4}), is_going=True
+        job_id="r", project="p", node="n", priority=5, kind="cuda", devices=frozenset({3, 4}), is_stopping=True
     )
     line = [
         QueuedJob(job_id="four", priority=9, since=0, request=gpus(4), project="p", awaits=("n",)),
@@ -178,7 +178,7 @@ def clusters(draw: st.DrawFn) -> list[NodeCapacity]:
 
 @given(clusters(), st.lists(st.integers(1, 3), min_size=1, max_size=6))
 def test_every_job_gets_the_node_that_scores_highest(cluster: list[NodeCapacity], line: list[int]) -> None:
-    nodes, choices = {each.name: each for each in cluster}, Choices(cluster, DEFAULT_WEIGHTS)
+    nodes, choices = {each.name: each for each in cluster}, NodeIndex(cluster, DEFAULT_WEIGHTS)
     for number, count in enumerate(line):
         request = gpus(count)
         able = [each for each in nodes.values() if choose_devices(request, each) is not None]

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
-from app.domain.scheduling.node_classes import Given
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
+from app.domain.scheduling.node_classes import CandidateNodes
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
-from app.domain.scheduling.running_index import Neighbours
+from app.domain.scheduling.running_index import RunningIndex
 from app.domain.scheduling.serving_order import Accounts, Ledger
 
 
@@ -25,7 +25,7 @@ def node(name: str = "n", slots: int = 4, free: int = 0) -> NodeCapacity:
 
 
 def runs(name: str, *devices: int, on: str = "n", project: str = "a", priority: int = 1, **more: Any) -> Running:
-    values = {"may_go": True, "kind": "cpu", **more}
+    values = {"may_be_preempted": True, "kind": "cpu", **more}
     return Running(job_id=name, node=on, project=project, priority=priority, devices=frozenset(devices), **values)
 
 
@@ -34,9 +34,9 @@ def waits(name: str = "j", count: int = 1, *, project: str = "a", priority: int 
     return QueuedJob(job_id=name, project=project, priority=priority, **values)
 
 
-def uses(used: int, **quota: float) -> Standing:
+def uses(used: int, **quota: float) -> QuotaUsage:
     devices = {"cpu": DeviceQuota(**quota)}  # type: ignore[arg-type]
-    return Standing(quota=ProjectQuota(devices=devices), used={"cpu": used})
+    return QuotaUsage(quota=ProjectQuota(devices=devices), used={"cpu": used})
 
 
 def victims(made: Plan) -> dict[str, str]:
@@ -56,7 +56,7 @@ def test_less_urgent_jobs_of_the_project_go_and_the_job_is_told() -> None:
 def test_nobody_goes_who_is_as_urgent_not_preemptible_or_of_another_project() -> None:
     running = [
         runs("x", 0, priority=5),
-        runs("y", 1, may_go=False),
+        runs("y", 1, may_be_preempted=False),
         runs("z", 2, project="b"),
         runs("w", 3, priority=9),
     ]
@@ -79,7 +79,7 @@ def test_the_node_is_taken_where_the_least_is_lost() -> None:
 
 
 def test_nobody_goes_when_the_job_would_still_not_fit() -> None:
-    running = [runs("x", 0), runs("y", 1), runs("fixed", 2, 3, may_go=False)]
+    running = [runs("x", 0), runs("y", 1), runs("fixed", 2, 3, may_be_preempted=False)]
 
     assert plan([waits(count=3)], [node()], running=running).preemptions == ()
     assert plan([waits(request={"ram_min_mb": 2000})], [node()], running=running).preemptions == ()
@@ -93,7 +93,7 @@ def test_amounts_count_as_devices_do() -> None:
 
 
 def test_while_somebody_stops_already_nobody_else_has_to() -> None:
-    running = [runs("x", 0, 1, is_going=True), runs("y", 2), runs("z", 3)]
+    running = [runs("x", 0, 1, is_stopping=True), runs("y", 2), runs("z", 3)]
 
     made = plan([waits("j", 2), waits("k", 2, since=1)], [node()], running=running)
 
@@ -101,12 +101,12 @@ def test_while_somebody_stops_already_nobody_else_has_to() -> None:
 
 
 def test_what_is_cleared_is_kept_for_the_job_that_it_is_cleared_for() -> None:
-    running = [runs("x", 0, is_going=True), runs("fixed", 1, may_go=False)]
+    running = [runs("x", 0, is_stopping=True), runs("fixed", 1, may_be_preempted=False)]
 
     made = plan([waits("big", 3), waits("small", 1, since=1, priority=4)], [node(free=2)], running=running)
 
     assert made.placements == ()
-    assert made.pending_reasons["small"].endswith("free: 0 on n (2 kept for jobs that come first)")
+    assert made.pending_reasons["small"].endswith("free: 0 on n (2 reserved for jobs that come first)")
 
 
 def test_a_project_takes_back_what_it_deserves_and_not_a_device_more() -> None:
@@ -132,7 +132,7 @@ def test_nothing_is_taken_back_from_a_project_that_has_borrowed_nothing_or_by_on
 
 
 def test_what_goes_already_counts_as_given_back() -> None:
-    running = [runs("b0", 0, project="b", is_going=True), *(runs(f"b{n}", n, project="b") for n in (1, 2, 3))]
+    running = [runs("b0", 0, project="b", is_stopping=True), *(runs(f"b{n}", n, project="b") for n in (1, 2, 3))]
     accounts = Accounts(projects={"a": uses(0, deserved=4), "b": uses(4, deserved=3)})
 
     assert plan([waits(count=2)], [node()], accounts, running=running).preemptions == ()
@@ -149,23 +149,26 @@ def test_a_project_at_its_limit_makes_room_with_its_own_jobs() -> None:
 
 
 def test_a_job_that_waited_long_gets_a_node_kept_and_short_ones_use_it_meanwhile() -> None:
-    running = [runs("x", 0, on="n", may_go=False, ends_in=600.0), runs("y", 0, on="m", may_go=False, ends_in=60.0)]
+    running = [
+        runs("x", 0, on="n", may_be_preempted=False, ends_in=600.0),
+        runs("y", 0, on="m", may_be_preempted=False, ends_in=60.0),
+    ]
     nodes = [node("m", 4, free=3), node("n", 4, free=3)]
     line = [
         waits("big", 4),
         waits("open", 3, since=1),
-        waits("late", 1, since=2, at_most_seconds=61),
-        waits("short", 2, since=3, at_most_seconds=59),
+        waits("late", 1, since=2, max_seconds=61),
+        waits("short", 2, since=3, max_seconds=59),
     ]
 
     made = plan(line, nodes, running=running, policy=Policy(now=2000.0, reserve_after_seconds=1800.0))
 
     assert {placement.job_id: placement.node for placement in made.placements} == {"open": "n", "short": "m"}
-    assert made.pending_reasons["big"].endswith("; m is kept for it from what ends there next")
+    assert made.pending_reasons["big"].endswith("; m is reserved for it as running jobs end")
 
 
 def test_before_that_nothing_is_kept() -> None:
-    running = [runs("x", 0, may_go=False, ends_in=60.0)]
+    running = [runs("x", 0, may_be_preempted=False, ends_in=60.0)]
 
     made = plan(
         [waits("big", 4), waits("small", since=1)], [node(free=3)], running=running,
@@ -187,7 +190,9 @@ def test_a_stream_of_small_jobs_holds_a_large_one_back_no_longer_than_stated() -
         for _ in range(4):
             serial += 1
             line.append(waits(f"s{serial}", since=1.0))
-        devices = [runs(name, device, may_go=False, ends_in=ends - now) for name, (ends, device) in running.items()]
+        devices = [
+            runs(name, device, may_be_preempted=False, ends_in=ends - now) for name, (ends, device) in running.items()
+        ]
         made = plan(
             line, [replace(node(), free=frozenset(range(4)) - taken)], running=devices,
             policy=Policy(now=now, reserve_after_seconds=reserve_after),
@@ -206,7 +211,10 @@ running_jobs = st.lists(
     min_size=8, max_size=8,
 ).map(
     lambda rows: [
-        runs(f"r{n}", n % 4, on="mn"[n // 4], project=project, priority=priority, may_go=may, is_going=going, loss=loss)
+        runs(
+            f"r{n}", n % 4, on="mn"[n // 4], project=project, priority=priority,
+            may_be_preempted=may, is_stopping=going, loss=loss,
+        )
         for n, (project, priority, may, going, loss) in enumerate(rows)
     ]
 )  # fmt: skip
@@ -232,11 +240,11 @@ def test_no_preemption_is_needless_or_not_allowed(
 
     by_id, waiting = {each.job_id: each for each in running}, {each.job_id: each for each in line}
     assert len({each.job_id for each in made.preemptions}) == len(made.preemptions)
-    lost = {project: sum(each.is_going for each in running if each.project == project) for project in "ab"}
+    lost = {project: sum(each.is_stopping for each in running if each.project == project) for project in "ab"}
     for each in made.preemptions:
         victim, job = by_id[each.job_id], waiting[each.for_job]
-        assert victim.may_go
-        assert not victim.is_going
+        assert victim.may_be_preempted
+        assert not victim.is_stopping
         lost[victim.project] += 1
         if victim.project == job.project:
             assert victim.priority < job.priority
@@ -247,7 +255,7 @@ def test_no_preemption_is_needless_or_not_allowed(
         chosen = [by_id[each.job_id] for each in made.preemptions if each.for_job == name]
         assert len({each.node for each in chosen}) == 1
         assert len(chosen) <= waiting[name].request.device_count, "more than the job can use"
-        coming = sum(each.is_going for each in running if each.node == chosen[0].node)
+        coming = sum(each.is_stopping for each in running if each.node == chosen[0].node)
         assert len(chosen) + coming >= waiting[name].request.device_count, "the job would still not fit"
 
 
@@ -259,7 +267,7 @@ def kept(
 ) -> Plan:
     """The next pass of one that needs all of node n, which is kept for it; who else waits comes after it."""
     planning = Planning(nodes, accounts or Accounts(), running, WAITED)
-    planning.keep_promises([waits(count=4, awaits=("n",))])
+    planning.serve_reserved_jobs([waits(count=4, awaits=("n",))])
     planning.go_on(later)
     return planning.result()
 
@@ -272,28 +280,28 @@ def test_who_has_a_node_kept_takes_it_as_soon_as_somebody_may_be_preempted() -> 
 
 
 def test_what_is_kept_is_kept_elsewhere_when_that_is_free_far_sooner() -> None:
-    long = runs("x", 0, 1, 2, 3, ends_in=900.0, may_go=False)
-    short = runs("y", 0, 1, 2, 3, on="m", ends_in=60.0, may_go=False)
+    long = runs("x", 0, 1, 2, 3, ends_in=900.0, may_be_preempted=False)
+    short = runs("y", 0, 1, 2, 3, on="m", ends_in=60.0, may_be_preempted=False)
 
     made = kept([long, short], [node(), node("m")])
 
-    assert made.promises == {"j": ("m",)}
-    assert made.pending_reasons["j"].endswith("; m is kept for it from what ends there next")
-    assert kept([long, replace(short, ends_in=500.0)], [node(), node("m")]).promises == {}
+    assert made.reservations == {"j": ("m",)}
+    assert made.pending_reasons["j"].endswith("; m is reserved for it as running jobs end")
+    assert kept([long, replace(short, ends_in=500.0)], [node(), node("m")]).reservations == {}
 
 
 def test_what_the_quota_leaves_for_whom_a_node_is_kept_is_taken_by_no_other_of_the_project() -> None:
-    running = [runs("x", 0, 1, 2, 3, project="b", may_go=False)]
+    running = [runs("x", 0, 1, 2, 3, project="b", may_be_preempted=False)]
     accounts = Accounts(projects={"a": uses(0, limit=4), "b": uses(4)})
 
     made = kept(running, [node(), node("m", free=2)], waits("k"), waits("other", project="b"), accounts=accounts)
 
     assert [placement.job_id for placement in made.placements] == ["other"]
-    assert made.pending_reasons["k"] == "what the project a may use is kept for an older job of it"
+    assert made.pending_reasons["k"] == "what the project a may use is reserved for an older job of it"
 
 
 def test_small_jobs_take_what_the_quota_leaves_beside_what_is_kept_and_no_more() -> None:
-    running = [runs("x", 0, 1, 2, 3, project="b", may_go=False)]
+    running = [runs("x", 0, 1, 2, 3, project="b", may_be_preempted=False)]
     accounts = Accounts(projects={"a": uses(0, limit=6), "b": uses(4)})
 
     made = kept(
@@ -301,19 +309,19 @@ def test_small_jobs_take_what_the_quota_leaves_beside_what_is_kept_and_no_more()
     )  # fmt: skip
 
     assert [placement.job_id for placement in made.placements] == ["k0", "k1"]
-    assert made.pending_reasons["k2"] == "what the project a may use is kept for an older job of it"
+    assert made.pending_reasons["k2"] == "what the project a may use is reserved for an older job of it"
 
 
 def test_a_job_for_which_nothing_helps_leaves_others_as_many_looks() -> None:
     nodes = {f"n{number}": node(f"n{number}") for number in range(20)}
     running = [
-        runs(f"{name}-{index}", index, on=name, may_go=index == 0) for name in nodes for index in range(4)
+        runs(f"{name}-{index}", index, on=name, may_be_preempted=index == 0) for name in nodes for index in range(4)
     ]  # fmt: skip
-    neighbours, ledger = Neighbours(running, nodes, looks=20), Ledger(Accounts())
-    all_of_them = Given(nodes, could_hold=lambda _: True, avoided=(), few=None)
+    running_index, ledger = RunningIndex(running, nodes, budget=20), Ledger(Accounts())
+    all_of_them = CandidateNodes(nodes, could_hold=lambda _: True, avoided=(), few=None)
 
-    assert neighbours.room_by_preemption(waits("first", count=2), all_of_them, ledger) is None
-    found = neighbours.room_by_preemption(waits("second"), all_of_them, ledger)
+    assert running_index.room_by_preemption(waits("first", count=2), all_of_them, ledger) is None
+    found = running_index.room_by_preemption(waits("second"), all_of_them, ledger)
 
     assert found is not None
     assert [victim.job_id for victim in found.victims] == ["n0-0"]
@@ -327,14 +335,16 @@ def on_two_nodes(project: str) -> list[Running]:
 def test_what_a_preempted_gang_leaves_is_known_though_one_of_its_nodes_takes_no_jobs() -> None:
     nodes = {name: node(name) for name in ("n1", "n3")}
     gang = [runs("gang", 0, 1, 2, 3, on=name, elsewhere=8.0, ends_in=900.0) for name in ("n1", "n2", "n3")]
-    neighbours, ledger = Neighbours(gang, nodes), Ledger(Accounts())
-    assert neighbours.soonest(1) == [(900.0, 1, "n1"), (900.0, 1, "n3")]
+    running_index, ledger = RunningIndex(gang, nodes), Ledger(Accounts())
+    assert running_index.soonest(1) == [(900.0, 1, "n1"), (900.0, 1, "n3")]
 
-    room = neighbours.room_by_preemption(waits(), Given(nodes, nodes.__contains__, avoided=(), few=None), ledger)
+    room = running_index.room_by_preemption(
+        waits(), CandidateNodes(nodes, nodes.__contains__, avoided=(), few=None), ledger
+    )
     assert room is not None
-    neighbours.take(room)
+    running_index.take(room)
 
-    assert [(seconds, name) for seconds, _, name in neighbours.soonest(1)] == [(0.0, "n1"), (0.0, "n3")]
+    assert [(seconds, name) for seconds, _, name in running_index.soonest(1)] == [(0.0, "n1"), (0.0, "n3")]
 
 
 def test_a_gang_gives_all_that_it_had_borrowed_back_so_nobody_else_has_to() -> None:

@@ -18,7 +18,7 @@ def test_faults_of_different_jobs_are_too_many_at_last() -> None:
     faults = [fault("a"), fault("b", "PROCESS_STUCK", seconds=1), fault("c", seconds=2)]
 
     assert reason_for(faults[:2], RULE) == ""
-    said = "attempts of 3 jobs ended by its doing within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
+    said = "attempts of 3 jobs were ended by the node within 3600 s: INTERNAL (2), PROCESS_STUCK (1)"
     assert reason_for(faults, RULE) == said
 
 

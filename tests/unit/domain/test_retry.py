@@ -118,7 +118,7 @@ def test_hang_fails_a_job_that_does_not_want_it_retried() -> None:
 
 def test_a_job_that_hangs_again_and_again_is_given_up_whatever_its_retries() -> None:
     assert found("HANG", hangs=3, retries_used=3, max_retries=99) == Recovery(
-        cause="HANG", note="it hung 4 times without getting further"
+        cause="HANG", note="it hung 4 times without progress"
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.domain.downsampling import FEWEST, downsample
 from app.domain.ids import first_id, new_id
 from app.domain.json_numbers import json_number, number_of
-from app.domain.lifecycle.checkpoints import Kept, best, scores, to_prune
+from app.domain.lifecycle.checkpoints import RetainedCheckpoint, best, scores, to_prune
 from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
 from app.domain.scheduling.resources import GpuType, normalise_gpu_type, request_of
@@ -85,8 +85,8 @@ def test_a_key_may_have_a_limit_of_its_own() -> None:
 # ---- checkpoints
 
 
-def kept(step: int, score_: float | None = None, *, pinned: bool = False) -> Kept:
-    return Kept(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned)
+def kept(step: int, score_: float | None = None, *, pinned: bool = False) -> RetainedCheckpoint:
+    return RetainedCheckpoint(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned)
 
 
 @given(

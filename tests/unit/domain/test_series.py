@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.downsampling import FAN_OUT, Span, kept_steps, merged, span_of, spans_of
+from app.domain.downsampling import FAN_OUT, Span, merged, selected_steps, span_of, spans_of
 
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=600)
 
@@ -25,7 +25,7 @@ def test_merged_spans_are_the_span_of_all_their_points(values):
 def test_ends_and_extremes_are_kept_and_no_more_than_asked_for(values, most, size):
     points = list(enumerate(values))
 
-    kept = kept_steps(list(spans_of(points, size)), most)
+    kept = selected_steps(list(spans_of(points, size)), most)
 
     assert len(kept) <= most
     assert kept == sorted(set(kept))
@@ -36,7 +36,7 @@ def test_ends_and_extremes_are_kept_and_no_more_than_asked_for(values, most, siz
 def test_every_bucket_shows_its_extremes():
     points = [(n, math.sin(n)) for n in range(1600)]
 
-    kept = set(kept_steps(list(spans_of(points, 16)), 22))
+    kept = set(selected_steps(list(spans_of(points, 16)), 22))
 
     for bucket in range(10):
         part = points[bucket * 160 : (bucket + 1) * 160]

@@ -6,7 +6,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.scheduling.fair_share import (
     DeviceQuota,
     ProjectQuota,
-    Standing,
+    QuotaUsage,
     document_of,
     merged,
     never_fits,
@@ -18,18 +18,18 @@ from app.domain.scheduling.fair_share import (
 def standing(
     used: float = 0, *, fixed: float = 0, running: int = 0, spent: str = "", max_running: int | None = None,
     **quota: float | None,
-) -> Standing:  # fmt: skip
+) -> QuotaUsage:  # fmt: skip
     devices = {"cuda": DeviceQuota(**quota)}  # type: ignore[arg-type]
     whole = ProjectQuota(devices=devices, max_running_jobs=max_running)
-    return Standing(quota=whole, used={"cuda": used}, fixed={"cuda": fixed}, running=running, spent=spent)
+    return QuotaUsage(quota=whole, used={"cuda": used}, fixed={"cuda": fixed}, running=running, spent=spent)
 
 
-def refused(who: Standing, count: float = 1, *, preemptible: bool = False) -> str:
+def refused(who: QuotaUsage, count: float = 1, *, preemptible: bool = False) -> str:
     return refusal("team", who, "cuda", count, preemptible=preemptible)
 
 
 def test_without_a_quota_nothing_is_refused() -> None:
-    assert refusal("team", Standing(), "cuda", 1000, preemptible=False) == ""
+    assert refusal("team", QuotaUsage(), "cuda", 1000, preemptible=False) == ""
 
 
 def test_a_limit_holds_for_everybody() -> None:
@@ -107,8 +107,8 @@ def test_within_its_guarantee_a_project_stands_before_all_that_borrow() -> None:
 def test_a_job_that_goes_beyond_the_guarantee_borrows() -> None:
     assert standing(3, deserved=4).is_deserved("cuda", 1)
     assert not standing(3, deserved=4).is_deserved("cuda", 2)
-    assert standing(5, deserved=4).borrowed("cuda", promised=0) == 1
-    assert standing(5, deserved=4).borrowed("cuda", promised=2) == 0
+    assert standing(5, deserved=4).borrowed("cuda", clearing=0) == 1
+    assert standing(5, deserved=4).borrowed("cuda", clearing=2) == 0
 
 
 def test_limits_are_changed_one_by_one_and_null_takes_them_away() -> None:

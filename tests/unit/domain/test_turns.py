@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, Standing
+from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.planner import Plan, plan
 from app.domain.scheduling.queue_order import AGEING_SECONDS, QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
-from app.domain.scheduling.serving_order import COMMON, Accounts, Ledger, in_turn
+from app.domain.scheduling.serving_order import COMMON, Accounts, Ledger, in_serving_order
 
 
 def node(slots: int, name: str = "n") -> NodeCapacity:
@@ -31,8 +31,8 @@ def job(
     )  # fmt: skip
 
 
-def standing(**quota: float) -> Standing:
-    return Standing(quota=ProjectQuota(devices={"cpu": DeviceQuota(**quota)}))  # type: ignore[arg-type]
+def standing(**quota: float) -> QuotaUsage:
+    return QuotaUsage(quota=ProjectQuota(devices={"cpu": DeviceQuota(**quota)}))  # type: ignore[arg-type]
 
 
 def started(made: Plan) -> list[str]:
@@ -44,7 +44,7 @@ class Cluster:
     """Slots on which jobs run for so many turns; every project has always more to start."""
 
     slots: int
-    projects: dict[str, Standing]
+    projects: dict[str, QuotaUsage]
     weights: dict[str, float] = field(default_factory=dict)
     running: list[tuple[int, QueuedJob]] = field(default_factory=list)  # (turns left, job)
 
@@ -185,7 +185,7 @@ quotas = st.builds(
 standings = st.dictionaries(
     st.sampled_from(["a", "b"]),
     st.builds(
-        Standing,
+        QuotaUsage,
         quota=st.builds(
             ProjectQuota, devices=st.fixed_dictionaries({"cpu": quotas}), max_running_jobs=st.none() | st.integers(0, 5)
         ),
@@ -200,12 +200,12 @@ nodes = st.lists(st.integers(0, 6), max_size=4).map(lambda sizes: [node(size, f"
 @settings(max_examples=100)
 @given(jobs, standings, st.dictionaries(st.sampled_from(["day", "night"]), st.sampled_from([1.0, 3.0])), st.randoms())
 def test_every_turn_is_that_of_the_first_of_the_projects_first(
-    waiting: list[QueuedJob], projects: dict[str, Standing], weights: dict[str, float], chance: random.Random
+    waiting: list[QueuedJob], projects: dict[str, QuotaUsage], weights: dict[str, float], chance: random.Random
 ) -> None:
     ledger = Ledger(Accounts(projects=projects, queue_weights=weights))
     left = list(waiting)
 
-    for served in in_turn(waiting, ledger):
+    for served in in_serving_order(waiting, ledger):
         lines = [[each for each in left if each.project == name] for name in {each.project for each in left}]
         heads = [min(line, key=lambda each: (ledger.queue_rank(each), each.place)) for line in lines]
         assert served == min(heads, key=lambda each: (ledger.rank(each), each.place))
@@ -218,7 +218,7 @@ def test_every_turn_is_that_of_the_first_of_the_projects_first(
 @settings(max_examples=300)
 @given(jobs, standings, nodes, st.dictionaries(st.sampled_from(["day", "night"]), st.integers(0, 4)), st.randoms())
 def test_no_plan_breaks_a_rule(
-    waiting: list[QueuedJob], projects: dict[str, Standing], capacities: list[NodeCapacity], room: dict[str, int],
+    waiting: list[QueuedJob], projects: dict[str, QuotaUsage], capacities: list[NodeCapacity], room: dict[str, int],
     order: random.Random,
 ) -> None:  # fmt: skip
     accounts = Accounts(room=room, projects=projects)
@@ -245,7 +245,7 @@ def test_no_plan_breaks_a_rule(
         assert (each in starts) or (each.job_id in made.pending_reasons) or waits_for_room, "nobody said why"
 
 
-def _assert_within(who: Standing, starts: list[QueuedJob]) -> None:
+def _assert_within(who: QuotaUsage, starts: list[QueuedJob]) -> None:
     quota, used = who.quota.of("cpu"), who.used["cpu"]
     grown = used + sum(each.request.device_count for each in starts)
     if starts and quota.most is not None:

@@ -1,7 +1,7 @@
 """When waiting jobs can start, by what the running ones say."""
 
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
-from app.domain.scheduling.start_estimates import Ending, starts
+from app.domain.scheduling.start_estimates import DeviceRelease, starts
 
 
 def node(name: str = "a", *, devices: int = 2, free: set[int] = frozenset(), **more: object) -> NodeCapacity:  # type: ignore[assignment]
@@ -9,9 +9,9 @@ def node(name: str = "a", *, devices: int = 2, free: set[int] = frozenset(), **m
     return NodeCapacity(name=name, devices=slots, free=frozenset(free), cpu_cores=8, **more)  # type: ignore[arg-type]
 
 
-def ending(seconds: float, *devices: int, on: str = "a", cpu_cores: int = 0) -> Ending:
+def ending(seconds: float, *devices: int, on: str = "a", cpu_cores: int = 0) -> DeviceRelease:
     quantities = Quantities(cpu_cores=cpu_cores)
-    return Ending(seconds=seconds, node=on, devices=frozenset(devices), quantities=quantities)
+    return DeviceRelease(seconds=seconds, node=on, devices=frozenset(devices), quantities=quantities)
 
 
 ONE, TWO = Request(device_count=1), Request(device_count=2)

@@ -17,7 +17,7 @@ ALIKE = [make_traced(at * 60.0, 900 + at * 7919 % 1800, job_id=f"alike{at:03}") 
 def calibrated(trace: list[TraceJob], *gpus: int, eta_sigma: float = 0.0) -> Calibration:
     estimates = Estimates()
     done = replayed(trace, make_site(*gpus), behaviour=Behaviour(eta_sigma=eta_sigma), watch=estimates)
-    return calibrate(estimates.told, done.outcomes)
+    return calibrate(estimates.found, done.outcomes)
 
 
 def test_by_hand() -> None:

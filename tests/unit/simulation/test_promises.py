@@ -9,7 +9,7 @@ from app.domain.scheduling.queue_order import AGEING_SECONDS
 from app.domain.units import WHOLE
 from app.simulation.fairness import shares
 from app.simulation.generating import Workload, make_cluster, make_trace
-from app.simulation.jobs import Behaviour, Outcome
+from app.simulation.jobs import Behaviour, JobResult
 from app.simulation.planners import POLICIES
 from app.simulation.replay import Replay
 from app.simulation.trace import TraceJob
@@ -30,7 +30,7 @@ def in_use(done: Replay, at: float) -> dict[str, float]:
     return found
 
 
-def time_held(outcome: Outcome) -> float:
+def time_held(outcome: JobResult) -> float:
     return sum(stay.ended_at - stay.started_at for stay in outcome.stays)
 
 

@@ -68,7 +68,7 @@ def test_nodes_of_either_kind_are_read() -> None:
     ("text", "said"),
     [
         ("", "t.csv: is empty"),
-        ("a,b\n1,2\n", "line 1: the header is of no known format"),
+        ("a,b\n1,2\n", "line 1: the header matches no known format"),
         ("submitted_at,run_seconds\n", "holds no job that ran"),
         ("submitted_at,run_seconds\n0,10\n0,\n", "line 3, column run_seconds: is empty and has to be a number"),
         ("submitted_at,run_seconds\n0,soon\n", "line 2, column run_seconds: is 'soon' and has to be a number"),
@@ -80,7 +80,7 @@ def test_nodes_of_either_kind_are_read() -> None:
         ("submitted_at,run_seconds,preemptible\n0,1,maybe\n", "has to be true or false"),
         ("submitted_at,run_seconds,gpus,gpu_fraction\n0,1,2,0.5\n", "less only of a single GPU"),
         ("submitted_at,run_seconds,max_runtime_seconds\n0,10,5\n", "no less than run_seconds, 10"),
-        ("submitted_at,run_seconds,job_id\n0,1,j\n0,1,j\n", "line 3: a job 'j' stands in a line before"),
+        ("submitted_at,run_seconds,job_id\n0,1,j\n0,1,j\n", "line 3: a job 'j' occurs in an earlier line"),
         ("submitted_at,run_seconds\n0,1,2\n", "line 2: has more values than the header has columns"),
         (OPENB.replace("900,510", "500,510"), "column deletion_time: is '500' and has to be no less than"),
         (OPENB.replace(",BE,", ",XX,"), "column qos: is 'XX' and has to be one of LS, Guaranteed, Burstable, BE"),
@@ -99,7 +99,7 @@ def test_a_bad_line_is_told_with_its_column_and_the_rule(text: str, said: str) -
     [
         ("name,gpu\n", "no known format"),
         ("name,gpus\nbox,0\n", "holds no node with a device"),
-        ("name,gpus\nbox,1\nbox,1\n", "line 3: a node 'box' stands in a line before"),
+        ("name,gpus\nbox,1\nbox,1\n", "line 3: a node 'box' occurs in an earlier line"),
         ("name,gpus\n,1\n", "column name: is empty and has to be the node's name"),
     ],
 )

@@ -209,7 +209,7 @@ def make_gang(at: float, seconds: float, *, gpus: int, job_id: str, **more: Any)
 def test_a_planner_that_starts_nobody_ends_the_replay() -> None:
     def lazy(view: View) -> Plan:
         waiting = [job.job_id for line in view.lines.values() for job in line]
-        return Plan(placements=(), pending_reasons={}, nodes=(), promises=dict.fromkeys(waiting, ()))
+        return Plan(placements=(), pending_reasons={}, nodes=(), reservations=dict.fromkeys(waiting, ()))
 
     done = replay([make_traced(job_id="j")], make_site(1), Planner(decide=lazy))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.services.attempts import artifacts
 from app.services.attempts.work_orders import NewArtifact
 from app.storage.keys import run_file_key, stacks_file
@@ -68,6 +68,6 @@ def _store(on: Ground, path: str, data: bytes) -> None:
             artifacts.record(on.db, job_id=on.work.job_id, fence=on.work.fence, new=new)
             return
         except Exception as error:
-            if not passes(error) or time.monotonic() > deadline:
+            if not is_transient(error) or time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_SECONDS)

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
 from workers.supervisor.control.fence import boot_seconds
 
@@ -35,9 +35,9 @@ class Renewal:
         self,
         settings: LeaseSettings,
         fence: Timer,
-        renew: Callable[[], Wishes],
+        renew: Callable[[], ControlRequests],
         *,
-        on_wishes: Callable[[Wishes], None],
+        on_wishes: Callable[[ControlRequests], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -110,7 +110,7 @@ class Renewal:
                 raise
             except Exception as error:
                 log.warning("what a renewal waits for could not be written", exc_info=True)
-                if passes(error) or isinstance(error, StaleJob):
+                if is_transient(error) or isinstance(error, StaleJob):
                     return
             self._errands.popleft()
 

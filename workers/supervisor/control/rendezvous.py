@@ -12,9 +12,9 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.services.attempts import rendezvous
-from app.services.attempts.rendezvous import Place
+from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
@@ -47,7 +47,7 @@ def meet(
     if work.part == 0:
         place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
     else:
-        _wait_for(lambda: rendezvous.say_prepared(db, work), is_over)
+        _wait_for(lambda: rendezvous.report_prepared(db, work), is_over)
         place = _wait_for(lambda: rendezvous.place(db, work), is_over)
     if place is None:
         return None
@@ -68,12 +68,12 @@ def meet(
 
 def _choose(
     db: Database, work: Work, address: str, checkpoint_id: str | None, is_over: Callable[[], bool]
-) -> Place | None:  # fmt: skip
+) -> RendezvousAddress | None:  # fmt: skip
     """The place that the first node names as soon as all others are prepared."""
     if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
         return None
-    place = Place(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
-    return _wait_for(lambda: rendezvous.say_place(db, work, place), is_over)
+    place = RendezvousAddress(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
+    return _wait_for(lambda: rendezvous.publish_address(db, work, place), is_over)
 
 
 def own_address(settings: Settings) -> str:
@@ -136,7 +136,7 @@ def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | N
             if found := ask():
                 return found
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             log.warning("the database can't be asked about the other nodes yet: %s", error)
         time.sleep(LOOK_SECONDS)

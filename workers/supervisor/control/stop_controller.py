@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 
 from app.host import processes
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from workers.supervisor.ranks.event_loop import MainLoop
 from workers.supervisor.ranks.rank_group import Ranks
 from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings
@@ -50,7 +50,7 @@ class Obedience:
         self.checkpoints_asked = checkpoints_asked
         self.told_to_end = False  # by a signal: the machine goes down
 
-    def obey(self, wishes: Wishes) -> None:
+    def obey(self, wishes: ControlRequests) -> None:
         """Bring about what a renewal has read."""
         if self.checkpoints_asked is None:
             self.checkpoints_asked = wishes.checkpoint_requests
@@ -104,7 +104,7 @@ class Obedience:
 
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self._loop.call(nudge))
         signal.signal(signal.SIGTERM, terminated)
-        processes.let_through(signal.SIGTERM)  # held back while one attempt's supervisor became the next one's
+        processes.unblock_signal(signal.SIGTERM)  # held back while one attempt's supervisor became the next one's
 
     def _give_back(self) -> None:
         """No time to save: the job goes on elsewhere from its last checkpoint."""

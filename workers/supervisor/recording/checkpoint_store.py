@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.lifecycle.events import EventType
 from app.services.attempts import checkpoints
@@ -222,7 +222,7 @@ class CheckpointStore:
                 self._delete_unrecorded(new, key)
                 raise
             except Exception as error:
-                if not passes(error):
+                if not is_transient(error):
                     self._delete_unrecorded(new, key)
                     raise
                 log.warning("checkpoint %s could not be recorded yet: %s", new.checkpoint_id, error)

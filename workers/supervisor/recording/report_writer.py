@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from app.database.engine import Database
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
@@ -170,7 +170,7 @@ class Reporter:
                 self._finish_lost(str(error))
                 return
             except Exception as error:
-                if passes(error):
+                if is_transient(error):
                     log.warning("reports could not be written yet: %s", error)
                     self._pause(RETRY_SECONDS)
                 else:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from app.database.transient_errors import passes
+from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TransientStorageError
 from app.services.attempts.work_orders import NewArtifact
 from app.storage.keys import event_file, run_file_key
@@ -127,7 +127,7 @@ class EventStore:
             try:
                 self._record(described)
             except Exception as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 log.warning("TensorBoard's file could not be recorded yet: %s", error)
                 self._failed = True

@@ -31,7 +31,7 @@ from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.models.manifest import Manifest
 from app.schemas.documents import DocumentSchema
-from app.services.requests.idempotency import forget
+from app.services.requests.idempotency import not_stored
 from app.services.stored_manifests import Manifests, Row
 
 Query = dict[str, Any]
@@ -117,10 +117,10 @@ class Kept(Generic[Row]):
     ) -> Reply:
         """By `write`; in a dry run what it would be."""
         warnings = self.check(wanted)
-        remember = self._rehearse if "dryRun" in query else forget
+        on_written = self._rehearse if "dryRun" in query else not_stored
         parts = {"spec": wanted["spec"], **kept_of(wanted["metadata"])}
         try:
-            row = write(plane().db, caller(), project, wanted["metadata"]["name"], remember=remember, **parts)
+            row = write(plane().db, caller(), project, wanted["metadata"]["name"], on_written=on_written, **parts)
         except Rehearsed as ended:
             return told(ended.found, status, warnings)
         return told(self._object_of(row), status, warnings)

@@ -171,7 +171,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
         )  # fmt: skip
         try:
             submission.submit(
-                plane(), caller(), document, project=namespace, origin=origin, remember=answering
+                plane(), caller(), document, project=namespace, origin=origin, on_written=answering
             )  # fmt: skip
         except Conflict as error:
             if type(error) is not Conflict:
@@ -205,7 +205,7 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
 
 def _submitted_suspended(session: Session, submitted: Submitted) -> Reply:
     """Paused in the transaction that makes it, so that no coordinator can start it before."""
-    job = control_requests.wish_pause(session, submitted.job.id, actor=caller().actor, force=True)
+    job = control_requests.request_pause(session, submitted.job.id, actor=caller().actor, force=True)
     return Reply(object_of(changed(session, job)), 201, warnings=submitted.warnings)
 
 

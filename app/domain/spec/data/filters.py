@@ -1,4 +1,4 @@
-"""Which records are taken: operators, their other names, and what each compares with."""
+"""Record filters: operators, their aliases, and the values that each accepts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ ORDERING = frozenset({"<", "<=", ">", ">="})
 
 
 class BadFilter(ValueError):
-    """A filter that can't mean anything; ``part`` is the field at fault, the message says why."""
+    """An invalid filter; ``part`` is the field at fault, the message says why."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class BadFilter(ValueError):
 
 
 def operator_of(text: str) -> str:
-    """The operator's own name. Raises BadFilter for an unknown one."""
+    """Canonical name of the operator. Raises BadFilter for an unknown one."""
     name = ALIASES.get(text, text)
     if name not in OPERATORS:
         raise BadFilter("op", f"unknown operator {text!r}; known: {known_operators()}")
@@ -32,7 +32,7 @@ def known_operators() -> str:
 
 
 def check_filter(condition: Mapping[str, Any]) -> None:
-    """Raise BadFilter when operator and value don't go together."""
+    """Raise BadFilter when operator and value don't match."""
     name, value = operator_of(condition["op"]), condition.get("value")
     if name in WITHOUT_VALUE:
         if value is not None:

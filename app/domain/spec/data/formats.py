@@ -1,4 +1,4 @@
-"""The file formats of training data, and which one a name tells."""
+"""File formats of training data, and their detection by suffix."""
 
 import re
 
@@ -12,7 +12,7 @@ _BY_SUFFIX = {
 
 
 def format_of(location: str) -> str | None:
-    """The format that a path or URI tells by its suffix, a compression's aside; None when it tells none."""
+    """Format by the suffix of a path or URI, ignoring a compression suffix; None when unknown."""
     name = location.partition("://")[2].partition("?")[0] if re.match("https?:", location, re.IGNORECASE) else location
     name = name.rpartition("/")[2].lower()
     for compression in COMPRESSIONS:

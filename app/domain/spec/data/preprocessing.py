@@ -1,4 +1,4 @@
-"""What ``data_config.preprocess`` may say: changes to the tokenizer, and which column is what."""
+"""``data_config.preprocess``: tokenizer options and field mapping."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ LONGEST_TOKEN = 255
 MOST_TOKENS = 1000
 LONGEST_SEQUENCE = 2**24
 
-# What records are for, and the columns that they may have.
+# Kinds of records, and the columns that they may have.
 EXAMPLES, TEXTS, PREFERENCES, PROMPTS = "examples", "texts", "preferences", "prompts"
 COLUMNS = {
     EXAMPLES: ("messages", "prompt", "completion", "text"),
@@ -27,7 +27,7 @@ ROLES = ("system", "user", "assistant", "tool")
 
 
 class BadPreprocessing(ValueError):
-    """A part that can't mean anything; ``part`` is its dotted path below ``preprocess``, the message says why."""
+    """An invalid option; ``part`` is its dotted path below ``preprocess``, the message says why."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class BadPreprocessing(ValueError):
 
 
 def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
-    """Raise BadPreprocessing for an unknown key or a value that it can't have."""
+    """Raise BadPreprocessing for an unknown key or an invalid value."""
     for name, value in changes.items():
         part = f"tokenizer_config.{name}"
         if name not in _TOKENIZER:
@@ -46,7 +46,7 @@ def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
 
 
 def records_of(method: str) -> str:
-    """What kind of records a built-in trainer learns from, by rlhf.method_of."""
+    """Kind of records of a built-in trainer, by rlhf.method_of."""
     return _RECORDS.get(method, EXAMPLES)
 
 

@@ -1,4 +1,4 @@
-"""What a source is for, and which of its rows: ``train``, ``validation[:20%]``, ``test[100:200]``."""
+"""Splits: purpose and rows of a source, such as ``train``, ``validation[:20%]``, ``test[100:200]``."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _FORM = re.compile(r"([a-z]+)(?:\[([0-9]{1,18}%?)?:([0-9]{1,18}%?)?\])?", re.ASC
 
 
 class BadSplit(ValueError):
-    """A text that names no split; the message says why."""
+    """An invalid split; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Split:
         return self.start is not None or self.stop is not None
 
     def rows(self, total: int) -> range:
-        """The indices, from 0, of the rows to take of so many."""
+        """Indices, from 0, of the rows to take of ``total``."""
         start = self.start.of(total) if self.start is not None else 0
         stop = self.stop.of(total) if self.stop is not None else total
         return range(start, max(start, stop))
 
 
 def parse_split(text: str | None) -> Split:
-    """Raises BadSplit; None and the empty text are ``train``."""
+    """Parse a split; None and the empty text are ``train``. Raises BadSplit."""
     if not text:
         return Split()
     match = _FORM.fullmatch(text)

@@ -1,11 +1,11 @@
-"""What ``training_config.framework`` asks of the platform for a custom script, beside patterns for metrics."""
+"""Options of ``training_config.framework`` for custom scripts, except metric patterns."""
 
 import posixpath
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-LAUNCHER = "launcher"  # who starts the ranks: the platform, one for each device, or one of LAUNCHERS
+LAUNCHER = "launcher"  # what starts the ranks: the platform, one per device, or one of LAUNCHERS
 MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
@@ -23,16 +23,16 @@ ONE_PER_CORE = "cpu"
 
 
 class InvalidGlob(ValueError):
-    """A pattern that names no files of the script's own."""
+    """A pattern that does not name files below the script's directory."""
 
 
 def launcher(spec: Mapping[str, Any]) -> str:
-    """What the job says there; empty for the platform's own."""
+    """The job's launcher; empty for the platform's own."""
     return _option(spec, LAUNCHER)
 
 
 def retries_on_error(spec: Mapping[str, Any]) -> bool:
-    """Whether a script that ends with an error is tried again."""
+    """Whether a script that ends with an error is retried."""
     return bool(spec["training_config"]["framework"].get(RETRY))
 
 
@@ -42,7 +42,7 @@ def retries_on_hang(spec: Mapping[str, Any]) -> bool:
 
 
 def checkpoint_glob(spec: Mapping[str, Any]) -> str:
-    """Which files, or directories, of the script's working directory are its checkpoints; empty for none."""
+    """Pattern of the script's checkpoints in its working directory, files or directories; empty for none."""
     return _option(spec, CHECKPOINT_GLOB)
 
 
@@ -58,17 +58,17 @@ def check_glob(pattern: str) -> None:
 
 
 def below(path: str, directory: str) -> str:
-    """What the path names in the directory, as far as their texts tell; empty if it is not in there."""
+    """The path relative to the directory, by text only; empty if it is not below it."""
     inner, outer = (posixpath.normpath(each.removeprefix("file://")) for each in (path, directory))
     return inner.removeprefix(f"{outer}/") if inner.startswith(f"{outer}/") else ""
 
 
 class InvalidProcesses(ValueError):
-    """No number of processes."""
+    """An invalid number of processes."""
 
 
 def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
-    """How many ranks a node has that gives the job so many devices. Raises InvalidProcesses."""
+    """Number of ranks on a node with ``devices`` devices. Raises InvalidProcesses."""
     distributed = (spec.get("training_config") or {}).get("framework", {}).get("distributed") or {}
     said = (distributed.get("config") or {}).get(PROCESSES, ONE_PER_DEVICE[0])
     if said in ONE_PER_DEVICE:
@@ -81,7 +81,7 @@ def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
     number = int(said) if isinstance(said, int | str) and str(said).isdecimal() and len(str(said)) < 5 else 0
     if isinstance(said, bool) or not 1 <= number <= MAX_PROCESSES:
         raise InvalidProcesses(
-            f"say auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
+            f"use auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
             f"{MAX_PROCESSES}"
         )
     return number

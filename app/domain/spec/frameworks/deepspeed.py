@@ -1,4 +1,4 @@
-"""How DeepSpeed's ZeRO divides a training among its ranks, as ``training_config.framework.config`` says it."""
+"""DeepSpeed options of ``training_config.framework.config``: ZeRO stage and offloading."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _CHOICES = {
 
 
 class InvalidZero(ValueError):
-    """An option of ``framework.config`` that can't be followed: `name` is the option."""
+    """An invalid option of ``framework.config``; `name` is the option."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -23,9 +23,9 @@ class InvalidZero(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Zero:
-    """Divided are the optimizer's state (stage 1), the gradients too (2), and the parameters too (3).
+    """ZeRO shards optimizer states (stage 1), also gradients (2), also parameters (3).
 
-    `offload_optimizer`, `offload_param`: whether these are kept in host memory.
+    `offload_optimizer`, `offload_param`: whether these are offloaded to host memory.
     """
 
     stage: int

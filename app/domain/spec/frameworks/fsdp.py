@@ -1,4 +1,4 @@
-"""How FSDP divides a model among its ranks, as ``training_config.framework.config`` says it."""
+"""FSDP options of ``training_config.framework.config``."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ _WORDS = {"true": True, "false": False}
 
 
 class InvalidSharding(ValueError):
-    """An option of ``framework.config`` that can't be followed: `name` is the option."""
+    """An invalid option of ``framework.config``; `name` is the option."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""How Megatron divides a model among its ranks, as ``training_config.framework.config`` says it."""
+"""Megatron options of ``training_config.framework.config``: tensor and pipeline parallelism."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _MOST = 1024
 
 
 class InvalidParallelism(ValueError):
-    """An option of ``framework.config`` that can't be followed: `name` is the option."""
+    """An invalid option of ``framework.config``; `name` is the option."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class InvalidParallelism(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """`tensor` ranks share each layer, `pipeline` groups of them share the layers, `data` such groups the records."""
+    """Sizes of the tensor, pipeline and data parallel groups."""
 
     tensor: int
     pipeline: int
@@ -27,7 +27,7 @@ class Parallelism:
 
 
 def parallelism(options: Mapping[str, str], devices: int) -> Parallelism:
-    """What the options make of so many devices; without any, each device has the whole model.
+    """Parallelism of the options on this number of devices; without options it is data parallel only.
 
     Raises InvalidParallelism.
     """
@@ -45,7 +45,7 @@ def parallelism(options: Mapping[str, str], devices: int) -> Parallelism:
 
 
 def least_devices(options: Mapping[str, str]) -> int:
-    """How many devices one whole model takes. Raises InvalidParallelism."""
+    """Number of devices for one copy of the model. Raises InvalidParallelism."""
     return _count(options, TENSOR) * _count(options, PIPELINE)
 
 

@@ -1,4 +1,4 @@
-"""What trainings need of a node's software: words among the node's capabilities, which jobs need untold."""
+"""Node capabilities that a framework, launcher or export format requires implicitly."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON
 
 
 class Extra(NamedTuple):
-    """Libraries that are installed apart: the extra of our package, also the capability, and a module that it has."""
+    """An optional extra of the package, also the name of the capability, and a module that it installs."""
 
     name: str
     module: str
@@ -21,10 +21,10 @@ class Extra(NamedTuple):
 
 EXTRAS = {DEEPSPEED: Extra("deepspeed", "deepspeed"), MEGATRON: Extra("megatron", "megatron.core")}  # by framework
 
-# What writes these forms of a model.
+# The extra that writes these export formats.
 EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 
-# How an operator has a node offer what no user and no operator writes down.
+# How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{

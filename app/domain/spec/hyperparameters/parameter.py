@@ -1,4 +1,4 @@
-"""One hyperparameter: its kind, its range, what it goes together with, and how its text is read."""
+"""A hyperparameter: kind, range, dependencies, and parsing."""
 
 import math
 import re
@@ -19,10 +19,10 @@ _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One value a person may set; ``minimum`` and ``maximum`` belong to the range.
+    """A hyperparameter that users may set; ``minimum`` and ``maximum`` are inclusive.
 
-    A value of the kind "names" is kept as its names joined by commas. ``only_with`` is the name of
-    another hyperparameter and the values of it without which this one would say nothing.
+    A value of the kind "names" is stored as names joined by commas. ``only_with`` names another
+    hyperparameter and those of its values for which this one has an effect.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Hyperparameter:
         return value
 
     def describe(self) -> dict[str, Any]:
-        """The row as data for people and programs; None and empty where a property does not apply."""
+        """The row as data for clients; None and empty where a property does not apply."""
         return {
             "name": self.name,
             "type": self.kind,
@@ -113,7 +113,7 @@ class InvalidHyperparameter(ValueError):
 
 
 def said(value: Value) -> str:
-    """As a person writes it."""
+    """The value as users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

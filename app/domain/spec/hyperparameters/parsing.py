@@ -1,6 +1,6 @@
-"""What a job's hyperparameters mean: typed values, defaults, and the combinations that make no sense.
+"""Parsing of a job's hyperparameters: typed values, defaults, and invalid combinations.
 
-The keys of ``TABLES`` are also the one truth about which (framework, training type) pairs exist.
+The keys of ``TABLES`` define which (framework, training type) pairs exist.
 """
 
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ __all__ = [
     "supported",
 ]
 
-# A script of the user's own reads its hyperparameters itself, whatever the training type is called.
+# A custom script reads its hyperparameters itself, whatever its training type.
 CUSTOM = "CUSTOM"
 
 
 def supported(framework: str, training_type: str) -> bool:
-    """Whether there is a trainer for this pair; a custom script takes every training type."""
+    """Whether there is a trainer for this pair; a custom script may have any training type."""
     return framework == CUSTOM or (framework, training_type) in TABLES
 
 
@@ -50,8 +50,8 @@ def describe(framework: str, training_type: str) -> list[dict[str, Any]]:
 def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value]:
     """Every hyperparameter of the trainer with its typed value, defaults filled in.
 
-    A CUSTOM script gets what was submitted, unchanged. Raises InvalidHyperparameter, and KeyError
-    for a pair that ``supported`` denies.
+    A CUSTOM script gets the submitted values unchanged. Raises InvalidHyperparameter, and KeyError
+    for an unsupported pair.
     """
     if framework == CUSTOM:
         return dict(raw)
@@ -67,7 +67,7 @@ def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[st
 
 
 def fixed_on_resume(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value | frozenset[str]]:
-    """The values that decide what a checkpoint holds: only a job with the same ones can go on from it."""
+    """The values that determine a checkpoint's content: only a job with the same ones can resume from it."""
     table = TABLES.get((framework, training_type), ())
     values = {
         item: item.parse(raw[item.name]) if item.name in raw else item.default
@@ -78,10 +78,10 @@ def fixed_on_resume(framework: str, training_type: str, raw: Mapping[str, str]) 
 
 
 def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool) -> None:
-    """What parsed values ask of the rest of the document. Raises InvalidHyperparameter.
+    """Check parsed values against the rest of the document. Raises InvalidHyperparameter.
 
-    `evaluates`: there is validation data and it is measured during the training. `streaming`: the
-    data is read while training, so that nobody knows how much there is.
+    `evaluates`: the training evaluates on validation data. `streaming`: the data is read while
+    training, so its length is unknown.
     """
     if not evaluates:
         way_out = "set data_config.validation_split or give a source with split validation, and leave evaluation on"
@@ -115,7 +115,7 @@ def check_data(values: Mapping[str, Value], *, evaluates: bool, streaming: bool)
 
 
 def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> None:
-    """A value that would say nothing must not be given, unless it is the default."""
+    """Refuse values without effect, unless they are the default."""
     for item in given:
         if item.only_with is None or values[item.name] == item.default:
             continue
@@ -123,7 +123,7 @@ def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> 
         if values[other] not in allowed:
             raise InvalidHyperparameter(
                 item.name,
-                f"{item.name} says nothing with {other} {said(values[other])}; leave it out, or set {other} to "
+                f"{item.name} has no effect with {other} {said(values[other])}; leave it out, or set {other} to "
                 f"{' or '.join(map(said, allowed))}",
             )
 
@@ -132,11 +132,13 @@ def _check_together(values: Mapping[str, Value]) -> None:
     if values["max_steps"] == 0:
         raise InvalidHyperparameter("max_steps", "max_steps: 0 steps train nothing; use -1 for num_train_epochs")
     if values["warmup_steps"] and values["warmup_ratio"]:
-        raise InvalidHyperparameter("warmup_ratio", "warmup_ratio and warmup_steps say the same; leave one of them out")
+        raise InvalidHyperparameter(
+            "warmup_ratio", "warmup_ratio and warmup_steps are alternatives; leave one of them out"
+        )
     if values["early_stopping_threshold"] and not values["early_stopping_patience"]:
         raise InvalidHyperparameter(
             "early_stopping_threshold",
-            "early_stopping_threshold says nothing without early_stopping_patience above 0",
+            "early_stopping_threshold has no effect without early_stopping_patience above 0",
         )
     if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
         raise InvalidHyperparameter(
@@ -150,5 +152,5 @@ def _check_together(values: Mapping[str, Value]) -> None:
     if values.get("packing") and values.get("group_by_length"):
         raise InvalidHyperparameter(
             "group_by_length",
-            "group_by_length says nothing with packing, which leaves no padding; leave one of them out",
+            "group_by_length has no effect with packing, which leaves no padding; leave one of them out",
         )

@@ -1,4 +1,4 @@
-"""Hyperparameters of RLHF alone, and what `reward` may say of a completion's worth."""
+"""Hyperparameters of RLHF, and the forms of `reward`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ ALGORITHM = "algorithm"
 GRPO, RLOO, PPO, REWARD_MODELLING = "grpo", "rloo", "ppo", "reward"
 POLICIES = (GRPO, RLOO, PPO)
 ALGORITHMS = (*POLICIES, REWARD_MODELLING)
-# What a training by this algorithm is called where its records and metrics are none of a policy.
+# Method name of reward modelling, whose records and metrics are not those of a policy.
 REWARD_METHOD = f"RLHF with {ALGORITHM} {REWARD_MODELLING}"
 
 REWARD = "reward"
@@ -142,7 +142,7 @@ ROWS = (
     *(replace(item, only_with=(ALGORITHM, (PPO,))) for item in _OF_PPO),
     *_OF_REWARD_MODELS,
 )
-# Where several ranks have one model: a critic and the completions that are kept are one rank's.
+# For sharded models: PPO's critic and stored completions belong to one rank.
 ROWS_OF_RANKS = (
     replace(_ALGORITHM, choices=tuple(each for each in ALGORITHMS if each != PPO)),
     *(item for item in ROWS[1:] if item.only_with != (ALGORITHM, (PPO,))),
@@ -150,18 +150,18 @@ ROWS_OF_RANKS = (
 
 
 def method_of(training_type: str, values: Mapping[str, Value]) -> str:
-    """What is learnt, and from what: the training type, or REWARD_METHOD; by parsed values or as submitted."""
+    """The training type, or REWARD_METHOD for reward modelling; ``values`` parsed or as submitted."""
     judges = training_type == "RLHF" and str(values.get(ALGORITHM) or "").strip() == REWARD_MODELLING
     return REWARD_METHOD if judges else training_type
 
 
 def completes(values: Mapping[str, Value]) -> bool:
-    """Whether parsed values are those of a policy, which completes prompts."""
+    """Whether parsed values train a policy, which completes prompts."""
     return values.get(ALGORITHM) in POLICIES
 
 
 def reward_kind(said: str) -> tuple[str, str]:
-    """Its kind and the rest of it: tokens, a pattern, a column, or a path."""
+    """Kind of reward and its argument: tokens, a pattern, a column, or a path."""
     kind, _, rest = said.partition(":")
     if kind == EXACT:
         return EXACT, rest or ANSWER
@@ -169,25 +169,25 @@ def reward_kind(said: str) -> tuple[str, str]:
 
 
 def reward_file(values: Mapping[str, Value]) -> str:
-    """Where the file of the user's own is said to lie, by parsed values or as submitted; empty when there is none."""
+    """Path of the user's reward file, from parsed values or as submitted; empty when there is none."""
     kind, rest = reward_kind(str(values.get(REWARD) or "").strip())
     return rest if kind == FILE else ""
 
 
 def reward_model(values: Mapping[str, Value]) -> str:
-    """The model that judges, by parsed values or as submitted; empty when there is none."""
+    """The reward model, from parsed values or as submitted; empty when there is none."""
     return str(values.get(REWARD_MODEL) or "").strip()
 
 
 def check(values: Mapping[str, Value]) -> None:
-    """What goes together in RLHF. Raises InvalidHyperparameter, for values of policies only."""
+    """Check combinations of RLHF values; applies to policies only. Raises InvalidHyperparameter."""
     if not completes(values):
         return
     said = str(values[REWARD])
     if values[REWARD_MODEL]:
         if said != EXACT:
             raise InvalidHyperparameter(
-                REWARD, f"{REWARD} says nothing with {REWARD_MODEL}, which judges by itself; leave one of them out"
+                REWARD, f"{REWARD} has no effect with {REWARD_MODEL}, which judges by itself; leave one of them out"
             )
         return
     if not said:
@@ -202,7 +202,7 @@ def check(values: Mapping[str, Value]) -> None:
 
 
 def check_devices(values: Mapping[str, Value], devices: int) -> None:
-    """PPO is one process's. Raises InvalidHyperparameter, also for other methods' values."""
+    """PPO runs in one process. Raises InvalidHyperparameter; accepts values of any method."""
     if values.get(ALGORITHM) == PPO and devices > 1:
         raise InvalidHyperparameter(
             ALGORITHM,
@@ -212,7 +212,7 @@ def check_devices(values: Mapping[str, Value], devices: int) -> None:
 
 
 def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:
-    """A step must hold all completions of its prompts. Raises InvalidHyperparameter, also for other methods' values."""
+    """A step must hold all completions of its prompts. Raises InvalidHyperparameter; accepts values of any method."""
     count = int(values["num_generations"]) if completes(values) else 1
     if records_per_step % count == 0:
         return
@@ -226,7 +226,7 @@ def check_batch(values: Mapping[str, Value], records_per_step: int) -> None:
 
 
 def check_lengths(values: Mapping[str, Value], max_seq_length: int) -> None:
-    """Prompt and completion are one sequence. Raises InvalidHyperparameter, for values of policies only."""
+    """Prompt and completion share one sequence; applies to policies only. Raises InvalidHyperparameter."""
     if not completes(values):
         return
     prompt, completion = int(values["max_prompt_length"]), int(values["max_completion_length"])
@@ -240,5 +240,5 @@ def check_lengths(values: Mapping[str, Value], max_seq_length: int) -> None:
 
 
 def longest_prompt(values: Mapping[str, Value], max_seq_length: int) -> int:
-    """In tokens."""
+    """Maximum length of a prompt in tokens."""
     return int(values["max_prompt_length"]) or max_seq_length - int(values["max_completion_length"])

@@ -1,6 +1,6 @@
-"""The hyperparameters each built-in trainer knows, as data: one row says all there is to know about one.
+"""Tables of the hyperparameters of each built-in trainer.
 
-Names are those of transformers and peft where these have one.
+Names follow transformers and peft where these have one.
 """
 
 from dataclasses import replace
@@ -221,8 +221,7 @@ _QUANTIZATION = (
     ),
 )
 
-# Of trl's, those that need neither scores nor another model; with or without a probability that a pair is the wrong way
-# round.
+# Losses of trl that need neither scores nor another model; those that accept label smoothing are listed apart.
 _WITH_SMOOTHING = ("exo_pair", "robust", "aot", "aot_unpaired")
 _PREFERENCE_LOSSES = (
     *(
@@ -274,12 +273,12 @@ _PREFERENCES = (
 
 
 def _only_with_lora(item: Hyperparameter) -> Hyperparameter:
-    # What an adapter drops out the reference model has not, so by default nothing is.
+    # The reference model has no adapter dropout, so the default is 0.
     default = 0.0 if item.name == "lora_dropout" else item.default
     return replace(item, default=default, only_with=(USE_LORA, (True,)))
 
 
-# A method that trains all weights or, if it is asked to, an adapter beside them.
+# For methods that train all weights or, on request, an adapter.
 USE_LORA = "use_lora"
 _CHOSEN_ADAPTER = (
     Hyperparameter(USE_LORA, "bool", False, "Train an adapter beside the weights instead of all weights"),
@@ -291,8 +290,7 @@ def _learning_rate(default: float) -> Hyperparameter:
     return Hyperparameter("learning_rate", "float", default, "Peak learning rate", 0.0, 10.0)
 
 
-# What an optimizer remembers of each weight, what is trained, which weights an adapter has and how they count, and
-# beside which ones.
+# Values that determine optimizer state, trained weights, adapter weights with their scale, and base weights.
 FIXED_ON_RESUME = (
     "optim",
     USE_LORA,
@@ -305,17 +303,17 @@ _FULL = (_learning_rate(2e-5), *_COMMON, *_REGULARIZATION, *_SUPERVISED)
 
 
 def _sharded(items: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
-    """Without a second set of weights, of which no rank would have all."""
+    """Without options that need a second full set of weights, which no rank has."""
     return tuple(item for item in items if item.name != "load_best_model_at_end")
 
 
 def _for_megatron(item: Hyperparameter) -> Hyperparameter:
-    """The same with the schedules that need no evaluation."""
+    """Restricted to schedules that need no evaluation."""
     return replace(item, choices=_WITHOUT_PLATEAU) if item.name == "lr_scheduler_type" else item
 
 
 _WITHOUT_PLATEAU = tuple(name for name in SCHEDULERS if name != PLATEAU)
-# Megatron has one optimizer here and keeps no second set of weights; records of a batch are not packed.
+# The Megatron trainer has one optimizer, no second set of weights, and no packing.
 _NOT_MEGATRON = ("load_best_model_at_end", "lr_plateau_factor", "lr_plateau_patience", "optim", "full_determinism")
 _MEGATRON = tuple(
     _for_megatron(item) for item in (_learning_rate(2e-5), *_COMMON, _GROUPED) if item.name not in _NOT_MEGATRON
@@ -325,7 +323,7 @@ _MEGATRON_SUPERVISED = (*_MEGATRON, *(item for item in _SUPERVISED if item not i
 TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("HF_TRAINER", "SFT"): _FULL,
     ("HF_TRAINER", "FULL_FINETUNE"): _FULL,
-    # An adapter starts at nothing and bears a rate ten times as high.
+    # An adapter starts at zero and tolerates a learning rate ten times as high.
     ("HF_TRAINER", "LORA"): (_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER),
     ("HF_TRAINER", "QLORA"): (
         *(_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED),

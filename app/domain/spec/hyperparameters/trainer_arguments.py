@@ -1,6 +1,6 @@
-"""Arguments of transformers' Trainer that ``framework.config`` of HF_TRAINER passes on, beside the hyperparameters.
+"""Arguments of transformers' Trainer that ``framework.config`` of HF_TRAINER passes on, besides the hyperparameters.
 
-They change neither checkpoints nor reports, and resuming works the same with and without them.
+They affect neither checkpoints nor reports nor resuming.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _OF_LOADERS = ("dataloader_persistent_workers", "dataloader_prefetch_factor")
 
 
 def trainer_arguments(options: Mapping[str, str]) -> dict[str, Value]:
-    """Those that are given, with their typed values. Raises InvalidHyperparameter."""
+    """The given arguments with typed values. Raises InvalidHyperparameter."""
     found = {}
     for name, text in options.items():
         if name not in ARGUMENTS:
@@ -44,7 +44,7 @@ def trainer_arguments(options: Mapping[str, str]) -> dict[str, Value]:
 
 
 def check(options: Mapping[str, str], *, loaders: int) -> None:
-    """Raises InvalidHyperparameter for what can't be passed on; `loaders` is data_config.num_workers."""
+    """Raises InvalidHyperparameter for unsupported arguments; `loaders` is data_config.num_workers."""
     given = trainer_arguments(options)
     for name in _OF_LOADERS:
         if given.get(name) and not loaders:
@@ -54,7 +54,7 @@ def check(options: Mapping[str, str], *, loaders: int) -> None:
 
 
 def with_hyperparameters(training: dict[str, Any]) -> None:
-    """Move what is a hyperparameter from ``framework.config`` to where it is read. Raises BadSpec if it is in both."""
+    """Move hyperparameters from ``framework.config`` to ``hyperparameters``. Raises BadSpec if one is in both."""
     framework = training["framework"]
     table = {item.name for item in TABLES.get((framework["type"], training["training_type"]), ())}
     if framework["type"] != HF_TRAINER:

@@ -1,4 +1,4 @@
-"""Which hosts of URIs are refused at once: addresses of this machine, of its neighbours, and of nobody."""
+"""SSRF guard: rejects URIs with loopback, private, link-local and unspecified addresses."""
 
 import ipaddress
 import re
@@ -11,7 +11,7 @@ from app.domain.errors import BadSpec
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _AUTHORITY = re.compile(r"^[^:]+://([^/?#]*)")
-# Spaces and backslashes are read differently by different URL parsers: what one refuses another would open.
+# URL parsers disagree on spaces and backslashes: one may open what another refuses.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 _NOT_IN_HOSTS = re.compile(r"[\x00-\x20\x7f\\/?#@]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
@@ -19,19 +19,19 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 LONGEST_NAME = 253
 _PORT = re.compile(r":([0-9]{1,5})?$")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# All that the internet's registries give out; what Python calls global has site-local and wrapped addresses, too.
+# The range that registries assign; Python's `is_global` includes site-local and wrapped addresses, too.
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-# Not for everybody, though older Pythons, or all, call them global: clouds answer there to their own machines alone
-# (192.0.0.192 tells Oracle's their credentials, 168.63.129.16 Azure's their configuration); documentation.
+# Not public, though Python (some versions or all) calls them global: metadata services of clouds (192.0.0.192 serves
+# credentials on Oracle, 168.63.129.16 configuration on Azure), and documentation ranges.
 _NOT_FOR_ALL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32", "3fff::/20")))
 
 
 def refuse_private_host(
     uri: str, allow: tuple[str, ...], *, field: str, setting: str = "TRAINYARD_FETCH_ALLOW"
 ) -> None:
-    """Refuse a URI whose host is written as a loopback, link-local or otherwise private address.
+    """Refuse a URI whose host is a literal loopback, link-local or otherwise private address.
 
-    ``setting`` is the one that ``allow`` comes from.
+    ``setting`` is the name of the setting that ``allow`` comes from.
     """
     host = _host(uri, field=field)
     address = address_of(host)
@@ -46,10 +46,10 @@ def refuse_private_host(
 
 
 def check_host(uri: str, *, field: str) -> None:
-    """Refuse a host that is neither a name that can be looked up nor an address in its usual form.
+    """Refuse a host that is neither a valid name nor an address in canonical form.
 
-    Names are those of RFC 1123, with underscores, which container networks use. What ends in a number is an address to
-    some URL parsers and a name to others (https://url.spec.whatwg.org/#ends-in-a-number-checker).
+    Names follow RFC 1123, plus underscores, which container networks use. A host that ends in a number is an address
+    to some URL parsers and a name to others (https://url.spec.whatwg.org/#ends-in-a-number-checker).
     """
     authority = authority_of(uri)
     host = authority.partition(":")[0]
@@ -69,13 +69,13 @@ def check_host(uri: str, *, field: str) -> None:
 
 
 def authority_of(uri: str) -> str:
-    """What stands between ``://`` and the path."""
+    """The part between ``://`` and the path."""
     match = _AUTHORITY.match(uri)
     return match[1] if match is not None else ""
 
 
 def address_of(host: str) -> Address | None:
-    """The address that a host is written as, in any of the ways a C library reads; None for a name."""
+    """The address that a host denotes, in any notation that C libraries accept; None for a name."""
     try:
         return ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -83,12 +83,12 @@ def address_of(host: str) -> Address | None:
     try:
         # 127.1, 2130706433, 0x7f.1 and 0177.0.0.1 are addresses to every C library.
         return ipaddress.IPv4Address(socket.inet_aton(host))
-    except (OSError, ValueError):  # no text that C can read, too
+    except (OSError, ValueError):  # ValueError: text that C can't represent
         return None
 
 
 def holder_of(address: str) -> str:
-    """What stands for whoever holds an address: of IPv6 anybody is given 2⁶⁴ at least, the network's first part."""
+    """Identity of the holder of an address: for IPv6 the /64 network, the smallest that is assigned to a holder."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -99,7 +99,7 @@ def holder_of(address: str) -> str:
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody on the internet may have this address, also when it wraps another one."""
+    """Whether this is a public internet address; wrapped addresses are unwrapped first."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if address in _NAT64:
@@ -112,7 +112,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_allowed(host: str, address: Address | None, allow: tuple[str, ...]) -> bool:
-    """Whether the operator lists this host, or a network with its address."""
+    """Whether the operator allows this host, or a network with its address."""
     return any(host == entry.lower() or _in_network(address, entry) for entry in allow)
 
 

@@ -1,4 +1,4 @@
-"""Where models, data and scripts may lie: local paths under the roots, and which URIs are refused at once."""
+"""Allowed locations of models, data and scripts: local paths below the roots, and URIs."""
 
 import os.path
 import re
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 FILE = "file"
-NO_MODEL = "none"  # what a CUSTOM job names that brings or makes its own model
+NO_MODEL = "none"  # model_id of a CUSTOM job that brings its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -43,28 +43,28 @@ _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRules:
-    """What jobs may read. ``real_path`` follows links where the caller can see the disk."""
+    """What jobs may read. ``real_path`` resolves links where the caller can access the disk."""
 
     roots: tuple[str, ...]
     data_dir: str = ""  # the platform's own directory: only its ``files`` may be read
-    storage_dir: str = ""  # where the storage keeps every project's results; empty: in ``files``, or not on this disk
+    storage_dir: str = ""  # storage of all projects' results; empty: in ``files``, or not on this disk
     fetch_allow: tuple[str, ...] = ()
     real_path: Callable[[str], str] = os.path.normpath
 
 
 def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a data source that is malformed, or that nobody may read."""
+    """Refuse a data source that is malformed or not readable by jobs."""
     _check(location, Use.DATA, rules, field=field)
 
 
 def check_model(model_id: str, rules: ReadingRules, *, field: str) -> None:
-    """The same for a base model, which may also be named by its id on a model hub."""
+    """Refuse a base model that is neither a hub id nor an allowed location."""
     if not is_hub_id(model_id):
         _check(model_id, Use.MODEL, rules, field=field)
 
 
 def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
-    """The same for a script, which must be a local file."""
+    """Refuse a script that is not an allowed local file."""
     path = local_path(location, field=field)
     if path is None:
         scheme_of(location.partition(":")[0], field=field)
@@ -73,12 +73,12 @@ def check_script(location: str, rules: ReadingRules, *, field: str) -> None:
 
 
 def check_code(location: str, rules: ReadingRules, *, field: str) -> None:
-    """The same for a directory of code, or a script in it, which storage can have, too."""
+    """Refuse a code directory, or a script in it, at a location that is not allowed; URIs of storage are."""
     _check(location, Use.CODE, rules, field=field)
 
 
 def check_output(location: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a place for results that is malformed, or that no job may write to."""
+    """Refuse a location for results that is malformed or not writable by jobs."""
     path = local_path(location, field=field)
     if path is None:
         check_uri(location, Use.OUTPUT, rules.fetch_allow, field=field)
@@ -88,19 +88,19 @@ def check_output(location: str, rules: ReadingRules, *, field: str) -> None:
 
 
 def kind_of(location: str, *, field: str) -> str:
-    """The kind of place: ``file``, or the kind of its URI's scheme."""
+    """Kind of location: ``file``, or the kind of its URI's scheme."""
     if local_path(location, field=field) is not None:
         return FILE
     return scheme_of(location.partition(":")[0], field=field).kind
 
 
 def is_hub_id(model_id: str) -> bool:
-    """Whether it has the form ``name`` or ``owner/name``; a relative directory may have that form too."""
+    """Whether it has the form ``name`` or ``owner/name``; a relative directory may have that form, too."""
     return _HUB_ID.match(model_id) is not None and ".." not in model_id
 
 
 def local_path(location: str, *, field: str) -> str | None:
-    """The path that a bare path or a ``file://`` URI names; None for any other URI."""
+    """The path of a bare path or a ``file://`` URI; None for any other URI."""
     scheme = _SCHEME.match(location)
     if scheme is None:
         return location
@@ -122,7 +122,7 @@ def candidates(path: str, rules: ReadingRules) -> Iterator[str]:
 
 
 def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a path outside every root. Whether something lies there is looked up where the job runs."""
+    """Refuse a path outside all roots. Existence is checked where the job runs."""
     _check_form(path, field=field)
     if not any(readable(candidate, rules) for candidate in candidates(path, rules)):
         raise BadSpec(
@@ -133,7 +133,7 @@ def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
 
 
 def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
-    """The absolute path that results go to: the first below a root and outside what the platform keeps for itself."""
+    """Absolute path for results: the first candidate below a root and outside the platform's own directories."""
     for candidate in candidates(path, rules):
         if _writable(candidate, rules):
             return candidate
@@ -145,24 +145,24 @@ def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
 
 
 def readable(real_path: str, rules: ReadingRules) -> bool:
-    """Whether jobs may read this absolute path, links already followed."""
+    """Whether jobs may read this absolute path, with links resolved."""
     roots = [rules.real_path(root) for root in rules.roots]
     if not any(within(real_path, root) for root in roots):
         return False
     results = _results(rules)
     if any(within(each, real_path) for each in results):
-        return False  # a directory that holds every project's results
+        return False  # contains all projects' results
     if not rules.data_dir:
         return True
     own = rules.real_path(rules.data_dir)
     if within(own, real_path):
-        return False  # a directory that holds keys
+        return False  # contains keys
     readable_within = [own + "/files", *(each for each in results if within(each, own))]
     return not within(real_path, own) or any(within(real_path, each) for each in readable_within)
 
 
 def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
-    """The id of the job in whose stored files the path lies, so that the caller can check the project."""
+    """Id of the job whose stored files contain the path, so that the caller can check the project."""
     for results in _results(rules):
         if real_path.startswith(results + "/"):
             return real_path[len(results) + 1 :].split("/", 1)[0]
@@ -170,7 +170,7 @@ def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
 
 
 def _results(rules: ReadingRules) -> list[str]:
-    """The directories in which each job has one with its results."""
+    """Directories with one subdirectory of results per job."""
     stores = [rules.real_path(rules.data_dir) + "/files"] if rules.data_dir else []
     if rules.storage_dir:
         stores.append(rules.real_path(rules.storage_dir))
@@ -196,7 +196,7 @@ def _check_form(path: str, *, field: str) -> None:
 
 
 def _writable(real_path: str, rules: ReadingRules) -> bool:
-    """Whether results may go to this absolute path, links already followed."""
+    """Whether results may be written to this absolute path, with links resolved."""
     if not any(within(real_path, rules.real_path(root)) for root in rules.roots):
         return False
     own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
@@ -204,5 +204,5 @@ def _writable(real_path: str, rules: ReadingRules) -> bool:
 
 
 def within(path: str, directory: str) -> bool:
-    """Whether an absolute path is the directory or lies below it; text only, links already followed."""
+    """Whether an absolute path is the directory or below it; by text, with links resolved."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")

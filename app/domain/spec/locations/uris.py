@@ -1,4 +1,4 @@
-"""The places that are no local paths: which schemes there are, what each may be used for, and their forms."""
+"""URI schemes: what each may be used for, and the form of its URIs."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.domain.spec.locations.hosts import authority_of, refuse_private_host
 
 
 class Use(StrEnum):
-    """What a URI is named for."""
+    """Purpose of a URI in a job document."""
 
     DATA = "data"
     MODEL = "a model"
@@ -20,18 +20,18 @@ class Use(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """``forms`` are the pattern of what follows ``scheme://`` and the whole in words, for each use."""
+    """``forms``: for each use, the pattern of the part after ``scheme://`` and the form in words."""
 
     kind: str
     forms: dict[Use, tuple[re.Pattern[str], str]]
     lists: bool = False  # patterns can be resolved, as directories can
     is_web: bool = False
-    refusals: dict[Use, str]  # for the other uses: why not, and what instead
+    refusals: dict[Use, str]  # for unsupported uses: why, and the alternative
 
 
 _SEGMENTS = r"[^/]+(?:/[^/]+)*"
 _NAME = r"[A-Za-z0-9][\w.-]{0,95}"
-# Like a name of git's: none begins with a dash or a dot, or has two dots in a row.
+# As in git, names don't begin with a dash or dot and have no two dots in a row.
 _REVISION = r"(?:@(?![-.]|[\w.%/-]*\.\.)(?:refs/[\w.-]{1,100}/[\w.-]{1,100}|(?:[\w.-]|%2[Ff]){1,255}))?"
 _BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"
 _CID = r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|[bk][a-z0-9]{20,200}|z[1-9A-HJ-NP-Za-km-z]{20,200})"
@@ -105,7 +105,7 @@ _DOTTED_QUAD = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 
 
 def check_uri(uri: str, use: Use, allow: tuple[str, ...], *, field: str) -> None:
-    """Raise BadSpec for a URI that is not of its scheme's form, or that can't be used so."""
+    """Raise BadSpec for a malformed URI, or a scheme that does not support the use."""
     name, _, rest = uri.partition(":")
     scheme = scheme_of(name, field=field)
     if use in scheme.refusals:
@@ -139,7 +139,7 @@ def scheme_of(name: str, *, field: str) -> Scheme:
 def _refuse_credentials(uri: str, *, field: str) -> None:
     if "@" in unquote(authority_of(uri)):
         raise BadSpec(
-            "a URI holds no user or password, which everybody in the project would see; the operator configures "
+            "a URI holds no user or password, which all users of the project would see; the operator configures "
             "the credentials of a storage, and those of a user come in a header of the request",
             field=field,
         )

@@ -1,6 +1,6 @@
-"""What ``data_config`` may mean: the rules of sources, selection, streaming and preprocessing.
+"""Rules of ``data_config``: sources, selection, streaming and preprocessing.
 
-With a custom script only places and kinds are looked at: what the rest means is its own matter.
+For a custom script only locations and kinds are checked; the script interprets the rest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def data_is_named(document: Document) -> None:
 
 
 def splits_have_a_meaning(document: Document) -> None:
-    """Scripts may read what they like, but a hub's files are chosen by the split for them, too."""
+    """Splits are checked for custom scripts, too: hub files are selected by them."""
     data, names = document["data_config"], set()
     for i, source in enumerate(data["sources"]):
         try:
@@ -57,7 +57,7 @@ def splits_have_a_meaning(document: Document) -> None:
         )
     if VALIDATION in names and data["validation_split"] > 0:
         raise BadSpec(
-            "validation_split says nothing beside sources with split validation, which are the validation data; "
+            "validation_split has no effect beside sources with split validation, which are the validation data; "
             "leave one of them out",
             field="data_config.validation_split",
         )
@@ -72,7 +72,7 @@ def validation_split_leaves_something(document: Document) -> None:
 
 
 def selection_has_a_meaning(document: Document) -> None:
-    """Columns, filters and sampling of each source."""
+    """Check columns, filters and sampling of each source."""
     if is_custom(document):
         return
     for i, source, _ in sources(document):
@@ -103,11 +103,11 @@ def _check_sampling(sampling: Mapping[str, Any], field: str) -> None:
             field=field,
         )
     if sampling.get("fraction") == 0.0:
-        raise BadSpec("a fraction of 0 leaves no records; say a share above 0", field=f"{field}.fraction")
+        raise BadSpec("a fraction of 0 leaves no records; use a share above 0", field=f"{field}.fraction")
 
 
 def weights_are_complete(document: Document) -> None:
-    """Weights compare the sources that are trained on, so each of them has one or none has."""
+    """Weights are relative, so either all training sources have one or none has."""
     if is_custom(document):
         return
     without, weighted = [], []
@@ -130,14 +130,14 @@ def weights_are_complete(document: Document) -> None:
 
 
 def streaming_is_possible(document: Document) -> None:
-    """What needs to know all records first can't be streamed; hyperparameters are checked by their own rule."""
+    """Options that need all records first can't be streamed; hyperparameters have their own rule."""
     data = document["data_config"]
     if is_custom(document):
         return
     if not data.get("streaming"):
         if data.get("shuffle_buffer") is not None:
             raise BadSpec(
-                "shuffle_buffer says nothing without streaming, which shuffles all records; leave it out",
+                "shuffle_buffer has no effect without streaming, which shuffles all records; leave it out",
                 field="data_config.shuffle_buffer",
             )
         return
@@ -178,12 +178,12 @@ def preprocessing_has_a_meaning(document: Document) -> None:
 
 
 def _check_mapped_columns_are_kept(document: Document, mapping: Mapping[str, str]) -> None:
-    """Fields are mapped after the columns were chosen."""
-    kept = [set(source["columns"]) for _, source, _ in sources(document) if source.get("columns")]
-    if len(kept) < len(document["data_config"]["sources"]):
+    """Mapped columns must be selected: fields are mapped after column selection."""
+    selected = [set(source["columns"]) for _, source, _ in sources(document) if source.get("columns")]
+    if len(selected) < len(document["data_config"]["sources"]):
         return  # a source with all its columns may have it
     for target, column in mapped_columns(mapping).items():
-        if not any(column in columns for columns in kept):
+        if not any(column in columns for columns in selected):
             raise BadSpec(
                 f"the column {column!r} is in no source's columns; add it there, or map another",
                 field=f"data_config.preprocess.field_mapping.{target}",

@@ -1,4 +1,4 @@
-"""What ``framework.distributed`` may say of how ranks work together, and what of it has no effect on some devices."""
+"""Rules of ``framework.distributed``, and its fields without effect on some devices."""
 
 from app.domain.errors import NotSupportedYet
 from app.domain.spec.document import Document, is_custom, trainer
@@ -8,7 +8,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON
 
 NCCL, GLOO = "nccl", "gloo"
 BACKENDS = (NCCL, GLOO)
-# What divides the work among ranks so is a framework of its own.
+# Each strategy is implemented by one framework.
 STRATEGIES = {"ddp": "HF_TRAINER", "fsdp": FSDP, "deepspeed": DEEPSPEED, "zero": DEEPSPEED, "megatron": MEGATRON}
 _DISTRIBUTED = "training_config.framework.distributed"
 
@@ -29,7 +29,7 @@ def strategy_is_the_frameworks(document: Document) -> None:
     does = STRATEGIES.get(strategy.lower())
     if does is None:
         known = ", ".join(f"{name} ({which})" for name, which in STRATEGIES.items())
-        way_out = f"the framework decides it; leave it out, or say that of the framework: {known}"
+        way_out = f"the framework decides it; leave it out, or use that of the framework: {known}"
         raise NotSupportedYet(f"there is no strategy {strategy!r}; {way_out}", field=f"{_DISTRIBUTED}.strategy")
     if does != framework:
         raise NotSupportedYet(
@@ -40,7 +40,7 @@ def strategy_is_the_frameworks(document: Document) -> None:
 
 
 def backend_fits(document: Document, device_kind: str) -> None:
-    """Raise NotSupportedYet for a built-in trainer that is to use gloo where it is given GPUs."""
+    """Raise NotSupportedYet for a built-in trainer with backend gloo on GPUs."""
     if _said(document, "backend") == GLOO and device_kind == "cuda" and not is_custom(document):
         raise NotSupportedYet(
             f"{GLOO} is for CPU slots, and this job gets GPUs, whose ranks use {NCCL}; leave it out, or ask for "
@@ -50,7 +50,7 @@ def backend_fits(document: Document, device_kind: str) -> None:
 
 
 def without_effect(document: Document, device_kind: str) -> tuple[tuple[str, str], ...]:
-    """(field, reason) of what has none on such devices."""
+    """(field, reason) of fields without effect on such devices."""
     if _said(document, "backend") == NCCL and device_kind == "cpu" and not is_custom(document):
         return ((f"{_DISTRIBUTED}.backend", f"{NCCL} is for GPUs; the ranks of CPU slots use {GLOO}"),)
     return ()

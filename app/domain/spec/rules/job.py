@@ -1,4 +1,4 @@
-"""What a job document may mean: the rules that its shape alone cannot say, each a function that raises."""
+"""Semantic rules of a job document that the schema can't express; each is a function that raises."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
 
-_ROUNDING = 1e-6  # 0.29 x 100 is not 29 to a machine
+_ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 
 def check(document: Document, rules: ReadingRules) -> None:
@@ -58,7 +58,7 @@ def parts_are_of_one_device(document: Document) -> None:
     asked = [name for name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile") if resources.get(name)]
     if len(asked) > 1:
         raise BadSpec(
-            f"{' and '.join(asked)} each say what part of a GPU it is; keep one of them",
+            f"{' and '.join(asked)} each request a part of a GPU; keep one of them",
             field=f"resource_config.{asked[0]}",
         )
     fraction = resources.get("gpu_fraction") or 0
@@ -83,7 +83,7 @@ def parts_are_of_one_device(document: Document) -> None:
         )
 
 
-# What later rules take for granted is checked by earlier ones.
+# Later rules rely on earlier ones.
 RULES: tuple[Callable[[Document], None], ...] = (
     devices_are_asked_for,
     devices_are_of_one_kind,

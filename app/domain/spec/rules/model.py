@@ -1,4 +1,4 @@
-"""What ``training_config.base_model`` may mean: where the model is, and how it is loaded."""
+"""Rules of ``training_config.base_model``: location and loading of the model."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 HUB, LOCAL, HF = "hub", "local", "hf"
 
-# Which trainers can begin with weights that are drawn.
+# Trainers that can start from random weights.
 FROM_SCRATCH = tuple(("HF_TRAINER", kind) for kind in ("SFT", "FULL_FINETUNE", "CONTINUED_PRETRAIN"))
 
 _MODEL = "training_config.base_model"
@@ -31,7 +31,7 @@ def base_model_is_named(document: Document) -> None:
 
 
 def source_fits_the_model(document: Document) -> None:
-    """``source`` settles what ``owner/name`` means, which may be a model of the hub or a relative directory."""
+    """``source`` disambiguates ``owner/name``, which may be a hub model or a relative directory."""
     model = document["training_config"]["base_model"]
     source, fitting = model.get("source"), possible_sources(model["model_id"])
     if source and source not in fitting:
@@ -43,7 +43,7 @@ def source_fits_the_model(document: Document) -> None:
 
 
 def possible_sources(model_id: str) -> tuple[str, ...]:
-    """What ``source`` may say about this model_id."""
+    """Valid values of ``source`` for this model_id."""
     if is_hub_id(model_id):
         return HUB, LOCAL
     kind = kind_of(model_id, field=f"{_MODEL}.model_id")
@@ -64,12 +64,12 @@ def revision_belongs_to_a_hub_model(document: Document) -> None:
 
 
 def is_drawn(base_model: Mapping[str, Any]) -> bool:
-    """Whether the training begins with weights that are drawn, so that no model's own are needed."""
+    """Whether the training starts from random weights, so that none have to be loaded."""
     return bool(base_model.get("from_config"))
 
 
 def is_without_model(base_model: Mapping[str, Any], *, custom: bool) -> bool:
-    """Whether no model's directory is needed: a script makes its own, or the document defines one."""
+    """Whether no model directory is needed: the script creates its model, or the document defines one."""
     return bool(base_model["model_id"] == NO_MODEL and (custom or isinstance(base_model.get("from_config"), Mapping)))
 
 
@@ -82,8 +82,8 @@ def weights_are_drawn_where_they_can_be(document: Document) -> None:
     if trainer(document) not in FROM_SCRATCH:
         known = ", ".join(kind for _, kind in FROM_SCRATCH)
         raise NotSupportedYet(
-            f"{' with '.join(trainer(document))} trains a model that has weights; from scratch train HF_TRAINER with "
-            f"{known}: say one of these, or leave from_config out",
+            f"{' with '.join(trainer(document))} trains a model that has weights; from scratch use HF_TRAINER with "
+            f"{known}: choose one of these, or leave from_config out",
             field=_FROM_CONFIG,
         )
     _check_definition(model)

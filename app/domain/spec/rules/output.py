@@ -1,4 +1,4 @@
-"""What ``output_config`` may mean: the form of the result, where it goes, and by what the best checkpoint is known."""
+"""Rules of ``output_config``: export format, destination, and the metric for the best checkpoint."""
 
 import re
 
@@ -26,14 +26,14 @@ _BEST = "output_config.checkpoint.metric_for_best_model"
 
 
 def export_formats(framework: str, training_type: str) -> tuple[str, ...]:
-    """What ``export_format`` may say; the first is the default, which for an adapter's training is the adapter."""
+    """Valid values of ``export_format``; the first is the default, which for adapter training is the adapter."""
     table = parsing.TABLES.get((framework, training_type), ())
     merges = framework != "CUSTOM" and training_type in LORA_TYPES
     return EXPORT_FORMATS if merges or any(item.name == parsing.USE_LORA for item in table) else _WHOLE
 
 
 def trains_adapter(document: Document) -> bool:
-    """Whether what is trained are not the model's own weights. Raises InvalidHyperparameter."""
+    """Whether the job trains an adapter instead of the model's weights. Raises InvalidHyperparameter."""
     if is_custom(document):
         return False
     return trainer(document)[1] in LORA_TYPES or bool(typed_hyperparameters(document).get(parsing.USE_LORA))
@@ -108,7 +108,7 @@ def hub_upload_is_complete(document: Document) -> None:
     for name in ("hub_repo_id", "hub_private"):  # a hub_token alone is taken: clients send it by habit
         if output.get(name) not in (None, ""):
             raise BadSpec(
-                f"{name} says nothing without push_to_hub; set that to true, or leave {name} out",
+                f"{name} has no effect without push_to_hub; set that to true, or leave {name} out",
                 field=f"output_config.{name}",
             )
 
@@ -118,7 +118,7 @@ def _is_repository(name: str) -> bool:
 
 
 def best_metrics(method: str) -> tuple[str, ...]:
-    """What ``metric_for_best_model`` may say with a built-in trainer."""
+    """Valid values of ``metric_for_best_model`` for a built-in trainer."""
     return (
         *(EVAL_PREFIX + name for name in metrics.evaluated(method)),
         *metrics.trained(method),
@@ -130,7 +130,7 @@ def best_checkpoint_has_a_metric(document: Document) -> None:
     metric = checkpoint.get("metric_for_best_model")
     if checkpoint.get("greater_is_better") and not metric:
         raise BadSpec(
-            "greater_is_better says nothing without metric_for_best_model; name the metric",
+            "greater_is_better has no effect without metric_for_best_model; name the metric",
             field="output_config.checkpoint.greater_is_better",
         )
     if is_custom(document):

@@ -1,4 +1,4 @@
-"""What the rest of ``training_config`` may mean: trainer, script, hyperparameters, evaluation, environment."""
+"""Rules of ``training_config``: trainer, script, hyperparameters, evaluation, environment."""
 
 import re
 
@@ -34,7 +34,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, pa
 from app.domain.spec.hyperparameters import parsing, rlhf, trainer_arguments
 from app.domain.spec.rules import distributed as distributed_rules
 
-# They would change what runs beside the user's code, or which devices and files it sees.
+# These would change the platform's own processes, or the devices and files that the job sees.
 RESERVED_VARIABLES = frozenset(
     {
         "PATH", "HOME", "USER", "SHELL", "IFS", "ENV", "BASH_ENV", "TMPDIR",
@@ -89,7 +89,7 @@ def script_belongs_to_custom(document: Document) -> None:
         )
     if script and command:
         raise BadSpec(
-            "say either custom_script_path, with custom_arguments, or custom_command", field=f"{field}.custom_command"
+            "set either custom_script_path, with custom_arguments, or custom_command", field=f"{field}.custom_command"
         )
     if command and arguments:
         raise BadSpec("custom_command has its arguments in itself", field=f"{field}.custom_arguments")
@@ -103,7 +103,7 @@ def script_belongs_to_custom(document: Document) -> None:
 
 
 def megatron_can_divide(document: Document) -> None:
-    """What can be said before the model is read; whether its heads and layers can be divided so is seen then."""
+    """Checks before the model is loaded; whether its heads and layers can be divided is checked afterwards."""
     if trainer(document)[0] != MEGATRON:
         return
     framework = document["training_config"]["framework"]
@@ -165,7 +165,7 @@ def zero_can_divide(document: Document) -> None:
 def _float16_is_not_asked_for(document: Document, framework: str) -> None:
     if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
         raise NotSupportedYet(
-            f"{framework} computes in float32 or bfloat16; say one of them, or auto",
+            f"{framework} computes in float32 or bfloat16; use one of them, or auto",
             field="training_config.base_model.dtype",
         )
 
@@ -181,7 +181,7 @@ def ranks_match_devices(document: Document) -> None:
         raise BadSpec(str(error), field=f"{prefix}.config.{PROCESSES}") from error
     if processes != devices and not is_custom(document):
         raise BadSpec(
-            "a built-in trainer has one process for each device; leave it out, or say auto",
+            "a built-in trainer has one process for each device; leave it out, or use auto",
             field=f"{prefix}.config.{PROCESSES}",
         )
     count = nodes * processes
@@ -261,7 +261,7 @@ def _records_per_step(document: Document) -> int:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether an environment variable is the platform's to set."""
+    """Whether the platform sets this environment variable."""
     return name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES)
 
 
@@ -276,7 +276,7 @@ def environment_leaves_the_platform_alone(document: Document) -> None:
 
 
 def credentials_are_in_the_environment(document: Document) -> None:
-    """What a script gets in the open is shown to everybody in the project, too."""
+    """Unencrypted options of a script are visible to all users of the project."""
     if not is_custom(document):
         return  # built-in trainers know all their options, and none of them is a credential
     training = document["training_config"]
@@ -322,7 +322,7 @@ def divergence_can_be_acted_on(document: Document) -> None:
                 )
     if wanted.get("learning_rate_factor") == 0.0:
         raise BadSpec(
-            "with a factor of 0 nothing would be learnt; say one above 0 and up to 1",
+            "with a factor of 0 nothing would be learnt; use one above 0 and up to 1",
             field=f"{field}.learning_rate_factor",
         )
     if wanted.get("action") == ROLLBACK and is_custom(document):
@@ -356,7 +356,7 @@ RULES = (
     divergence_can_be_acted_on,
     start_is_named,
 )
-# They look at data_config, whose own rules come first.
+# These depend on data_config, whose rules come first.
 LATER_RULES = (
     evaluation_has_data,
     hyperparameters_fit_the_data,

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, delete, func, inspect, select, tuple_
 from app.models import AuditEntry, IdempotentReply, JobEvent, Metric, MetricSummary
 from app.models.base import Base
 from app.services.operations.retention.context import Ground, Pruned
-from app.services.requests.idempotency import KEPT
+from app.services.requests.idempotency import TTL
 
 ROWS_AT_ONCE = 5000
 
@@ -31,7 +31,7 @@ def audit_entries(ground: Ground) -> Pruned:
 
 def answers(ground: Ground) -> Pruned:
     """To requests with an idempotency key, which are promised for a day."""
-    return _drop(ground, IdempotentReply, IdempotentReply.created_at < ground.now - KEPT)
+    return _drop(ground, IdempotentReply, IdempotentReply.created_at < ground.now - TTL)
 
 
 def _drop(ground: Ground, model: type[Base], where: ColumnElement[bool]) -> Pruned:
