@@ -17,8 +17,7 @@ ARG EXTRAS=train,gpu,postgres
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN mkdir app config tasks trainyard workers \
     && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]" \
-    && pip uninstall --yes trainyard \
-    && python -OO -m compileall -q "$(python -c 'import pathlib, sqlalchemy; print(pathlib.Path(sqlalchemy.__file__).parent)')"
+    && pip uninstall --yes trainyard
 
 COPY app app
 COPY config config
