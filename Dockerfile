@@ -17,7 +17,8 @@ ARG EXTRAS=train,gpu,postgres
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN mkdir app config tasks trainyard workers \
     && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]" \
-    && pip uninstall --yes trainyard
+    && pip uninstall --yes trainyard \
+    && python -OO -m compileall -q "$(python -c 'import pathlib, sqlalchemy; print(pathlib.Path(sqlalchemy.__file__).parent)')"
 
 COPY app app
 COPY config config

@@ -28,7 +28,7 @@ from trainyard.client import Client
 SETTLE_SECONDS = 5.0
 JOB_SECONDS = 60.0
 SCRIPT = "import time\nfrom trainyard import hooks\nhooks.init()\ntime.sleep(300)\n"
-GOALS = {"warm": 2.4, "total_mb": 400.0, "supervisor_mb": 48.0}
+GOALS = {"warm": 2.4, "total_mb": 400.0, "supervisor_mb": 40.0}
 
 Memory = dict[str, float]
 

@@ -3,6 +3,8 @@
 Started as ``python -m workers.supervisor --job JOB --attempt N``; ``start_attempts`` does that.
 """
 
+from workers import lean_start  # noqa: F401, I001  before all that imports SQLAlchemy
+
 import argparse
 import logging
 import os
