@@ -38,7 +38,6 @@ from app.http.dialect import NATIVE, Dialect
 from app.http.envelope import request_id
 from app.http.operation import operation_of
 from app.http.request_log import NamedRequests
-from app.http.rule import MatchingRule
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.services.operations.control_plane import control_plane
@@ -77,7 +76,6 @@ def from_environment() -> Flask:
 def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
     """The application for these settings; a test brings its own database and dispatcher."""
     app = Flask("app", static_folder=None)
-    app.url_rule_class = MatchingRule
     app.config.update(MAX_CONTENT_LENGTH=settings.api.max_body_bytes, MAX_FORM_PARTS=1)
     # What is no path of ours is no path at all: nothing is redirected to what was perhaps meant.
     app.url_map.strict_slashes, app.url_map.merge_slashes = True, False

@@ -10,15 +10,11 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.database.group_commit import GroupCommit
 
 _LOCKED_PAUSE_SECONDS = 0.02
-# A connection used within this time is not pinged on checkout.
-_TRUSTED_SECONDS = 0.2
 # Execution options for statements outside a transaction; the sqlite3 driver does not begin one by itself.
 _AUTOCOMMIT: dict[str, dict[str, Any]] = {
     "sqlite": {"autocommit": True},
@@ -128,39 +124,18 @@ def make_engine(
         return _sqlite(url, busy_seconds)
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    engine = create_engine(
+    return create_engine(
         parsed,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=busy_seconds,
+        pool_pre_ping=True,  # a restarted server must cost one retry inside the pool, not a failed request
         connect_args={
             "connect_timeout": max(2, int(busy_seconds)),
             **{name: value for name, value in POSTGRES_LIVENESS.items() if name not in parsed.query},
             "options": _options(parsed, statement_seconds),
         },
     )
-    _ping_rested_connections(engine)
-    return engine
-
-
-def _ping_rested_connections(engine: Engine) -> None:
-    """Ping idle connections on checkout, so that a restarted server costs a retry in the pool, not a failed request."""
-
-    @event.listens_for(engine, "checkin")
-    def _used(_connection: Any, record: ConnectionPoolEntry) -> None:
-        record.info["used_at"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def _ping(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
-        now = time.monotonic()
-        if now - record.info.get("used_at", now) <= _TRUSTED_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            if not engine.dialect.is_disconnect(error, connection, None):
-                raise
-            raise InvalidatePoolError("the server closed this connection since it was last used") from error
 
 
 def _options(url: URL, statement_seconds: float | None) -> str:

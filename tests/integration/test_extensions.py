@@ -23,6 +23,20 @@ def test_postgresql_connection_notices_a_server_that_vanished(postgres_url):
     assert said == [2, 1, 3, 4000]
 
 
+def test_connection_that_the_server_has_ended_is_replaced_within_the_pool(postgres_url):
+    engine, other = make_engine(postgres_url), make_engine(postgres_url)
+    with engine.connect() as connection:
+        ended = connection.scalar(text("SELECT pg_backend_pid()"))
+    with other.connect() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": ended})
+
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT pg_backend_pid()")) != ended
+
+    engine.dispose()
+    other.dispose()
+
+
 IDLE = "idle_in_transaction_session_timeout"
 LIVENESS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 

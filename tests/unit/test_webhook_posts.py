@@ -169,6 +169,15 @@ def test_what_is_no_http_is_a_failure(receiver: WebServer, text: bytes) -> None:
     assert posted.problem
 
 
+def test_address_is_not_logged_for_a_receiver_that_answers_with_odd_headers(
+    receiver: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answers["/hook"] = say(b"HTTP/1.1 200 OK\r\nno header\r\nContent-Length: 0\r\n\r\n")
+
+    assert sent(receiver.url("/hook?token=s3cret")) == Posted(status_code=200)
+    assert "s3cret" not in caplog.text
+
+
 # ---- time
 
 
@@ -181,6 +190,29 @@ def test_receiver_that_takes_too_long_is_given_up_in_time(receiver: WebServer, a
 
     assert posted == Posted(problem="no answer within 0.3 seconds")
     assert time.monotonic() - began < 5
+
+
+def test_receiver_that_takes_nothing_of_a_large_body_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        began = time.monotonic()
+
+        posted = post(url, b"x" * 50_000_000, {}, SHORT)
+
+    assert posted == Posted(problem="no answer within 0.3 seconds")
+    assert time.monotonic() - began < 5
+
+
+def test_body_that_trickles_in_is_given_up_soon(receiver: WebServer) -> None:
+    def trickle(handler: Handler) -> None:
+        handler.head(200, Content_Length="2000")
+        drip(handler)
+
+    receiver.answers["/hook"] = trickle
+    began = time.monotonic()
+
+    assert sent(receiver.url("/hook")) == Posted(status_code=200)
+    assert time.monotonic() - began < 8
 
 
 def test_endless_interim_answers_are_given_up_in_time(receiver: WebServer) -> None:
@@ -320,6 +352,20 @@ def test_certificate_of_an_authority_that_the_operator_trusts_is_taken(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
     assert sent(https(secure_receiver)) == Posted(status_code=200)
+
+
+def test_secure_receiver_that_drips_is_given_up_in_time(
+    secure_receiver: WebServer, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    secure_receiver.answers["/hook"] = drip
+    began = time.monotonic()
+
+    posted = sent(https(secure_receiver), PostRules(allow=LOCAL, timeout_seconds=1.0))
+
+    assert posted == Posted(problem="no answer within 1 seconds")
+    assert time.monotonic() - began < 8
+    assert len(secure_receiver.seen) == 1
 
 
 def test_certificate_of_another_host_is_refused(

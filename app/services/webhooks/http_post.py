@@ -7,7 +7,7 @@ count, and it gets no more than its time.
 import contextlib
 import errno
 import http.client
-import io
+import logging
 import socket
 import ssl
 import time
@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, ProtocolError
+
 from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
 from app.domain.webhooks import ALLOW_SETTING
 
-_NEVER_ANSWERED = "nothing that is HTTP came back"
+_FIELDS = {"User-Agent": "trainyard", "Content-Type": "application/json", "Connection": "close"}
 _BODY_BYTES = 65_536
 _BODY_SECONDS = 1.0
+# It warns of odd headers with the URL, which may hold a receiver's token.
+logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class PostRules:
     timeout_seconds: float
 
 
-class _PrivateAddress(Exception):
+class _PrivateAddress(ValueError):
     """Every address of the host is one that must not be reached from here."""
 
 
@@ -49,48 +54,103 @@ def post(url: str, body: bytes, headers: Mapping[str, str], rules: PostRules) ->
     """Never raises for what a receiver, its name or the network do."""
     deadline = time.monotonic() + rules.timeout_seconds
     try:
-        parts = urlsplit(url)
-        with contextlib.closing(_connect(parts, rules.allow, deadline)) as sock:
-            _send(sock, _request(parts, body, headers), deadline)
-            return _judge(*_answer(sock, deadline))
-    except _PrivateAddress:
-        problem = (
-            "its host leads to a loopback, link-local or private address; use a public one, or have the administrator "
-            f"list it in {ALLOW_SETTING}"
-        )
+        return _judge(*_exchange(urlsplit(url), body, headers, rules.allow, deadline))
     except TimeoutError:
-        problem = f"no answer within {rules.timeout_seconds:g} seconds"
-    except ssl.SSLCertVerificationError as error:
-        problem = f"its certificate is not accepted: {error.verify_message}"
-    except ssl.SSLError as error:
-        problem = f"TLS failed: {error.reason or type(error).__name__}"
-    except socket.gaierror:
-        problem = "its host name cannot be resolved"
-    except http.client.HTTPException:
-        problem = _NEVER_ANSWERED
-    except OSError as error:
-        problem = f"it cannot be reached: {error.strerror or type(error).__name__}"
-    except ValueError:
-        problem = "its URL names no host that can be reached"
-    return Posted(problem=problem)
+        return Posted(problem=f"no answer within {rules.timeout_seconds:g} seconds")
+    except (OSError, http.client.HTTPException, HTTPError, ValueError) as error:
+        return Posted(problem=_problem(error))
 
 
-def _connect(parts: SplitResult, allow: tuple[str, ...], deadline: float) -> socket.socket:
-    host = parts.hostname
+def _problem(error: Exception) -> str:
+    match error:
+        case _PrivateAddress():
+            return (
+                "its host leads to a loopback, link-local or private address; use a public one, or have the "
+                f"administrator list it in {ALLOW_SETTING}"
+            )
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not accepted: {error.verify_message}"
+        case ssl.SSLError():
+            return f"TLS failed: {error.reason or type(error).__name__}"
+        case socket.gaierror():
+            return "its host name cannot be resolved"
+        case http.client.HTTPException() | ProtocolError():
+            return "nothing that is HTTP came back"
+        case OSError():
+            return f"it cannot be reached: {error.strerror or type(error).__name__}"
+        case _:
+            return "its URL names no host that can be reached"
+
+
+def _exchange(
+    parts: SplitResult, body: bytes, headers: Mapping[str, str], allow: tuple[str, ...], deadline: float
+) -> tuple[int, str]:
+    """(status, Retry-After)."""
+    host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     if not host:
         raise ValueError("no host")  # which the resolver would read as this machine
-    sock = _first_that_answers(host, parts.port or (443 if parts.scheme == "https" else 80), allow, deadline)
-    if parts.scheme != "https":
-        return sock
-    try:
-        sock.settimeout(_left(deadline))
-        return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
-    except BaseException:
-        sock.close()
-        raise
+    with contextlib.closing(_first_that_answers(host, port, allow, deadline)) as checked:
+        connection = _connection(parts.scheme, host, port, timeout=_left(deadline))
+        connection.checked = checked
+        with contextlib.closing(connection):
+            connection.connect()
+            sock = connection.sock
+            sock.deadline = deadline
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("POST", target, body, {**_FIELDS, **headers}, preload_content=False)
+            response = connection.getresponse()
+            # Thrown away: to close on unread bytes would look like a broken connection to the receiver.
+            sock.deadline = min(deadline, time.monotonic() + _BODY_SECONDS)
+            with contextlib.suppress(OSError, HTTPError):
+                response.read(_BODY_BYTES, decode_content=False)
+            return response.status, response.headers.get("Retry-After", "")
 
 
-def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: float) -> socket.socket:
+def _connection(scheme: str, host: str, port: int, *, timeout: float) -> "_Checked":
+    if scheme != "https":
+        return _Checked(host, port, timeout=timeout)
+    context = ssl.create_default_context()
+    context.sslsocket_class = _SecureSocket
+    return _CheckedTls(host, port, timeout=timeout, ssl_context=context)
+
+
+class _Timed(socket.socket):
+    """Reads and sends until a deadline: the timeout of a socket begins anew with each byte that trickles in or out."""
+
+    deadline: float
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        self.settimeout(_left(self.deadline))
+        return super().recv_into(buffer, nbytes or 0, flags)
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self.settimeout(_left(self.deadline))
+        return super().send(data, flags)
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        self.settimeout(_left(self.deadline))
+        super().sendall(data, flags)
+
+
+class _SecureSocket(_Timed, ssl.SSLSocket):
+    pass
+
+
+class _Checked(HTTPConnection):
+    """Over a socket to an address that was checked; the URL gives only the name, for TLS and the header Host."""
+
+    checked: socket.socket
+    sock: Any
+
+    def _new_conn(self) -> socket.socket:
+        return self.checked
+
+
+class _CheckedTls(_Checked, HTTPSConnection):
+    pass
+
+
+def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: float) -> _Timed:
     """The very addresses that were checked are connected to: asking for the name again could give others."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     permitted = [info for info in found if _may_connect(host, str(info[4][0]), allow)]
@@ -98,7 +158,7 @@ def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: 
         raise _PrivateAddress
     failure: OSError = OSError(errno.EHOSTUNREACH, "no address")
     for number, (family, kind, protocol, _, address) in enumerate(permitted):
-        sock = socket.socket(family, kind, protocol)
+        sock = _Timed(family, kind, protocol)
         try:
             # One address that swallows everything must leave time for the others.
             sock.settimeout(_left(deadline) / (len(permitted) - number))
@@ -116,73 +176,12 @@ def _may_connect(host: str, text: str, allow: tuple[str, ...]) -> bool:
     return address is not None and (is_public(address) or is_allowed(host.rstrip("."), address, allow))
 
 
-def _request(parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> bytes:
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    fields = {
-        "Host": parts.netloc,
-        "User-Agent": "trainyard",
-        "Content-Type": "application/json",
-        "Content-Length": str(len(body)),
-        "Accept-Encoding": "identity",
-        "Connection": "close",
-        **headers,
-    }
-    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
-
-
-def _send(sock: socket.socket, data: bytes, deadline: float) -> None:
-    rest = memoryview(data)
-    while rest:
-        sock.settimeout(_left(deadline))
-        rest = rest[sock.send(rest) :]
-
-
-def _answer(sock: socket.socket, deadline: float) -> tuple[int, str]:
-    """(status, Retry-After)."""
-    reading = _TimedReading(sock, deadline)
-    response = http.client.HTTPResponse(_Timed(reading), method="POST")  # type: ignore[arg-type] # all it uses
-    try:
-        response.begin()
-        # Thrown away: to close on unread bytes would look like a broken connection to the receiver.
-        reading.deadline = min(deadline, time.monotonic() + _BODY_SECONDS)
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            response.read(_BODY_BYTES)
-        return response.status, response.headers.get("Retry-After", "")
-    finally:
-        response.close()
-
-
 def _judge(status: int, retry_after: str) -> Posted:
     if 200 <= status < 300:
         return Posted(status_code=status)
     moved = "; redirects are not followed" if 300 <= status < 400 else ""
     asked = int(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10 else 0
     return Posted(status_code=status, problem=f"it answers {status}{moved}", retry_after_seconds=asked)
-
-
-class _Timed:
-    """Stands for the socket towards http.client: what trickles in byte by byte must not take for ever."""
-
-    def __init__(self, reading: "_TimedReading") -> None:
-        self._reading = reading
-
-    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        return io.BufferedReader(self._reading)
-
-
-class _TimedReading(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        super().__init__()
-        self._sock = sock
-        self.deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(_left(self.deadline))
-        return self._sock.recv_into(buffer)
 
 
 def _left(deadline: float) -> float:

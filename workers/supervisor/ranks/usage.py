@@ -10,14 +10,14 @@ Metrics of every job, custom scripts too, attached to the step that is being tra
 
 import contextlib
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from app.domain.scheduling.resources import Device
 from workers.supervisor.ranks.device_health import Health, broken_between, health_of
@@ -26,14 +26,11 @@ log = logging.getLogger(__name__)
 
 CPU_PERCENT, MEMORY_MB = "cpu_percent", "memory_mb"
 GPU_UTILIZATION, GPU_MEMORY_MB = "gpu_utilization", "gpu_memory_mb"
-# Once a second would show nothing more to a person, and this is read from /proc file by file.
+# Once a second would show nothing more to a person, and this is read from /proc, process by process.
 SAMPLE_SECONDS = 2.0
 LAST_LOOK_SECONDS = 2.0  # for a driver that may never answer
 
 MEBIBYTE = 1 << 20
-PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
@@ -130,29 +127,18 @@ def consumption(root_pid: int) -> Consumption | None:
 
     The time of children that ended counts through the parent that waited for them, so nothing short-lived is missed.
     """
-    ticks = pages = 0
-    found = False
-    for pid in _tree(root_pid):
-        try:
-            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it ended just now
-            continue
-        found = True
-        ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-        pages += int(fields[21])
-    return Consumption(ticks / TICKS, pages * PAGE_BYTES) if found else None
-
-
-def _tree(root_pid: int) -> Iterator[int]:
-    """By what each process says of its children: a scan of all of /proc would grow with the machine."""
-    waiting = [root_pid]
-    while waiting:
-        pid = waiting.pop()
-        yield pid
-        with contextlib.suppress(OSError):
-            for task in os.listdir(PROC / str(pid) / "task"):  # noqa: PTH208 – a rank has a hundred threads
-                with contextlib.suppress(OSError):
-                    waiting += map(int, (PROC / str(pid) / "task" / task / "children").read_text().split())
+    try:
+        root = psutil.Process(root_pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return None
+    seconds, memory, found = 0.0, 0, False
+    for process in tree:
+        with contextlib.suppress(psutil.Error), process.oneshot():  # it may end just now
+            seconds += sum(process.cpu_times()[:4])  # user and system, its own and that of children it has waited for
+            memory += process.memory_info().rss
+            found = True
+    return Consumption(seconds, memory) if found else None
 
 
 class UsageWatch:
