@@ -200,13 +200,13 @@ def _meaning(item: Hyperparameter) -> str:
     said = (
         f"not with {other} {', '.join(others)}"
         if is_shorter
-        else f"only with {other} {', '.join(map(parsing.said, values))}"
+        else f"only with {other} {', '.join(map(parsing.display, values))}"
     )
     return f"{item.meaning}; {said}"
 
 
 def _default(item: Hyperparameter) -> str:
-    return _code(parsing.said(item.default))
+    return _code(parsing.display(item.default))
 
 
 def _code(value: str) -> str:

@@ -19,11 +19,11 @@ def compiled(text: str) -> "re2._Regexp":
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error as error:
-        said = error.args[0].decode(errors="replace")
+        problem = error.args[0].decode(errors="replace")
         raise parsing.InvalidHyperparameter(
             REWARD,
-            f"{REWARD} {REGEX}:{text[:64]}: {said}; say a regular expression in RE2's syntax, without lookarounds and "
-            "backreferences",
+            f"{REWARD} {REGEX}:{text[:64]}: {problem}; use a regular expression in RE2's syntax, without lookarounds "
+            "and backreferences",
         ) from error
 
 

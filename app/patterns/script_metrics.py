@@ -41,9 +41,9 @@ def _compiled(name: str, text: str) -> "re2._Regexp":
     try:
         pattern = re2.compile(text, _OPTIONS)
     except re2.error as error:
-        said = error.args[0].decode(errors="replace")
+        problem = error.args[0].decode(errors="replace")
         raise InvalidPattern(
-            name, f"{said}: say a regular expression in RE2's syntax, without lookarounds and backreferences"
+            name, f"{problem}: use a regular expression in RE2's syntax, without lookarounds and backreferences"
         ) from error
     if pattern.groups != 1:
         raise InvalidPattern(

@@ -52,10 +52,10 @@ def _use_chart(
     devices = sum(done.cluster.devices().values()) or 1
     wide, bottom = WIDTH - _LEFT - _RIGHT, top + _USE_HEIGHT
     used = "  ".join(f"{kind} {part:.0%}" for kind, part in report.utilisation.items())
-    said = (
+    caption = (
         f"devices in use, while jobs came: {used}   fairness {report.fairness:.3f}   preemptions {report.preemptions}"
     )
-    parts = [_text(_LEFT, top - 8, name, "head"), _text(WIDTH - _RIGHT, top - 8, said, "small", anchor="end")]
+    parts = [_text(_LEFT, top - 8, name, "head"), _text(WIDTH - _RIGHT, top - 8, caption, "small", anchor="end")]
     below = [0.0] * _POINTS
     for project, line in use_over_time(done, _POINTS, until).items():
         above = [low + more for low, more in zip(below, line, strict=True)]
@@ -70,8 +70,8 @@ def _use_chart(
     ]  # fmt: skip
     unit, size = next(((unit, size) for unit, size in _UNITS if until >= 2 * size), ("s", 1))
     for quarter in range(5):
-        x, said = _LEFT + wide * quarter / 4, f"{until * quarter / 4 / size:.3g} {unit}"
-        parts.append(_text(x, bottom + 16, said, "small", anchor="middle"))
+        x, caption = _LEFT + wide * quarter / 4, f"{until * quarter / 4 / size:.3g} {unit}"
+        parts.append(_text(x, bottom + 16, caption, "small", anchor="middle"))
     return parts
 
 

@@ -138,8 +138,8 @@ class _Simulation:
         self.passes += 1
         for placement in made.placements:
             self._start(placement, now)
-        for job_id, said in made.pending_reasons.items():
-            self._workers[job_id].outcome.pending_reason = said
+        for job_id, reason in made.pending_reasons.items():
+            self._workers[job_id].outcome.pending_reason = reason
         for job_id, names in made.reservations.items():
             self._site.reserve(job_id, names)
         for preemption in made.preemptions:

@@ -317,7 +317,7 @@ def test_jobs_that_the_platform_has_lost_hold_of_are_told_as_such(api: Api) -> N
         session.get_one(Job, stopped).status = JobState.CANCELLED
         session.get_one(Job, refused_job).status = JobState.FAILED
         held = stuck_devices.HeldDevices(node="local", devices=(1,), job_id=stopped, attempt=1, place="boot-1")
-        stuck_devices.take_out(session, held, actor="test", tell=False)
+        stuck_devices.take_out_of_service(session, held, actor="test", tell=False)
 
     found = said(api.post(f"{BASE}/training-job-searches", {}))["items"]
     wanted = [{"key": "phase", "operator": "in", "value": ["Abnormal"]}]

@@ -18,7 +18,7 @@ def test_only_options_with_the_prefix_are_patterns():
     ("option", "text", "said"),
     [
         ("metric.", r"(\d)", "name the metric after metric., as in metric.loss"),
-        ("metric.loss", r"loss=(\d", "missing .*: say a regular expression in RE2's syntax"),
+        ("metric.loss", r"loss=(\d", "missing .*: use a regular expression in RE2's syntax"),
         ("metric.loss", r"(?<=loss)(\d)", "without lookarounds"),
         ("metric.loss", r"loss=\d+", "has 0 groups and needs one"),
         ("metric.loss", r"(loss)=(\d+)", r"has 2 groups .* say \(\?:…\)"),

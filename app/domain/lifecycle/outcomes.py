@@ -18,7 +18,7 @@ class Decision:
     state: JobState
     policy: Policy | None = None
     recovery: Recovery | None = None  # of a failure
-    by_way_of: JobState | None = None  # intermediate state, where the table has no direct transition
+    via: JobState | None = None  # intermediate state, where the table has no direct transition
 
     @property
     def restarts(self) -> bool:
@@ -49,7 +49,7 @@ def decide(
         return Decision(state=stopped, recovery=recovery)
     # A pause does not stop an export; if the export ended otherwise, the job pauses instead of repeating it.
     if stopped is JobState.PAUSED and requested == "pause":
-        return Decision(state=stopped, recovery=recovery, by_way_of=JobState.QUEUED)
+        return Decision(state=stopped, recovery=recovery, via=JobState.QUEUED)
     # An unclaimed attempt or an export can't be preempted: the table requeues both.
     if recovery is None:
         return Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE)

@@ -151,7 +151,7 @@ class Recovery:
     is_counted: bool = False
     downgraded_from: Policy | None = None
     adjustments: Mapping[str, Any] | None = None
-    goes_back: bool = False
+    rolls_back: bool = False
     note: str = ""
 
 
@@ -183,8 +183,8 @@ def describe(cause: str) -> str:
     always, for_scripts = (rule_of(cause, retries_scripts=each) for each in (False, True))
     if for_scripts is None:
         return "fails at once"
-    said = _describe(for_scripts)
-    return said if always is not None else f"fails at once, or with `{RETRY}`: {said}"
+    text = _describe(for_scripts)
+    return text if always is not None else f"fails at once, or with `{RETRY}`: {text}"
 
 
 def _describe(rule: Rule) -> str:
@@ -246,7 +246,7 @@ def _in_place(recovery: Recovery, history: History) -> Recovery:
     policy, cheaper = (Policy.RESTART, None) if history.can_restart else (Policy.RESCHEDULE, Policy.RESTART)
     return Recovery(
         cause=recovery.cause, policy=policy, is_counted=recovery.is_counted, downgraded_from=cheaper,
-        adjustments=recovery.adjustments, goes_back=recovery.goes_back,
+        adjustments=recovery.adjustments, rolls_back=recovery.rolls_back,
     )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def _roll_back(cause: str, history: History) -> Recovery:
         return Recovery(cause=cause, note=f"it was rolled back {done} times already (max_rollbacks)")
     factor = history.adjustments.get("learning_rate_factor", 1.0) * wanted.learning_rate_factor
     adjusted = {**history.adjustments, "rollbacks": done + 1, "learning_rate_factor": factor}
-    return _in_place(Recovery(cause=cause, adjustments=adjusted, goes_back=True), history)
+    return _in_place(Recovery(cause=cause, adjustments=adjusted, rolls_back=True), history)
 
 
 def _used_up(history: History) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from app.domain.errors import InvalidRequest
 
 KINDS = {"cuda": "gpus", "cpu": "cpu_slots"}  # device kind of a request → its name in quotas
-_SAID = {"cuda": "GPUs", "cpu": "CPU slots"}
+_NOUNS = {"cuda": "GPUs", "cpu": "CPU slots"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,14 +124,14 @@ def refusal(
     if not preemptible and standing.is_fixed_beyond(kind, count):
         return (
             f"jobs of the project {project} that are not preemptible use {standing.fixed.get(kind, 0):g} of the "
-            f"{quota.deserved} {_SAID[kind]} that it deserves, and the job needs {count:g}: {_way_beyond(quota)}"
+            f"{quota.deserved} {_NOUNS[kind]} that it deserves, and the job needs {count:g}: {_way_beyond(quota)}"
         )
     if standing.excess(kind, count) == 0:
         return ""
     coming = f" ({clearing:g} more are being cleared for it)" if clearing else ""
-    said = f"the project {project} uses {used - clearing:g} of at most {quota.most} {_SAID[kind]}{coming}"
+    reason = f"the project {project} uses {used - clearing:g} of at most {quota.most} {_NOUNS[kind]}{coming}"
     way_out = f": {_way_beyond(quota)}" if quota.most != quota.limit else ""
-    return f"{said}, and the job needs {count:g}{way_out}"
+    return f"{reason}, and the job needs {count:g}{way_out}"
 
 
 def never_fits(project: str, quota: ProjectQuota, kind: str, count: float, *, preemptible: bool) -> str:
@@ -141,10 +141,10 @@ def never_fits(project: str, quota: ProjectQuota, kind: str, count: float, *, pr
     most = min(bounds, default=None)
     if most is None or count <= most:
         return ""
-    said = f"the project {project} may use at most {most} {_SAID[kind]} at a time"
-    said += "" if most == of_kind.most else " for jobs that are not preemptible"
+    reason = f"the project {project} may use at most {most} {_NOUNS[kind]} at a time"
+    reason += "" if most == of_kind.most else " for jobs that are not preemptible"
     way_out = "have the project's quota raised" if most == of_kind.limit else _way_beyond(of_kind)
-    return f"{said}, and the job needs {count:g}: ask for fewer, or {way_out}"
+    return f"{reason}, and the job needs {count:g}: ask for fewer, or {way_out}"
 
 
 def quota_of(document: Mapping[str, Any]) -> ProjectQuota:

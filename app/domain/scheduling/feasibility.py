@@ -173,8 +173,8 @@ def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:
 
 
 def _labelled(nodes: Sequence[NodeCapacity]) -> str:
-    said = [f"{node.name} ({', '.join(sorted(node.labels)) or 'no labels'})" for node in nodes[:3]]
-    return ", ".join(said) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    listed = [f"{node.name} ({', '.join(sorted(node.labels)) or 'no labels'})" for node in nodes[:3]]
+    return ", ".join(listed) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
 
 
 def _fits_with(request: Request, node: NodeCapacity) -> bool:

@@ -286,9 +286,9 @@ def _most_left(request: Request, node: NodeCapacity) -> str:
 def _unavailable(node: NodeCapacity) -> str:
     if node.no_sandbox:
         return f" ({node.no_sandbox})"
-    said = [f"{len(node.out_of_service)} out of service"] if node.out_of_service else []
-    said += [f"{len(node.reserved)} reserved for jobs that come first"] if node.reserved else []
-    return f" ({', '.join(said)})" if said else ""
+    parts = [f"{len(node.out_of_service)} out of service"] if node.out_of_service else []
+    parts += [f"{len(node.reserved)} reserved for jobs that come first"] if node.reserved else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _full(request: Request, node: NodeCapacity) -> str:

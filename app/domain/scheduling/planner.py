@@ -149,8 +149,8 @@ class Planning:
     def _renew(self, job: QueuedJob, node: NodeCapacity) -> bool:
         """Renew the reservation, unless preemption is possible by now, or another node is free far sooner."""
         why = self._node_index.why_none(job)
-        if said := self._preempt(job):
-            self._reasons[job.job_id] = why + said
+        if note := self._preempt(job):
+            self._reasons[job.job_id] = why + note
             return True
         room = self._running_index.room_on(job, node)
         if room is None or not self._may_reserve(job):
@@ -178,8 +178,8 @@ class Planning:
 
     def _renew_for_gang(self, job: QueuedJob, found: str) -> bool:
         """Renew the reservations, unless preemption is possible by now, or other nodes are free far sooner."""
-        if said := self._preempt(job):
-            self._reasons[job.job_id] = found + said
+        if note := self._preempt(job):
+            self._reasons[job.job_id] = found + note
             return True
         if not self._may_reserve(job):
             return False
@@ -232,10 +232,10 @@ class Planning:
     def _beyond_quota(self, job: QueuedJob) -> str:
         if self._ledger.excess(job) == 0 or self._ledger.is_stopped(job):
             return ""
-        said = self._preempt(job)
-        if not said and self._has_waited(job) and self._ledger.is_ever_within(job) and self._could_hold(job):
+        note = self._preempt(job)
+        if not note and self._has_waited(job) and self._ledger.is_ever_within(job) and self._could_hold(job):
             self._ledger.hold(job)
-        return said
+        return note
 
     def _could_hold(self, job: QueuedJob) -> bool:
         return (self._gangs if job.request.is_gang else self._node_index).could_hold(job)

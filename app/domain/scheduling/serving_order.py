@@ -102,11 +102,11 @@ class Ledger:
         like = job.project, request.device_kind, request.amount, job.is_preemptible
         known = self._refusals.get(like)
         if known is None or known[0] is not standing:
-            said = refusal(
+            reason = refusal(
                 job.project, standing, request.device_kind, request.amount, preemptible=job.is_preemptible,
                 clearing=self._clearing.get((job.project, request.device_kind), 0),
             )  # fmt: skip
-            known = self._refusals[like] = standing, said
+            known = self._refusals[like] = standing, reason
         return known[1]
 
     def count_clearing(self, job: QueuedJob) -> None:

@@ -79,12 +79,12 @@ def end_attempt(
         outcome = replace(outcome, message=job.requested_reason)
     decision = _decide(session, job, attempt, outcome, backoff, may_restart=may_restart)
     changes = _changes(session, job, outcome, decision)
-    going_back = None
+    rollback_step = None
     if decision.recovery is not None and decision.state is not JobState.FAILED:
         changes |= recovery.consequences(session, job, attempt, decision.recovery, _blamed(attempt, outcome))
-        if decision.recovery.goes_back:
-            going_back = recovery.go_back(session, job, attempt, outcome.end_step)
-    _close_record(session, attempt, outcome, decision, going_back)
+        if decision.recovery.rolls_back:
+            rollback_step = recovery.go_back(session, job, attempt, outcome.end_step)
+    _close_record(session, attempt, outcome, decision, rollback_step)
     _record_end(session, job, attempt, outcome, actor)
     gpus = gpus_of(session, job.id, number)
     project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
@@ -98,8 +98,8 @@ def end_attempt(
         leave_behind(session, attempt, actor)
     free(session, job.id, number)
     reason = _reason(outcome, decision)
-    if decision.by_way_of is not None:
-        transitions.transition(session, job, decision.by_way_of, actor=actor, reason=reason, message=outcome.message)
+    if decision.via is not None:
+        transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=outcome.message)
     transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=outcome.message, **changes)
     return Ending(state=decision.state)
 
@@ -184,7 +184,7 @@ def _failure_message(outcome: Outcome, decision: Decision) -> str:
 
 
 def _close_record(
-    session: Session, attempt: Attempt, outcome: Outcome, decision: Decision, going_back: int | None
+    session: Session, attempt: Attempt, outcome: Outcome, decision: Decision, rollback_step: int | None
 ) -> None:
     attempt.ended_at = utc_now()
     attempt.cause = outcome.cause or None
@@ -196,8 +196,8 @@ def _close_record(
     attempt.exit_code = outcome.exit_code
     attempt.end_step = max(outcome.end_step, attempt.start_step)
     attempt.detect_seconds = outcome.detect_seconds
-    if going_back is not None:
-        attempt.lost_steps = max(0, attempt.end_step - going_back)
+    if rollback_step is not None:
+        attempt.lost_steps = max(0, attempt.end_step - rollback_step)
     elif outcome.kind == "completed":
         attempt.lost_steps = 0
     else:
@@ -222,7 +222,7 @@ def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | 
     places = {row.node: row.boot_id or "" for row in session.execute(select(Lease.node, Lease.boot_id).where(mine))}
     for held in stuck_devices.held_by(attempt, places=places):
         if node in (None, held.node):
-            stuck_devices.take_out(session, held, actor=actor)
+            stuck_devices.take_out_of_service(session, held, actor=actor)
 
 
 def _record_on_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> None:

@@ -186,7 +186,7 @@ def _disk_was_full_here_before(session: Session, job: Job, attempt: Attempt, bla
 
 def _record_adjustment(session: Session, job: Job, attempt: Attempt, recovery: Recovery) -> None:
     adjusted = dict(recovery.adjustments or {})
-    if recovery.goes_back:
+    if recovery.rolls_back:
         what = f"the learning rate is multiplied by {adjusted['learning_rate_factor']:g}"
     else:
         size = job.spec["data_config"].get("batch_size") or BATCH_SIZE

@@ -148,13 +148,13 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
 
 def can_save_on_request(session: Session, job_id: str) -> bool:
     """Whether the job's script saves on request, by its last report in this or an earlier attempt."""
-    said = (
+    query = (
         select(Attempt.can_checkpoint)
         .where(Attempt.job_id == job_id, Attempt.can_checkpoint.is_not(None))
         .order_by(Attempt.number.desc())
         .limit(1)
     )
-    return session.scalar(said) is True
+    return session.scalar(query) is True
 
 
 def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:

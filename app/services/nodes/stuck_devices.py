@@ -42,7 +42,7 @@ def held_by(attempt: Attempt, *, places: Mapping[str, str]) -> list[HeldDevices]
     ]
 
 
-def take_out(session: Session, held: HeldDevices, *, actor: str, tell: bool = True) -> None:
+def take_out_of_service(session: Session, held: HeldDevices, *, actor: str, tell: bool = True) -> None:
     """Take the devices out of service; repeating it refreshes the time at which the process was seen.
 
     They may belong to another attempt already, if the lease expired before the process was seen: that attempt
@@ -82,14 +82,14 @@ def _record_warning(session: Session, held: HeldDevices, actor: str) -> None:
 
 
 def mark(db: Database, held: HeldDevices, *, actor: str, tell: bool = True) -> None:
-    """``take_out`` for an attempt that another process completes; its job may be deleted by now."""
+    """``take_out_of_service`` for an attempt that another process completes; its job may be deleted by now."""
     with db.write() as session:
         if tell:
             try:
                 transitions.load_for_change(session, held.job_id)
             except NotFound:
                 tell = False
-        take_out(session, held, actor=actor, tell=tell)
+        take_out_of_service(session, held, actor=actor, tell=tell)
 
 
 def put_back(db: Database, node: str, job_id: str, attempt: int) -> int:

@@ -86,14 +86,14 @@ def plan_once(
 
 def _updates(made: Plan, previous: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Job → changed columns: reservations, and pending reasons that differ from ``previous``."""
-    news: dict[str, dict[str, Any]] = {
+    updates: dict[str, dict[str, Any]] = {
         job_id: {"awaits_node": next(iter(names), ""), "awaits_others": list(names[1:])}
         for job_id, names in made.reservations.items()
     }
     for job_id, reason in made.pending_reasons.items():
         if previous[job_id] != reason:
-            news.setdefault(job_id, {})["pending_reason"] = reason
-    return news
+            updates.setdefault(job_id, {})["pending_reason"] = reason
+    return updates
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -198,10 +198,10 @@ def _preempt(db: Database, preemption: Preemption, actor: str, nudge: Callable[[
         nudge(preemption.job_id, node)
 
 
-def write_updates(db: Database, news: Mapping[str, dict[str, Any]]) -> None:
+def write_updates(db: Database, updates: Mapping[str, dict[str, Any]]) -> None:
     """Update columns of jobs that are still queued."""
     # By id and in small transactions: the result mirror locks many jobs, too, and cancels must not wait long.
-    for batch in _batches(sorted(news.items()), _EXPLAINED_AT_ONCE):
+    for batch in _batches(sorted(updates.items()), _EXPLAINED_AT_ONCE):
         with db.write() as session:
             for job_id, values in batch:
                 session.execute(

@@ -107,8 +107,8 @@ class PlanningLoop:
         if found is None:
             return False
         self._hold(found.placements, place_all(self._db, found.placements, self._actor, announce))
-        news = {job_id: {"pending_reason": reason} for job_id, reason in found.pending_reasons.items()}
-        planner.write_updates(self._db, news)
+        updates = {job_id: {"pending_reason": reason} for job_id, reason in found.pending_reasons.items()}
+        planner.write_updates(self._db, updates)
         return True
 
     def _hold(self, placements: tuple[Placement, ...], dispatched: Sequence[Dispatched]) -> None:

@@ -161,7 +161,7 @@ def test_a_loss_that_went_wrong_stops_the_job_unless_it_says_rollback(cause: str
     adjustments: dict[str, Any] = {}
     for done, factor in ((1, 0.5), (2, 0.25)):
         recovery = found(cause, on_divergence=ROLLBACK, adjustments=adjustments, max_retries=0)
-        assert (recovery.policy, recovery.goes_back, recovery.is_counted) == (RESTART, True, False)
+        assert (recovery.policy, recovery.rolls_back, recovery.is_counted) == (RESTART, True, False)
         adjustments = dict(recovery.adjustments or {})
         assert adjustments == {"rollbacks": done, "learning_rate_factor": factor}
     given_up = found(cause, on_divergence=ROLLBACK, adjustments=adjustments)
@@ -276,5 +276,5 @@ def test_an_export_that_broke_after_a_pause_was_wished_is_paused_by_way_of_the_q
         kind, state=JobState.EXPORTING, requested="pause", preemption="terminate", recovery=recovery
     )  # fmt: skip
 
-    assert (decision.state, decision.by_way_of) == (JobState.PAUSED, JobState.QUEUED)
+    assert (decision.state, decision.via) == (JobState.PAUSED, JobState.QUEUED)
     assert decision.policy is None

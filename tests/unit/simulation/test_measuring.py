@@ -21,7 +21,7 @@ def test_percentiles_are_waits_that_somebody_had() -> None:
 
     assert (waits.jobs, waits.mean, waits.p50, waits.p95, waits.longest) == (100, 50.5, 50, 95, 100)
     assert waits_of([7]).p95 == 7
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match="there are no waits"):
         waits_of([])
 
 

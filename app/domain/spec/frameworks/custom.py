@@ -70,16 +70,16 @@ class InvalidProcesses(ValueError):
 def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
     """Number of ranks on a node with ``devices`` devices. Raises InvalidProcesses."""
     distributed = (spec.get("training_config") or {}).get("framework", {}).get("distributed") or {}
-    said = (distributed.get("config") or {}).get(PROCESSES, ONE_PER_DEVICE[0])
-    if said in ONE_PER_DEVICE:
+    value = (distributed.get("config") or {}).get(PROCESSES, ONE_PER_DEVICE[0])
+    if value in ONE_PER_DEVICE:
         return devices
-    if said == ONE_PER_CORE:
+    if value == ONE_PER_CORE:
         cores = int(spec["resource_config"].get("cpu_cores") or 0)
         if not cores:
             raise InvalidProcesses("one process for each core needs resource_config.cpu_cores, the number of cores")
         return cores
-    number = int(said) if isinstance(said, int | str) and str(said).isdecimal() and len(str(said)) < 5 else 0
-    if isinstance(said, bool) or not 1 <= number <= MAX_PROCESSES:
+    number = int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 5 else 0
+    if isinstance(value, bool) or not 1 <= number <= MAX_PROCESSES:
         raise InvalidProcesses(
             f"use auto or gpu (one process for each device), cpu (one for each of cpu_cores), or a number from 1 to "
             f"{MAX_PROCESSES}"

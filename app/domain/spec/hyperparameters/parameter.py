@@ -112,7 +112,7 @@ class InvalidHyperparameter(ValueError):
         self.message = message
 
 
-def said(value: Value) -> str:
+def display(value: Value) -> str:
     """The value as users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

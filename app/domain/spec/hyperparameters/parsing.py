@@ -12,8 +12,8 @@ from app.domain.spec.hyperparameters.parameter import (
     Hyperparameter,
     InvalidHyperparameter,
     Value,
+    display,
     names,
-    said,
 )
 from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
 
@@ -27,9 +27,9 @@ __all__ = [
     "Value",
     "check_data",
     "describe",
+    "display",
     "names",
     "parse",
-    "said",
     "supported",
 ]
 
@@ -123,8 +123,8 @@ def _check_company(given: list[Hyperparameter], values: Mapping[str, Value]) -> 
         if values[other] not in allowed:
             raise InvalidHyperparameter(
                 item.name,
-                f"{item.name} has no effect with {other} {said(values[other])}; leave it out, or set {other} to "
-                f"{' or '.join(map(said, allowed))}",
+                f"{item.name} has no effect with {other} {display(values[other])}; leave it out, or set {other} to "
+                f"{' or '.join(map(display, allowed))}",
             )
 
 

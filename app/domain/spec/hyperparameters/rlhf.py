@@ -160,12 +160,12 @@ def completes(values: Mapping[str, Value]) -> bool:
     return values.get(ALGORITHM) in POLICIES
 
 
-def reward_kind(said: str) -> tuple[str, str]:
+def reward_kind(text: str) -> tuple[str, str]:
     """Kind of reward and its argument: tokens, a pattern, a column, or a path."""
-    kind, _, rest = said.partition(":")
+    kind, _, rest = text.partition(":")
     if kind == EXACT:
         return EXACT, rest or ANSWER
-    return (kind, rest) if kind in (LENGTH, REGEX) else (FILE, said)
+    return (kind, rest) if kind in (LENGTH, REGEX) else (FILE, text)
 
 
 def reward_file(values: Mapping[str, Value]) -> str:
@@ -183,22 +183,22 @@ def check(values: Mapping[str, Value]) -> None:
     """Check combinations of RLHF values; applies to policies only. Raises InvalidHyperparameter."""
     if not completes(values):
         return
-    said = str(values[REWARD])
+    text = str(values[REWARD])
     if values[REWARD_MODEL]:
-        if said != EXACT:
+        if text != EXACT:
             raise InvalidHyperparameter(
                 REWARD, f"{REWARD} has no effect with {REWARD_MODEL}, which judges by itself; leave one of them out"
             )
         return
-    if not said:
+    if not text:
         raise InvalidHyperparameter(REWARD, f"{REWARD} must say what a completion is worth: {_WAYS}")
-    kind, rest = reward_kind(said)
+    kind, rest = reward_kind(text)
     if kind == LENGTH and not (rest.isdecimal() and 0 < int(rest) <= 2**31):
         raise InvalidHyperparameter(
-            REWARD, f"{REWARD} {said[:64]}: say how many tokens a completion is to have, as in {LENGTH}:64"
+            REWARD, f"{REWARD} {text[:64]}: say how many tokens a completion is to have, as in {LENGTH}:64"
         )
     if kind == FILE and not rest.endswith(".py"):
-        raise InvalidHyperparameter(REWARD, f"{REWARD} {said[:64]!r} is none of {_WAYS}, whose name ends in .py")
+        raise InvalidHyperparameter(REWARD, f"{REWARD} {text[:64]!r} is none of {_WAYS}, whose name ends in .py")
 
 
 def check_devices(values: Mapping[str, Value], devices: int) -> None:

@@ -14,7 +14,7 @@ _DISTRIBUTED = "training_config.framework.distributed"
 
 
 def backend_is_known(document: Document) -> None:
-    backend = _said(document, "backend")
+    backend = _option(document, "backend")
     if backend and backend not in BACKENDS:
         raise NotSupportedYet(
             f"backend {backend!r} is not supported here; leave it out: GPUs use nccl and CPU slots gloo",
@@ -23,7 +23,7 @@ def backend_is_known(document: Document) -> None:
 
 
 def strategy_is_the_frameworks(document: Document) -> None:
-    strategy, (framework, _) = _said(document, "strategy"), trainer(document)
+    strategy, (framework, _) = _option(document, "strategy"), trainer(document)
     if not strategy or is_custom(document):
         return
     does = STRATEGIES.get(strategy.lower())
@@ -41,7 +41,7 @@ def strategy_is_the_frameworks(document: Document) -> None:
 
 def backend_fits(document: Document, device_kind: str) -> None:
     """Raise NotSupportedYet for a built-in trainer with backend gloo on GPUs."""
-    if _said(document, "backend") == GLOO and device_kind == "cuda" and not is_custom(document):
+    if _option(document, "backend") == GLOO and device_kind == "cuda" and not is_custom(document):
         raise NotSupportedYet(
             f"{GLOO} is for CPU slots, and this job gets GPUs, whose ranks use {NCCL}; leave it out, or ask for "
             "resource_config.device_type cpu",
@@ -51,12 +51,12 @@ def backend_fits(document: Document, device_kind: str) -> None:
 
 def without_effect(document: Document, device_kind: str) -> tuple[tuple[str, str], ...]:
     """(field, reason) of fields without effect on such devices."""
-    if _said(document, "backend") == NCCL and device_kind == "cpu" and not is_custom(document):
+    if _option(document, "backend") == NCCL and device_kind == "cpu" and not is_custom(document):
         return ((f"{_DISTRIBUTED}.backend", f"{NCCL} is for GPUs; the ranks of CPU slots use {GLOO}"),)
     return ()
 
 
-def _said(document: Document, name: str) -> str:
+def _option(document: Document, name: str) -> str:
     return (document["training_config"]["framework"].get("distributed") or {}).get(name) or ""
 
 

@@ -209,22 +209,22 @@ def _devices(nodes: int) -> str:
 
 
 def launcher_is_known(document: Document) -> None:
-    said, field = launcher(document), f"training_config.framework.config.{LAUNCHER}"
-    if said and said not in LAUNCHERS:
+    value, field = launcher(document), f"training_config.framework.config.{LAUNCHER}"
+    if value and value not in LAUNCHERS:
         raise BadSpec(
-            f"{said!r:.80} is no launcher; say {MPI} for a script that calls MPI, or leave it out: then one process is "
-            "started for each device, with the variables of torchrun",
+            f"{value!r:.80} is no launcher; use {MPI} for a script that calls MPI, or leave it out: then one process "
+            "is started for each device, with the variables of torchrun",
             field=field,
         )
-    if said == MPI and (document["resource_config"].get("node_count") or 1) > 1:
+    if value == MPI and (document["resource_config"].get("node_count") or 1) > 1:
         raise BadSpec(f"{MPI} starts the ranks of one node; make resource_config.node_count 1", field=field)
 
 
 def checkpoint_files_are_the_scripts_own(document: Document) -> None:
-    said = checkpoint_glob(document)
+    value = checkpoint_glob(document)
     try:
-        if said:
-            check_glob(said)
+        if value:
+            check_glob(value)
     except InvalidGlob as error:
         raise BadSpec(str(error), field=f"training_config.framework.config.{CHECKPOINT_GLOB}") from error
 
