@@ -46,7 +46,7 @@ from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging
-from config.measuring import shared_counts
+from config.measuring import inherited_multiprocess_directory
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 
@@ -89,7 +89,7 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
         limits=_rate_limits(settings),
         dialects=(NATIVE, *FOREIGN),
     )
-    prometheus.register(app, directory=shared_counts())
+    prometheus.register(app, directory=inherited_multiprocess_directory())
     errors.register(app)
     auth.register(app)
     app.after_request(_finish)

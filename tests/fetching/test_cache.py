@@ -12,7 +12,7 @@ import pytest
 
 from workers.fetching import cache as cache_module
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.directory_locks import Held, locked, sweep
+from workers.fetching.directory_locks import DirectoryLock, locked, sweep
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
 
@@ -29,7 +29,7 @@ def store(root):
 @pytest.fixture
 def used(root):
     """A directory of somebody who uses the cache."""
-    with Held(root / "uses", "use") as directory:
+    with DirectoryLock(root / "uses", "use") as directory:
         yield directory.path
 
 
@@ -202,7 +202,7 @@ def test_only_one_at_a_time_holds_a_lock(tmp_path):
 
 
 def test_sweep_lets_the_living_alone(tmp_path):
-    with Held(tmp_path, "a") as living:
+    with DirectoryLock(tmp_path, "a") as living:
         assert sweep(tmp_path) == 0
         assert living.path.is_dir()
     (tmp_path / "dead").mkdir()
@@ -226,7 +226,7 @@ def test_notes_that_nobody_wrote_for_long_are_forgotten(store, root):
 
 
 def test_lock_is_not_inherited(tmp_path):
-    held = Held(tmp_path, "a")
+    held = DirectoryLock(tmp_path, "a")
     child = subprocess.Popen(["sleep", "5"])
     descriptor = os.open(held.path.with_name(held.path.name + ".lock"), os.O_RDWR)
     os.close(held._lock)

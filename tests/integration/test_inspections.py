@@ -21,7 +21,7 @@ from app.services.preflight.inspection_queue import ABANDONED_SECONDS, Abandoned
 from app.services.preflight.inspections import Asked, Work
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
-from tasks.background.preflight import Inspector
+from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
 from tests.factories import make_document
 from tests.system import wait_for
@@ -302,7 +302,7 @@ def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, m
     )  # fmt: skip
     db = Database().bind(make_engine(sqlite_url))
     job_id = submit(db, rules)
-    inspector = Inspector(Runtime(settings, db, Dispatcher(settings)), "coordinator")
+    inspector = PreflightRunner(Runtime(settings, db, Dispatcher(settings)), "coordinator")
 
     inspector.start()
     try:

@@ -100,7 +100,7 @@ class Cache:
     def scratch(self, size: int) -> Iterator[Path]:
         """A directory for one download, of ``size`` bytes if that is known. Raises TooLarge, NoRoom, Trouble."""
         self.make_room(size)
-        with directory_locks.Held(self._root / "parts", str(size)) as directory:
+        with directory_locks.DirectoryLock(self._root / "parts", str(size)) as directory:
             try:
                 yield directory.path
             except OSError as error:

@@ -31,7 +31,7 @@ def note(root: Path, item: Item, files: Sequence[FetchedFile]) -> None:
         write_synced(root / "sources" / key, json.dumps(document))
 
 
-class Holdings:
+class CacheIndex:
     """Read again only when the cache's directories have changed."""
 
     def __init__(self, root: Path) -> None:

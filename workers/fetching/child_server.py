@@ -19,7 +19,7 @@ SAY_SECONDS = 0.5
 Watch = Callable[[], int]
 
 
-class Heart:
+class ProgressReporter:
     """Tells the parent that something arrives: what is counted here, or what a watched directory grows by."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _Shown(io.TextIOBase):
         return len(text)
 
 
-def serve(work: Callable[[dict[str, Any], Heart], Any]) -> int:
+def serve(work: Callable[[dict[str, Any], ProgressReporter], Any]) -> int:
     """Read the request, do the work, answer. What the work raises is said without secrets."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--die-with", required=True, type=int)
@@ -92,7 +92,7 @@ def serve(work: Callable[[dict[str, Any], Heart], Any]) -> int:
     hide_from_same_user()
     request = json.loads(sys.stdin.buffer.read())
     sys.stderr = sys.stdout = _Shown(secrets_in(request))
-    heart = Heart()
+    heart = ProgressReporter()
     try:
         heart.say({"answer": work(request, heart)})
     except Exception:  # noqa: BLE001 – the outermost: the parent sees that no answer came

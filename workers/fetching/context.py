@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.child_server import Heart
+from workers.fetching.child_server import ProgressReporter
 from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found
@@ -20,7 +20,7 @@ AT_ONCE = 6
 class Context:
     settings: FetchSettings
     cache: Cache
-    heart: Heart
+    heart: ProgressReporter
     secrets: Mapping[str, str]
 
 

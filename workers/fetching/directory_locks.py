@@ -14,7 +14,7 @@ LOCK = ".lock"
 POLL_SECONDS = 0.1
 
 
-class Held:
+class DirectoryLock:
     """A new directory ``parent/<label>-<random>``, kept as long as this object is open. Its lock lies beside it."""
 
     def __init__(self, parent: Path, label: str) -> None:

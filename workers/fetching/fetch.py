@@ -19,7 +19,7 @@ class TooLargeHere(AttemptFailed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class FetchOrder:
     """Where to put what, under which limits, and with whose secrets."""
 
     fetch: FetchSettings
@@ -28,7 +28,7 @@ class Order:
     secrets: Mapping[str, str]
 
 
-def fetch(order: Order, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
+def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
     """The files of each item. Raises AttemptFailed, TooLargeHere among them, for the first that has none."""
     if not items:
         return []

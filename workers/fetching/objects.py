@@ -44,7 +44,7 @@ class _Store:
 
     def _download(self, found: Found, part: Path) -> None:
         try:
-            self._files.get_file(found.path, str(part), callback=_Arriving(self._context))
+            self._files.get_file(found.path, str(part), callback=_ProgressCallback(self._context))
         except ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename == str(part):
                 raise
@@ -54,7 +54,7 @@ class _Store:
             raise Trouble(f"{found.path} was changed while it was read")
 
 
-class _Arriving(Callback):  # type: ignore[misc]
+class _ProgressCallback(Callback):  # type: ignore[misc]
     """Tells what arrives."""
 
     def __init__(self, context: Context) -> None:

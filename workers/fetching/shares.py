@@ -19,7 +19,7 @@ from workers.fetching.failures import Missing, NotThere, TooLarge, Trouble, Unus
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Tree, Wanted, expand
 from workers.fetching.uris import authority, place, scheme_of
-from workers.fetching.web import Download, Wish
+from workers.fetching.web import Download, DownloadRequest
 
 LISTING = "/?list"
 ENTRY_BYTES = 2048  # of a listing, for each of the files that it may have
@@ -30,12 +30,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')  # RFC 9110, as far as it is ASCII
 
 
-def share_wish(context: Context, item: Item) -> Wish:
+def share_request(context: Context, item: Item) -> DownloadRequest:
     """How a file is asked for as the submitting user. Raises FetchFailed."""
     scheme, where = scheme_of(item.location), place(item.location)
     base = tokens.share_url(scheme, context.settings)
     token = tokens.token_for(scheme, context.settings, context.secrets)
-    return Wish(
+    return DownloadRequest(
         url=f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}",
         headers={"Authorization": f"Bearer {token}"},
         max_bytes=item.max_bytes,
@@ -53,7 +53,7 @@ def names_directory(item: Item) -> bool:
 
 def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
     """The files that are wanted of a directory, as they are in one listing of it. Raises FetchFailed."""
-    directory = _Directory(context, share_wish(context, item))
+    directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
     wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     chosen = expand(Tree(listed), "", wanted)
@@ -65,22 +65,22 @@ def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
 
 
 class _Directory:
-    def __init__(self, context: Context, wish: Wish) -> None:
+    def __init__(self, context: Context, request: DownloadRequest) -> None:
         self._context = context
-        self._wish = replace(wish, url=wish.url.rstrip("/"))
-        self._host = urlsplit(wish.url).hostname
+        self._request = replace(request, url=request.url.rstrip("/"))
+        self._host = urlsplit(request.url).hostname
 
     def listed(self) -> list[Found]:
         """All files below it. Raises FetchFailed."""
         most = ENTRY_BYTES * self._context.settings.max_files
-        wish = replace(
-            self._wish, url=self._wish.url + LISTING, max_bytes=most,
-            headers={**self._wish.headers, "Accept": "application/json"},
+        request = replace(
+            self._request, url=self._request.url + LISTING, max_bytes=most,
+            headers={**self._request.headers, "Accept": "application/json"},
         )  # fmt: skip
         with self._context.cache.scratch(0) as scratch:
             answer = scratch / "listing"
             try:
-                self._download(wish).to(answer)
+                self._download(request).to(answer)
             except Missing as error:
                 raise self._missing() from error
             except TooLarge as error:
@@ -101,14 +101,14 @@ class _Directory:
             return
         largest = max(files, key=lambda found: found.size)
         try:
-            self._download(self._wish_of(largest)).check()
+            self._download(self._request_of(largest)).check()
         except Missing as error:
             raise _changed(largest) from error
 
     def remotes(self, chosen: list[tuple[str, Found]]) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
-                key=f"share {self._wish_of(found).url}", name=name, found=found,
+                key=f"share {self._request_of(found).url}", name=name, found=found,
                 download=functools.partial(self._fetch, found),
             )  # fmt: skip
 
@@ -117,7 +117,7 @@ class _Directory:
             part.touch()
             return
         try:
-            version = self._download(self._wish_of(found)).to(part)
+            version = self._download(self._request_of(found)).to(part)
         except (Missing, Unusable) as error:  # Unusable: empty, or more than was listed
             raise _changed(found) from error
         if found.version and not found.sha256 and _etag_of(version) != found.version:
@@ -129,17 +129,19 @@ class _Directory:
     def _missing(self) -> NotThere:
         """Why there is no listing."""
         try:
-            self._download(self._wish).check()
+            self._download(self._request).check()
         except NotThere:
             return NotThere(f"{self._host} has no such directory, or lists none (404)")
         return NotThere(f"at {self._host} it is a single file; name the directory that holds it")
 
-    def _wish_of(self, found: Found) -> Wish:
-        return replace(self._wish, url=f"{self._wish.url}/{quote(found.path)}", max_bytes=found.size)
+    def _request_of(self, found: Found) -> DownloadRequest:
+        return replace(self._request, url=f"{self._request.url}/{quote(found.path)}", max_bytes=found.size)
 
-    def _download(self, wish: Wish) -> Download:
+    def _download(self, request: DownloadRequest) -> Download:
         # Room in the cache was asked for when the sizes were listed.
-        return Download(self._context.settings, wish, before_bytes=lambda _: None, on_bytes=self._context.heart.arrived)
+        return Download(
+            self._context.settings, request, before_bytes=lambda _: None, on_bytes=self._context.heart.arrived
+        )
 
 
 def files_in(answer: bytes, host: str | None) -> list[Found]:

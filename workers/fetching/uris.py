@@ -22,7 +22,7 @@ _CID = re.compile(r"[A-Za-z0-9]{10,128}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ParsedUri:
     """``container`` is the bucket, claim, share, host or content id; ``path`` lies in it, without a leading slash."""
 
     scheme: str
@@ -54,16 +54,16 @@ def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
     return _QUERY.sub(r"\1?…", _CREDENTIALS.sub("…@", text))
 
 
-def place(location: str) -> Place:
+def place(location: str) -> ParsedUri:
     """``scheme://container/path``. Raises Refused for another form."""
     scheme, separator, rest = location.partition("://")
     container, _, path = rest.partition("/")
     if not separator or not container:
         raise Refused(f"the form is {scheme}://name/path")
-    return Place(scheme=scheme.lower(), container=container, path=path)
+    return ParsedUri(scheme=scheme.lower(), container=container, path=path)
 
 
-def volume(location: str) -> Place:
+def volume(location: str) -> ParsedUri:
     """A place in a volume claim or in a bucket that is a directory."""
     found = place(location)
     form = _CLAIM if found.scheme == "pvc" else _BUCKET
@@ -73,13 +73,13 @@ def volume(location: str) -> Place:
     return found
 
 
-def content(location: str) -> Place:
+def content(location: str) -> ParsedUri:
     """A content id of IPFS and a path below it."""
     found = place(location)
     path = found.path.partition("?")[0].partition("#")[0]
     if not _CID.fullmatch(found.container):
         raise Refused(f"{found.container[:80]} is no content id; the form is ipfs://cid/path")
-    return Place(scheme="ipfs", container=found.container, path=path)
+    return ParsedUri(scheme="ipfs", container=found.container, path=path)
 
 
 def hub_place(location: str) -> HubPlace:

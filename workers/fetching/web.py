@@ -36,7 +36,7 @@ PRIVATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class DownloadRequest:
     """``url`` with ``headers`` for its own origin only. ``trusted`` ones, as ``host:port``, may be private.
 
     ``personal``: what lies there may depend on who asks, so that a time says nothing about what another one got.
@@ -52,7 +52,7 @@ class Wish:
     max_bytes_name: str = "TRAINYARD_FETCH_MAX_BYTES"
     method: str = "GET"  # or HEAD, to learn whether it could be read
 
-    def knowing(self, version: str) -> "Wish":
+    def knowing(self, version: str) -> "DownloadRequest":
         """The same, if it is not this version that is here already."""
         return replace(self, known=version)
 
@@ -69,14 +69,14 @@ class Download:
     """One file on its way. ``before_bytes`` is told the size that is to come, as far as it is known."""
 
     def __init__(
-        self, settings: FetchSettings, wish: Wish,
+        self, settings: FetchSettings, request: DownloadRequest,
         *, before_bytes: Callable[[int], None], on_bytes: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._wish = wish
+        self._request = request
         self._before_bytes = before_bytes
         self._on_bytes = on_bytes
-        self._gate = Gate(settings.allow, wish.trusted)
+        self._gate = Gate(settings.allow, request.trusted)
         self._arrived = 0
         self._validator = ""  # a strong one: a file may be gone on with in its middle
 
@@ -90,7 +90,7 @@ class Download:
 
     def check(self) -> None:
         """Whether the server would send the file, by a HEAD request. Raises FetchFailed."""
-        self._wish = replace(self._wish, method="HEAD")
+        self._request = replace(self._request, method="HEAD")
         self.to(Path(os.devnull))
 
     async def _fetch(self, file: BinaryIO) -> str:
@@ -129,12 +129,12 @@ class Download:
 
     async def _follow(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
         """Go where redirects lead, each of them checked."""
-        url = _url(self._wish.url)
+        url = _url(self._request.url)
         origin = url.origin()
         for _ in range(self._settings.max_redirects + 1):
             self._check(url)
-            headers = self._headers() | (dict(self._wish.headers) if url.origin() == origin else {})
-            async with session.request(self._wish.method, url, headers=headers, allow_redirects=False) as answer:
+            headers = self._headers() | (dict(self._request.headers) if url.origin() == origin else {})
+            async with session.request(self._request.method, url, headers=headers, allow_redirects=False) as answer:
                 if answer.status not in REDIRECTS or "Location" not in answer.headers:
                     return await self._receive(answer, file)
                 following = _without_user(url.join(_url(answer.headers["Location"])))
@@ -161,16 +161,16 @@ class Download:
         headers = {"Accept-Encoding": "identity", "User-Agent": "trainyard"}
         if self._arrived:
             return headers | {"Range": f"bytes={self._arrived}-", "If-Range": self._validator}
-        return headers | _conditions(self._wish.known)
+        return headers | _conditions(self._request.known)
 
     async def _receive(self, answer: aiohttp.ClientResponse, file: BinaryIO) -> str:
-        if answer.status == 304 and self._wish.known and not self._arrived:
+        if answer.status == 304 and self._request.known and not self._arrived:
             raise NotModified
         self._check_status(answer)
-        version = _version(answer, personal=self._wish.personal)
-        if self._wish.method == "HEAD":
+        version = _version(answer, personal=self._request.personal)
+        if self._request.method == "HEAD":
             return version
-        if version and version == self._wish.known and not self._arrived:
+        if version and version == self._request.known and not self._arrived:
             raise NotModified  # a server that does not understand conditions
         if answer.status != 206:
             self._arrived = 0
@@ -191,7 +191,7 @@ class Download:
         if status in (404, 410):
             raise Missing(f"{host} has no such file ({status})")
         if status in (401, 403):
-            raise NotThere(f"{self._wish.refusal} ({host} answers {status})")
+            raise NotThere(f"{self._request.refusal} ({host} answers {status})")
         if status != 200:
             raise NotThere(f"{host} answers {status} instead of a file")
 
@@ -215,8 +215,8 @@ class Download:
             raise Unusable("it is empty")
 
     def _refuse_larger(self, size: int) -> None:
-        if size > self._wish.max_bytes:
-            raise TooLarge(f"it is larger than {self._wish.max_bytes} bytes ({self._wish.max_bytes_name})")
+        if size > self._request.max_bytes:
+            raise TooLarge(f"it is larger than {self._request.max_bytes} bytes ({self._request.max_bytes_name})")
 
 
 def _url(text: str) -> URL:

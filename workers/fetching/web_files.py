@@ -9,10 +9,10 @@ from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
 from workers.fetching.context import Context, fetched, target_of
 from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.shares import fetch_directory, names_directory, share_wish
+from workers.fetching.shares import fetch_directory, names_directory, share_request
 from workers.fetching.unixfs import write_file
 from workers.fetching.uris import SHARES, authority, base_name, content, scheme_of, shown
-from workers.fetching.web import Download, NotModified, Wish
+from workers.fetching.web import Download, DownloadRequest, NotModified
 
 _MOST_OVERHEAD = 1 << 20
 
@@ -21,10 +21,10 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
     if scheme_of(item.location) in SHARES and names_directory(item):
         return fetch_directory(context, item)
-    wish, lasting = _wish(context, item)
+    request, lasting = _request(context, item)
     name = _file_name(item)
     target, cache = target_of(item, name), context.cache
-    key = f"{item.location} {wish.url}"
+    key = f"{item.location} {request.url}"
     with cache.alone(key):
         known = cache.entry(key)
         # The link comes first: what is linked can't be evicted while the server is asked.
@@ -33,7 +33,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
         if known is not None and lasting:
             return [fetched(item, name, known.sha256)]
         try:
-            sha256 = _download(context, item, wish.knowing(known.version if known is not None else ""), key, target)
+            sha256 = _download(context, item, request.knowing(known.version if known is not None else ""), key, target)
         except NotModified:
             sha256 = known.sha256 if known is not None else ""
         except Missing as error:
@@ -43,11 +43,11 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     return [fetched(item, name, sha256)]
 
 
-def _download(context: Context, item: Item, wish: Wish, key: str, target: Path) -> str:
+def _download(context: Context, item: Item, request: DownloadRequest, key: str, target: Path) -> str:
     cache, steps = context.cache, _Steps(context)
     with cache.scratch(0) as directory:
         part = directory / "data"
-        download = Download(context.settings, wish, before_bytes=steps.announced, on_bytes=steps.arrived)
+        download = Download(context.settings, request, before_bytes=steps.announced, on_bytes=steps.arrived)
         version = download.to(part)
         part = _checked(context, item, part)
         size = part.stat().st_size
@@ -100,7 +100,7 @@ class _Steps:
             self._context.cache.make_room(1)
 
 
-def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
+def _request(context: Context, item: Item) -> tuple[DownloadRequest, bool]:
     """What to ask whom, and whether the answer never changes."""
     scheme, settings = scheme_of(item.location), context.settings
     limits: dict[str, Any] = {"max_bytes": item.max_bytes, "max_bytes_name": item.limit_name}
@@ -114,10 +114,10 @@ def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
         url += "?format=raw" if raw else "?format=car&dag-scope=entity"
         headers = {"Accept": f"application/vnd.ipld.{'raw' if raw else 'car'}"}
         limits["max_bytes"] = item.max_bytes + item.max_bytes // 20 + _MOST_OVERHEAD  # links and ids beside the file
-        return Wish(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
+        return DownloadRequest(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
-        return share_wish(context, item), False
-    return Wish(url=item.location, headers={}, **limits), False
+        return share_request(context, item), False
+    return DownloadRequest(url=item.location, headers={}, **limits), False
 
 
 def _file_name(item: Item) -> str:

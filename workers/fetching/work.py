@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workers.fetching.cache import Cache
-from workers.fetching.child_server import Heart
+from workers.fetching.child_server import ProgressReporter
 from workers.fetching.context import Context
 from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json
@@ -27,7 +27,7 @@ FETCHERS = {
 NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND"}
 
 
-def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
+def work(request: dict[str, Any], heart: ProgressReporter) -> list[dict[str, Any]]:
     """For each item its files, or why there are none; nothing more after the first of those."""
     settings = settings_from_json(request["fetch"])
     context = Context(

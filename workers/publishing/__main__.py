@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from workers.fetching.child_server import Heart, serve
+from workers.fetching.child_server import ProgressReporter, serve
 from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import settings_from_json
 from workers.fetching.uris import BUCKETS, scheme_of
 from workers.publishing import copying
 from workers.publishing.failures import NotPublished
-from workers.publishing.local import LocalPlace
-from workers.publishing.orders import Order, order_of
+from workers.publishing.local import LocalTarget
+from workers.publishing.orders import PublishOrder, order_of
 
 READ_STEP = 20  # as bits: our own looks read a little, too
 
 
-class CheckedPlace(copying.Place, Protocol):
+class CheckedTarget(copying.PublishTarget, Protocol):
     def check(self) -> None: ...
 
 
-def work(request: dict[str, Any], heart: Heart) -> dict[str, Any]:
+def work(request: dict[str, Any], heart: ProgressReporter) -> dict[str, Any]:
     """One request's answer."""
     heart.watch(_read_from_files)
     order = order_of(request["order"]) if request["order"] else None
@@ -38,7 +38,7 @@ def work(request: dict[str, Any], heart: Heart) -> dict[str, Any]:
     return answer
 
 
-def _copy(request: Mapping[str, Any], order: Order | None, heart: Heart) -> dict[str, Any]:
+def _copy(request: Mapping[str, Any], order: PublishOrder | None, heart: ProgressReporter) -> dict[str, Any]:
     place = _place(request)
     if order is None:
         place.check()
@@ -46,7 +46,7 @@ def _copy(request: Mapping[str, Any], order: Order | None, heart: Heart) -> dict
     return {"folder": copying.copy(place, order, heart.arrived)}
 
 
-def _push(request: Mapping[str, Any], order: Order | None) -> dict[str, Any]:
+def _push(request: Mapping[str, Any], order: PublishOrder | None) -> dict[str, Any]:
     from workers.publishing import hub  # noqa: PLC0415 – each kind of place needs other large libraries
 
     repository = hub.Repository(**request["repository"], token=request["secrets"].get("hub_token", ""))
@@ -56,17 +56,17 @@ def _push(request: Mapping[str, Any], order: Order | None) -> dict[str, Any]:
     return {"url": hub.push(repository, order)}
 
 
-def _place(request: Mapping[str, Any]) -> CheckedPlace:
+def _place(request: Mapping[str, Any]) -> CheckedTarget:
     location, job_id = request["location"], request["job_id"]
     scheme = scheme_of(location)
     if scheme == "file":
-        return LocalPlace(location, job_id)
+        return LocalTarget(location, job_id)
     settings = settings_from_json(request["settings"])
     if scheme in BUCKETS:
         from workers.fetching.filesystems import checked_path, filesystem  # noqa: PLC0415
-        from workers.publishing.objects import ObjectPlace  # noqa: PLC0415
+        from workers.publishing.objects import ObjectTarget  # noqa: PLC0415
 
-        return ObjectPlace(filesystem(scheme, settings), checked_path(location, settings), job_id)
+        return ObjectTarget(filesystem(scheme, settings), checked_path(location, settings), job_id)
     from workers.publishing.web import share  # noqa: PLC0415
 
     return share(location, settings, request["secrets"])

@@ -13,15 +13,15 @@ from typing import Any, BinaryIO, Protocol
 
 from app.storage.beneath import RefusedFile, directory_opened, file_opened
 from app.storage.trees import source_of
-from workers.publishing.failures import NotPublished, Taken
-from workers.publishing.orders import File, Order
+from workers.publishing.failures import AlreadyClaimed, NotPublished
+from workers.publishing.orders import File, PublishOrder
 
 MARKER = ".trainyard.json"
 MAX_MARKER_BYTES = 16 << 20
 Arrived = Callable[[int], None]  # so many bytes were moved: a sign of life
 
 
-class Place(Protocol):
+class PublishTarget(Protocol):
     """A directory that may not exist yet. ``folder`` is one in it, or empty; paths are relative to that.
 
     Raises NotPublished, OSError.
@@ -66,7 +66,7 @@ def digest_of(blocks: Iterable[bytes], arrived: Arrived) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def copy(place: Place, order: Order, arrived: Arrived) -> str:
+def copy(place: PublishTarget, order: PublishOrder, arrived: Arrived) -> str:
     """The folder that the model went to: empty for the directory itself, else the job's id. Raises NotPublished."""
     if any(file.path == MARKER for file in order.files):
         raise NotPublished(f"the model holds a file {MARKER}, a name that is used to mark exported models; rename it")
@@ -80,12 +80,12 @@ def copy(place: Place, order: Order, arrived: Arrived) -> str:
     )
 
 
-def _take(place: Place, folder: str, order: Order) -> set[str] | None:
+def _take(place: PublishTarget, folder: str, order: PublishOrder) -> set[str] | None:
     """The files that an earlier try may have left, if the directory is ours now; None when it is somebody else's."""
     if (said := place.read(folder, MARKER, MAX_MARKER_BYTES)) is None:
         if not place.is_free(folder):
             return None
-        with contextlib.suppress(Taken):
+        with contextlib.suppress(AlreadyClaimed):
             place.claim(folder, MARKER, _marker(order, complete=False))
         # Not every storage can refuse a second claim: the last one stands, and all of them read it.
         said = place.read(folder, MARKER, MAX_MARKER_BYTES)
@@ -93,7 +93,7 @@ def _take(place: Place, folder: str, order: Order) -> set[str] | None:
     return _paths(document) if document.get("job_id") == order.job_id else None
 
 
-def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Arrived) -> None:
+def _fill(place: PublishTarget, folder: str, order: PublishOrder, before: set[str], arrived: Arrived) -> None:
     place.write(folder, MARKER, _marker(order, complete=False))
     for file in order.in_order():
         with _opened(order.source, file) as source:
@@ -103,7 +103,7 @@ def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Ar
     place.write(folder, MARKER, _marker(order, complete=True))
 
 
-def _put(place: Place, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+def _put(place: PublishTarget, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
     wanted = (file.size_bytes, file.sha256)
     if place.digest(folder, file.path, arrived) == wanted:
         return  # an earlier try got that far
@@ -124,7 +124,7 @@ def _opened(directory: Path, file: File) -> Iterator[BinaryIO]:
         raise NotPublished(f"{error}; the storage may be damaged") from error
 
 
-def _marker(order: Order, *, complete: bool) -> bytes:
+def _marker(order: PublishOrder, *, complete: bool) -> bytes:
     document = {
         "created_by": "trainyard",
         "job_id": order.job_id,

@@ -10,5 +10,5 @@ class NotPublished(Exception):
         self.transient = transient
 
 
-class Taken(Exception):
+class AlreadyClaimed(Exception):
     """Somebody else was faster and owns the directory now."""

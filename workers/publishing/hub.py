@@ -16,7 +16,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.sha import git_hash
 
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import File, Order
+from workers.publishing.orders import File, PublishOrder
 
 PASSING = frozenset({408, 409, 412, 425, 429, 500, 502, 503, 504})
 LEFT_OUT = frozenset({".git", ".cache"})  # folders that the client never uploads
@@ -46,7 +46,7 @@ def check(repository: Repository) -> None:
         raise NotPublished(f"the token is {who.get('name')}'s, who is no member of {owner}; give a token of a member")
 
 
-def push(repository: Repository, order: Order) -> str:
+def push(repository: Repository, order: PublishOrder) -> str:
     """The URL of the repository, made if it was not there, that now holds the model. Raises NotPublished."""
     api = _api(repository)
     files = [file for file in order.files if not LEFT_OUT & set(file.path.split("/"))]
@@ -66,7 +66,7 @@ def push(repository: Repository, order: Order) -> str:
     return str(url)
 
 
-def _is_same(held: Any, file: File, order: Order) -> bool:
+def _is_same(held: Any, file: File, order: PublishOrder) -> bool:
     """Large files are known by their SHA-256, the others by git's name of their content."""
     if not isinstance(held, RepoFile) or held.size != file.size_bytes:
         return False

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from app.storage.failures import LASTING
 from app.storage.keys import TEMPORARY
 from workers.publishing.copying import Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 1 << 20
@@ -26,7 +26,7 @@ NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class LocalPlace:
+class LocalTarget:
     """``path`` is absolute, every link in it followed already; ``token`` tells our temporary files from others'."""
 
     def __init__(self, path: str, token: str) -> None:
@@ -61,7 +61,7 @@ class LocalPlace:
             try:
                 descriptor = os.open(path, NEW, 0o644, dir_fd=directory)
             except FileExistsError:
-                raise Taken from None
+                raise AlreadyClaimed from None
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             _sync(directory)

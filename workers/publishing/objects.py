@@ -10,7 +10,7 @@ from fsspec.callbacks import Callback
 
 from app.storage.failures import LASTING
 from workers.publishing.copying import Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 8 << 20
@@ -18,7 +18,7 @@ PARALLEL_PARTS = 2  # of up to 50 MB each, in memory
 PROBE = ".trainyard-probe-"
 
 
-class ObjectPlace:
+class ObjectTarget:
     """``root`` is bucket/prefix in an s3fs file system that holds the service's keys."""
 
     def __init__(self, files: Any, root: str, token: str) -> None:
@@ -53,7 +53,7 @@ class ObjectPlace:
             try:
                 self._fs.pipe_file(self._at(folder, path), data, mode="create")
             except FileExistsError:
-                raise Taken from None
+                raise AlreadyClaimed from None
             except OSError as error:
                 if not _does_not_know_conditions(error):
                     raise
@@ -68,7 +68,7 @@ class ObjectPlace:
         options = {"ContentType": kind} if kind else {}
         with self._saying():
             self._fs.put_file(
-                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_Told(arrived),
+                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_ProgressCallback(arrived),
                 max_concurrency=PARALLEL_PARTS, **options,
             )  # fmt: skip
 
@@ -106,7 +106,7 @@ class ObjectPlace:
             raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
 
 
-class _Told(Callback):  # type: ignore[misc]
+class _ProgressCallback(Callback):  # type: ignore[misc]
     """Hands s3fs's progress on."""
 
     def __init__(self, arrived: Arrived) -> None:

@@ -16,7 +16,7 @@ class File:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class PublishOrder:
     """A finished model: where it lies on this machine, and what it consists of."""
 
     job_id: str
@@ -41,8 +41,8 @@ class Order:
         return {"config.json": 3, "adapter_config.json": 3, "README.md": 4}.get(path, 1)
 
 
-def order_of(document: Mapping[str, Any]) -> Order:
-    """The order that ``Order.document`` made."""
+def order_of(document: Mapping[str, Any]) -> PublishOrder:
+    """The order that ``PublishOrder.document`` made."""
     files = tuple(File(**file) for file in document["files"])
     weights = tuple(document["weight_files"])
-    return Order(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})
+    return PublishOrder(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})

@@ -5,7 +5,7 @@ import logging
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.publishing.runner import Publication, wishes_of
+from workers.publishing.runner import Publication, publish_options
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ def check_output(settings: Settings, work: Work) -> None:
 
     What may pass until the training ends, such as a hub that does not answer now, is only logged.
     """
-    if not wishes_of(work):
+    if not publish_options(work):
         return
     found = Publication(settings, work, None).carry_out()
     for failure in found.passing:

@@ -15,17 +15,17 @@ from workers.fetching.child_client import ask
 from workers.fetching.items import settings_to_json
 from workers.job_secrets import opened_secrets
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import Order
+from workers.publishing.orders import PublishOrder
 from workers.publishing.places import Destination, destination
 
 log = logging.getLogger(__name__)
 
 TRIES = 5
-LONGER = 4.0  # each pause than the one before
+BACKOFF_FACTOR = 4.0  # each pause than the one before
 HUB_TOKEN = "output_config.hub_token"  # noqa: S105 – where it stands
 
 
-class Stopped(Exception):
+class PublicationStopped(Exception):
     """Nobody waits for it any more."""
 
 
@@ -49,7 +49,7 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class PublishOptions:
     """What ``output_config`` says about where the model goes."""
 
     output_path: str
@@ -60,10 +60,10 @@ class Wishes:
         return bool(self.output_path or self.hub_repository)
 
 
-def wishes_of(work: Work) -> Wishes:
+def publish_options(work: Work) -> PublishOptions:
     output = work.spec.get("output_config") or {}
     private = output.get("hub_private")
-    return Wishes(
+    return PublishOptions(
         output_path=output.get("output_path") or "",
         hub_repository=(output.get("hub_repo_id") or "") if output.get("push_to_hub") else "",
         hub_private=True if private is None else bool(private),
@@ -74,7 +74,7 @@ class Publication:
     """Carries one model out, on a thread of its own; ``order`` None: only looks whether it would work."""
 
     def __init__(
-        self, settings: Settings, work: Work, order: Order | None, *, on_done: Callable[[], None] = lambda: None
+        self, settings: Settings, work: Work, order: PublishOrder | None, *, on_done: Callable[[], None] = lambda: None
     ) -> None:
         self._settings = settings
         self._work = work
@@ -99,7 +99,7 @@ class Publication:
 
     def carry_out(self) -> Published:
         """Do it on the calling thread. Raises Stopped."""
-        wishes, result = wishes_of(self._work), Published()
+        wishes, result = publish_options(self._work), Published()
         if wishes.output_path:
             with result.noting(f"output_path {wishes.output_path}"):
                 self._copy(wishes.output_path, result)
@@ -111,7 +111,7 @@ class Publication:
     def _run(self) -> None:
         try:
             self.result = self.carry_out()
-        except Stopped:
+        except PublicationStopped:
             return
         except Exception as error:
             log.exception("publishing failed")
@@ -124,7 +124,7 @@ class Publication:
         result.beside = bool(answer.get("folder"))
         result.uri = target.shown(answer.get("folder", ""))
 
-    def _push(self, wishes: Wishes, result: Published) -> None:
+    def _push(self, wishes: PublishOptions, result: Published) -> None:
         repository = {"name": wishes.hub_repository, "private": wishes.hub_private}
         answer = self._answer({"repository": repository}, what=wishes.hub_repository)
         result.hub_url = answer.get("url", "")
@@ -140,8 +140,8 @@ class Publication:
                 break
             log.warning("publishing is tried again in %g s: %s", pause, answer["message"])
             if self._stopping.wait(pause):
-                raise Stopped
-            pause *= LONGER
+                raise PublicationStopped
+            pause *= BACKOFF_FACTOR
         raise NotPublished(answer["message"], transient=answer["transient"])
 
     def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Publication:
             with self._lock:
                 self._process = None
         if self._stopping.is_set():
-            raise Stopped
+            raise PublicationStopped
         return answer
 
     def _started(self, process: subprocess.Popen[bytes]) -> None:

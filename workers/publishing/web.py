@@ -11,25 +11,25 @@ from config.fetching import FetchSettings
 from workers.fetching.tokens import share_url, token_for
 from workers.fetching.uris import place
 from workers.publishing.copying import MARKER, Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 1 << 20
 ANSWER_SECONDS = 120.0
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What tells a model; a service that takes files need not list directories.
-TELLTALE = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
+MODEL_INDICATORS = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
 
 
-def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) -> "WebPlace":
+def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) -> "WebTarget":
     """A directory of scaidrive:// or scaiatlas://, as the user who submitted the job. Raises FetchFailed."""
     where = place(location)
     base, token = share_url(where.scheme, settings), token_for(where.scheme, settings, secrets)
     url = f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}"
-    return WebPlace(url, {"Authorization": f"Bearer {token}"})
+    return WebTarget(url, {"Authorization": f"Bearer {token}"})
 
 
-class WebPlace:
+class WebTarget:
     """``url`` is that of the directory; ``headers`` carry the user's token. Redirects are not followed."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -46,7 +46,7 @@ class WebPlace:
             return answer.read(most) if answer.status == http.client.OK else None
 
     def is_free(self, folder: str) -> bool:
-        for name in TELLTALE:
+        for name in MODEL_INDICATORS:
             with self._asking("HEAD", self._at(folder, name)) as answer:
                 if answer.status == http.client.OK:
                     return False
@@ -55,7 +55,7 @@ class WebPlace:
     def claim(self, folder: str, path: str, data: bytes) -> None:
         with self._asking("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
             if answer.status == http.client.PRECONDITION_FAILED:
-                raise Taken
+                raise AlreadyClaimed
             self._accept(answer)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
@@ -64,7 +64,7 @@ class WebPlace:
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
         length = {"Content-Length": str(file.size_bytes)}
-        with self._asking("PUT", self._at(folder, file.path), _Told(source, arrived), length) as answer:
+        with self._asking("PUT", self._at(folder, file.path), _ProgressReader(source, arrived), length) as answer:
             self._accept(answer)
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
@@ -95,7 +95,11 @@ class WebPlace:
 
     @contextmanager
     def _asking(
-        self, method: str, path: str, body: "bytes | _Told | None" = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: "bytes | _ProgressReader | None" = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """One request and its answer, refused or failed ones as NotPublished."""
         host = self._url.hostname or ""
@@ -114,7 +118,7 @@ class WebPlace:
             connection.close()
 
 
-class _Told:
+class _ProgressReader:
     """A file that tells how much of it was sent."""
 
     def __init__(self, stream: BinaryIO, arrived: Arrived) -> None:

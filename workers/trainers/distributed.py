@@ -45,7 +45,7 @@ def join(spec: RunSpec) -> None:
     torch.set_num_threads(spec.threads_per_rank)
     if spec.device_type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        keep_to_share(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
+        limit_gpu_memory(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
     if spec.world_size == 1 and spec.framework != DEEPSPEED:
         # accelerate would form a group of one, which only DeepSpeed needs.
         for name in _LAUNCH_VARIABLES:
@@ -55,7 +55,7 @@ def join(spec: RunSpec) -> None:
     dist.init_process_group(backend, timeout=TIMEOUT)
 
 
-def keep_to_share(fraction: float) -> None:
+def limit_gpu_memory(fraction: float) -> None:
     """Allocate no more of the GPU's memory than this; its context and other libraries come on top.
 
     Whoever wants more runs out of memory by itself, and does not take what others were promised.

@@ -84,7 +84,7 @@ def error_type(error: BaseException) -> str:
     return next((kind for words, kind in _BY_MESSAGE if words in message), "TRAINER_ERROR")
 
 
-def lacked_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, the machine's or a device's."""
     return error_type(error) in (OutOfMemory.error_type, HostOutOfMemory.error_type)
 

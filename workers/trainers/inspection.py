@@ -20,7 +20,7 @@ from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"
 # What ends an inspection without saying anything about the job.
-_SAYS_NOTHING = frozenset({"OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "STORAGE_ERROR", "DISK_FULL"})
+_INCONCLUSIVE = frozenset({"OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "STORAGE_ERROR", "DISK_FULL"})
 _MOST_WRITTEN_BYTES = 1 << 30
 
 Findings = dict[str, Any]
@@ -46,13 +46,13 @@ def inspect(document: Mapping[str, Any]) -> Findings:
     """
     findings: Findings = {"errors": [], "warnings": [], "left_out": [], "sources": []}
     try:
-        _look(document, findings)
+        _inspect(document, findings)
     except Exception as error:  # noqa: BLE001  (whatever it is, it is a finding)
         _add_failure(findings, error)
     return findings
 
 
-def _look(document: Mapping[str, Any], findings: Findings) -> None:
+def _inspect(document: Mapping[str, Any], findings: Findings) -> None:
     began = time.monotonic()
     spec = RunSpec.from_document(document)
     # Imported only now: the memory limit holds, and a missing package becomes a finding.
@@ -61,9 +61,9 @@ def _look(document: Mapping[str, Any], findings: Findings) -> None:
     imported = time.monotonic()
     tokenizer = None
     if spec.model_path or is_drawn(spec.training_config.get("base_model") or {}):
-        tokenizer = inspection_model.look(spec, findings, has_weights=bool(document["has_weights"]))
+        tokenizer = inspection_model.inspect_model(spec, findings, has_weights=bool(document["has_weights"]))
     loaded = time.monotonic()
-    inspection_data.look(spec, tokenizer, int(document["rows"]), findings)
+    inspection_data.inspect_data(spec, tokenizer, int(document["rows"]), findings)
     findings["seconds"] = {
         "imports": round(imported - began, 3),
         "model": round(loaded - imported, 3),
@@ -73,7 +73,7 @@ def _look(document: Mapping[str, Any], findings: Findings) -> None:
 
 def _add_failure(findings: Findings, error: Exception) -> None:
     kind = "HOST_OUT_OF_MEMORY" if _met_its_limit(error) else error_type(error)
-    if kind in _SAYS_NOTHING:
+    if kind in _INCONCLUSIVE:
         findings["left_out"].append(f"the look at model and data was given up: {str(error) or type(error).__name__}")
         return
     message = str(error) if isinstance(error, TrainingFailure) else f"{type(error).__name__}: {error}"

@@ -15,10 +15,10 @@ from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, complete
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
-from workers.trainers.data.records import Located, records
+from workers.trainers.data.records import LocatedRecord, records
 from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
-from workers.trainers.data.statistics import Lengths, merged
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.statistics import LengthStatistics, merged
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 from workers.trainers.rewards import reward_of
@@ -46,7 +46,7 @@ class _Read:
     ended: int = 0  # of these, where an end of sequence is learned
     ties: int = 0  # pairs whose answers are the same
     columns: set[str] = field(default_factory=set)  # beside prompts, for the reward
-    lengths: Lengths = field(default_factory=Lengths)
+    lengths: LengthStatistics = field(default_factory=LengthStatistics)
     batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
 
 
@@ -57,7 +57,7 @@ class _Reader:
         self._spec = spec
         self._eos = tokenizer.eos_token_id if tokenizer is not None else None
         self.eos_token = tokenizer.eos_token if tokenizer is not None else None
-        self.tokenizing = Tokenizing(tokenizer, spec) if tokenizer is not None else None
+        self.tokenizing = RecordTokenizer(tokenizer, spec) if tokenizer is not None else None
         self._most = most
         self._batch_size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
         self._until = time.monotonic() + READ_SECONDS
@@ -77,7 +77,7 @@ class _Reader:
         found.complete = True
         return found
 
-    def _add(self, found: _Read, located: Located) -> None:
+    def _add(self, found: _Read, located: LocatedRecord) -> None:
         found.count += 1
         found.conversational |= located.conversational
         found.columns |= set(located.record.get("columns") or ())
@@ -93,7 +93,7 @@ class _Reader:
             found.batch.append(encoded.sequences)
 
 
-def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
+def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
     """Adds what the first records of each source tell. Raises DataNotFound, DataInvalid, InvalidConfig."""
     reader = _Reader(spec, tokenizer, most)
     sources = []

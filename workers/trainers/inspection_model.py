@@ -14,9 +14,9 @@ from app.domain.spec.rules.output import GGUF, ONNX
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
-from workers.trainers.hf_trainer.model.tokenizer import base_model, existing, load_tokenizer, trust
-from workers.trainers.megatron.fitting import check as check_megatron
-from workers.trainers.megatron.fitting import layout_of
+from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
+from workers.trainers.megatron.compatibility import check as check_megatron
+from workers.trainers.megatron.compatibility import requested_layout
 
 _CAUSAL = "AutoModelForCausalLM"
 # Whose graphs were made, and compared with torch.
@@ -30,13 +30,13 @@ _MOST_HEADER_BYTES = 100 << 20
 Findings = dict[str, Any]
 
 
-def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
+def inspect_model(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
     """The tokenizer. Raises ModelNotFound and InvalidConfig."""
     drawn = is_drawn(base_model(spec))
-    config = _definition(spec, findings) if drawn else _config(spec, Path(existing(spec.model_path)))
-    _check_causal(config, trusted=trust(spec)["trust_remote_code"])
+    config = _definition(spec, findings) if drawn else _config(spec, Path(existing_model_path(spec.model_path)))
+    _check_causal(config, trusted=trust_options(spec)["trust_remote_code"])
     if spec.framework == MEGATRON:
-        check_megatron(config, layout_of(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
+        check_megatron(config, requested_layout(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
     if has_weights and not drawn:
         check_weights(Path(spec.model_path))
     tokenizer = load_tokenizer(spec)
@@ -69,7 +69,7 @@ def check_weights(directory: Path) -> None:
 
 
 def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
-    remote = trust(spec)
+    remote = trust_options(spec)
     document = _json(directory / "config.json") if (directory / "config.json").exists() else None
     if document is None:
         raise ModelNotFound(f"the base model in {directory.name} has no config.json")
@@ -89,10 +89,10 @@ def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
     from workers.trainers.hf_trainer.model import scratch  # noqa: PLC0415  torch, which others are looked at without
 
     config = scratch.configuration(spec, load_tokenizer(spec))
-    scratch.try_out(config, spec)
+    scratch.check_buildable(config, spec)
     findings["warnings"] += [
         f"from_config.{name} is unknown to a model of type {config.model_type} and has no effect"
-        for name in scratch.without_effect(spec)
+        for name in scratch.unknown_fields(spec)
     ]
     return config
 
@@ -108,7 +108,7 @@ def _check_form(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedTo
     if form == GGUF:
         try:
             gguf_rules.check(config, tokenizer)
-        except gguf_rules.NotGguf as error:
+        except gguf_rules.GgufUnsupported as error:
             raise InvalidConfig(str(error)) from error
 
 
@@ -136,7 +136,11 @@ def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) ->
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary is not None and len(tokenizer) > vocabulary:
         found.append(f"the tokenizer has {len(tokenizer)} tokens, the model {vocabulary}: it gets new embeddings")
-    if spec.hyperparameters.get("packing") and trust(spec)["trust_remote_code"] and getattr(config, "auto_map", None):
+    if (
+        spec.hyperparameters.get("packing")
+        and trust_options(spec)["trust_remote_code"]
+        and getattr(config, "auto_map", None)
+    ):
         # The models of transformers tell records apart by their position_ids, with every attention.
         found.append(
             "packing with a model that brings its own code: unless that heeds position_ids, records in one block see "

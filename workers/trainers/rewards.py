@@ -26,7 +26,7 @@ class RewardFailed(TrainingFailure):
 
 
 @dataclass(frozen=True)
-class Given:
+class RewardInputs:
     """What a reward may judge by; all lists are of one length and in one order."""
 
     prompts: list[Any]
@@ -42,7 +42,7 @@ class Given:
 class Reward:
     """Scores completions, as trl calls a reward function; `name` stands in the names of metrics."""
 
-    def __init__(self, name: str, score: Callable[[Given], Sequence[float]]) -> None:
+    def __init__(self, name: str, score: Callable[[RewardInputs], Sequence[float]]) -> None:
         self.__name__ = name
         self._score = score
 
@@ -60,7 +60,7 @@ class Reward:
         Raises RewardFailed.
         """
         try:
-            given = Given(list(prompts), [text_of(each) for each in completions], completion_ids, columns)
+            given = RewardInputs(list(prompts), [text_of(each) for each in completions], completion_ids, columns)
             found = [float(score) for score in self._score(given)]
         except TrainingFailure:
             raise
@@ -100,7 +100,7 @@ def text_of(completion: Completion) -> str:
 
 
 def _length(target: int) -> Reward:
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in given.completion_ids]
 
     return Reward(LENGTH, score)
@@ -112,7 +112,7 @@ def _regex(text: str) -> Reward:
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
 
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         return [float(pattern.search(each) is not None) for each in given.completions]
 
     return Reward(REGEX, score)
@@ -125,7 +125,7 @@ def _exact(column: str, columns: Sequence[str]) -> Reward:
             f"reward exact: the records have no column {column}; they have {known}. Name one, as in exact:solution"
         )
 
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         pairs = zip(given.completions, given.column(column), strict=True)
         return [float(each.strip() == str(wanted).strip()) for each, wanted in pairs]
 
@@ -151,7 +151,7 @@ def _of_file(path: Path, columns: Sequence[str]) -> Reward:
             f"{FUNCTION} is; leave it out of data_config.sources.columns"
         )
 
-    def score(given: Given) -> Sequence[float]:
+    def score(given: RewardInputs) -> Sequence[float]:
         named = {name: given.column(name) for name in columns}
         found: Sequence[float] = function(given.prompts, given.completions, **named)
         return found

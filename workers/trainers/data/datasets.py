@@ -20,10 +20,10 @@ from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
 from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
 from workers.trainers.data.statistics import merged
-from workers.trainers.data.stored import Stored, stored
+from workers.trainers.data.stored import StoredRecords, stored
 from workers.trainers.data.streaming import Stream
 from workers.trainers.data.tokenizer_threads import all_threads
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
 
 # A change of what is stored must not find what an older version stored.
@@ -65,7 +65,7 @@ class _Loading:
         self._data = spec.data_config
         self._tokenizer = tokenizer
         self._sources = sources_of(spec)
-        self._tokenizing = Tokenizing(tokenizer, spec)
+        self._tokenizing = RecordTokenizer(tokenizer, spec)
         self._directory = cache_dir / _key(spec, self._sources, tokenizer)
         self._mapping = (self._data.get("preprocess") or {}).get("field_mapping") or {}
         self._block_length = 0
@@ -89,7 +89,7 @@ class _Loading:
     def _of(self, split: str) -> list[Source]:
         return [source for source in self._sources if source.split == split]
 
-    def _stored(self, source: Source) -> Stored:
+    def _stored(self, source: Source) -> StoredRecords:
         found = stored(
             self._directory / f"source-{source.index}.arrow",
             columns_of(self._spec.method),
@@ -115,7 +115,7 @@ class _Loading:
                     told_at = time.monotonic()
                     print(f"tokenized {number} records of {source.name}", flush=True)  # noqa: T201  (the job's log)
 
-    def _train(self, found: dict[Source, Stored]) -> tuple[Dataset, Dataset | None]:
+    def _train(self, found: dict[Source, StoredRecords]) -> tuple[Dataset, Dataset | None]:
         """What to train on, and what is held out of it for validation."""
         sources = self._of(TRAIN)
         parts = [found[source].dataset for source in sources]
@@ -139,7 +139,7 @@ class _Loading:
             indices = mixing.permuted(indices, seed_of(self._data))
         return self._packed(whole.select(indices), name)
 
-    def _whole(self, split: str, found: dict[Source, Stored]) -> Dataset | None:
+    def _whole(self, split: str, found: dict[Source, StoredRecords]) -> Dataset | None:
         parts = [found[source].dataset for source in self._of(split)]
         if not parts:
             return None
@@ -167,7 +167,7 @@ class _Loading:
         firsts = (next(records(source, self._mapping, self._spec.method, one_pass=True)) for source in self._of(TRAIN))
         return any(first.conversational for first in firsts)
 
-    def _statistics(self, found: dict[Source, Stored], splits: dict[str, Any]) -> dict[str, Any]:
+    def _statistics(self, found: dict[Source, StoredRecords], splits: dict[str, Any]) -> dict[str, Any]:
         """`sources` one by one, all of them together, and the `splits`' numbers of records (of blocks, when packed)."""
         sources = [
             {"location": source.location, "split": source.split, **each.lengths.to_document()}

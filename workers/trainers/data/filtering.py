@@ -22,7 +22,7 @@ _HOLD_FOR_NULL = frozenset({"!=", "not_in", "not_contains", "is_null"})
 _TRUTHS = {"true": True, "false": False}
 
 
-class Unlike(Exception):
+class NotComparable(Exception):
     """Two values of kinds that have no common order; the message names both."""
 
 
@@ -36,7 +36,7 @@ def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: 
         return filter_.op in _HOLD_FOR_NULL
     try:
         return _holds(filter_, cell, untyped=untyped)
-    except Unlike as error:
+    except NotComparable as error:
         raise DataInvalid(f"{where}, column {filter_.column}: {error} ({filter_.op} in filters)") from error
 
 
@@ -48,16 +48,16 @@ def _holds(filter_: Filter, cell: Any, *, untyped: bool) -> bool:
         return _is_in(cell, value, untyped=untyped) == (op == "in")
     if op in ("contains", "not_contains"):
         return _contains(cell, value) == (op == "contains")
-    return _COMPARISONS[op](*_alike(cell, value, untyped=untyped))
+    return _COMPARISONS[op](*_comparable(cell, value, untyped=untyped))
 
 
 def _is_in(cell: Any, values: Sequence[Any], *, untyped: bool) -> bool:
     """Raises Unlike only when the cell can be compared with none of the values."""
-    alike, unlike = [], Unlike("the list to compare with is empty")
+    alike, unlike = [], NotComparable("the list to compare with is empty")
     for value in values:
         try:
-            alike.append(_alike(cell, value, untyped=untyped))
-        except Unlike as error:
+            alike.append(_comparable(cell, value, untyped=untyped))
+        except NotComparable as error:
             unlike = error
     if not alike:
         raise unlike
@@ -69,17 +69,17 @@ def _contains(cell: Any, value: Any) -> bool:
         return value in cell
     if isinstance(cell, str) and isinstance(value, str):
         return value in cell
-    raise Unlike(f"only a text can contain a text and a list an element; it holds {_shown(cell)}")
+    raise NotComparable(f"only a text can contain a text and a list an element; it holds {_shown(cell)}")
 
 
-def _alike(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
+def _comparable(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
     """Both as values of one kind. Raises Unlike."""
     if untyped and not isinstance(value, str):
         cell = _read(cell, value)
     if isinstance(cell, dt.date | dt.time):
         cell = cell.isoformat()
     if _kind(cell) is None or _kind(cell) != _kind(value):
-        raise Unlike(f"{_shown(cell)} can't be compared with {_shown(value)}")
+        raise NotComparable(f"{_shown(cell)} can't be compared with {_shown(value)}")
     return cell, value
 
 

@@ -28,7 +28,7 @@ _FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
 _NAMES_SHOWN = 50
 
 
-class Shaping:
+class RecordMapper:
     """Turns the values of rows into records by data_config.preprocess.field_mapping."""
 
     def __init__(self, mapping: Mapping[str, str], method: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 QUANTILES = (0.5, 0.9, 0.99)
 
 
-class Lengths:
+class LengthStatistics:
     """Counts token lengths before truncation, exactly: there are far fewer different lengths than records."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Lengths:
         self.truncated += truncated
         self.dropped += dropped
 
-    def update(self, other: "Lengths") -> None:
+    def update(self, other: "LengthStatistics") -> None:
         self.counts.update(other.counts)
         self.truncated += other.truncated
         self.dropped += other.dropped
@@ -46,7 +46,7 @@ class Lengths:
         return {"counts": sorted(self.counts.items()), "truncated": self.truncated, "dropped": self.dropped}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> "Lengths":
+    def restored(cls, state: Mapping[str, Any]) -> "LengthStatistics":
         lengths = cls()
         lengths.counts.update({int(length): int(count) for length, count in state["counts"]})
         lengths.truncated, lengths.dropped = state["truncated"], state["dropped"]
@@ -64,9 +64,9 @@ class Lengths:
         return {**found, "max": max(self.counts)} if self.counts else {}
 
 
-def merged(parts: Iterable[Lengths]) -> Lengths:
+def merged(parts: Iterable[LengthStatistics]) -> LengthStatistics:
     """All of them together."""
-    total = Lengths()
+    total = LengthStatistics()
     for part in parts:
         total.update(part)
     return total

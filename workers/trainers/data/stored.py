@@ -12,7 +12,7 @@ import pyarrow as pa
 from datasets import Dataset
 
 from workers.trainers.data.encoded import RECORD, AnyEncoded, Columns
-from workers.trainers.data.statistics import Lengths
+from workers.trainers.data.statistics import LengthStatistics
 
 _IDS = pa.list_(pa.int32())
 _TYPES = {RECORD: pa.large_string()}  # of columns that are not ids
@@ -22,11 +22,11 @@ _BATCH_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRecords:
     """The dataset of one source, and what is known of its records."""
 
     dataset: Dataset
-    lengths: Lengths
+    lengths: LengthStatistics
     conversational: bool
 
 
@@ -74,7 +74,7 @@ def opened(path: Path) -> Dataset:
     return Dataset.from_file(str(path))
 
 
-def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> Stored:
+def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> StoredRecords:
     """The records of one source, each with whether it is made of messages; `encoded` is used only if need be.
 
     Records that truncation left nothing to learn of are counted and left out.
@@ -87,11 +87,11 @@ def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncode
         partial.write_text(json.dumps(found), encoding="utf-8")
         partial.replace(notes)
     known = json.loads(notes.read_text(encoding="utf-8"))
-    return Stored(opened(path), Lengths.restored(known["lengths"]), known["conversational"])
+    return StoredRecords(opened(path), LengthStatistics.restored(known["lengths"]), known["conversational"])
 
 
 def _write(writer: Writer, encoded: Iterable[tuple[AnyEncoded, bool]]) -> dict[str, Any]:
-    lengths, conversational = Lengths(), False
+    lengths, conversational = LengthStatistics(), False
     for each, is_conversation in encoded:
         dropped = not each.learns
         lengths.add(each.full_length, truncated=each.truncated, dropped=dropped)

@@ -11,9 +11,9 @@ from datasets.iterable_dataset import ExamplesIterable
 
 from workers.trainers.data.encoded import Columns
 from workers.trainers.data.packing import blocks
-from workers.trainers.data.records import Located, records
+from workers.trainers.data.records import LocatedRecord, records
 from workers.trainers.data.sources import Source
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 
 Example = Columns
@@ -30,7 +30,7 @@ class Stream:
     sources: tuple[Source, ...]
     mapping: Mapping[str, str]
     method: str
-    tokenizing: Tokenizing
+    tokenizing: RecordTokenizer
     shuffle_buffer: int
     seed: int
     lanes: int
@@ -64,7 +64,7 @@ class Stream:
             if barren > self.lanes:
                 raise DataInvalid("no record is left with anything to learn: raise data_config.max_seq_length")
 
-    def _pass(self, number: int) -> Iterator[Located]:
+    def _pass(self, number: int) -> Iterator[LocatedRecord]:
         found = itertools.chain.from_iterable(
             records(source, self.mapping, self.method, one_pass=True) for source in self.sources
         )
@@ -76,7 +76,7 @@ def _ids(example: Example) -> list[int]:
     return cast("list[int]", example["input_ids"])
 
 
-def shuffled(items: Iterable[Located], buffer: int, draw: random.Random) -> Iterator[Located]:
+def shuffled(items: Iterable[LocatedRecord], buffer: int, draw: random.Random) -> Iterator[LocatedRecord]:
     """Each item is drawn among `buffer` ones that are held; 0 keeps the order."""
     if buffer <= 1:
         yield from items

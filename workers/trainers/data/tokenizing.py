@@ -19,7 +19,7 @@ from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, l
 from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
-from workers.trainers.data.records import Located
+from workers.trainers.data.records import LocatedRecord
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
@@ -33,7 +33,7 @@ _Tokens = tuple[list[int], list[bool]]
 _Processed = Mapping[str, Any]
 
 
-class Tokenizing:
+class RecordTokenizer:
     """Made once per process. Gives the tokenizer the job's chat template, or ours when records of messages need one."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
@@ -65,7 +65,7 @@ class Tokenizing:
         """Whether the assistant's turns alone are learned in messages: it is wanted and the template tells them."""
         return self._marking is not None
 
-    def encode(self, located: Located) -> AnyEncoded:
+    def encode(self, located: LocatedRecord) -> AnyEncoded:
         """Raises DataInvalid naming the row, also for one that is too long if truncation is off."""
         try:
             (tokens,) = self._tokens([located.record])
@@ -74,7 +74,7 @@ class Tokenizing:
             raise DataInvalid(f"{located.where} can't be tokenized: {reason}") from error
         return self._encoded(located, tokens)
 
-    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, AnyEncoded]]:
+    def encode_all(self, located: Iterable[LocatedRecord]) -> Iterator[tuple[LocatedRecord, AnyEncoded]]:
         """As `encode` for each, many at a time, which the tokenizer spreads over its threads."""
         rest = iter(located)
         while batch := list(itertools.islice(rest, _BATCH)):
@@ -179,7 +179,7 @@ class Tokenizing:
         ends = self._add_eos is not False and not self._judges
         return text + eos if ends and not text.endswith(eos) else text
 
-    def _encoded(self, located: Located, tokens: list[_Tokens]) -> AnyEncoded:
+    def _encoded(self, located: LocatedRecord, tokens: list[_Tokens]) -> AnyEncoded:
         if not all(ids for ids, _ in tokens):
             raise DataInvalid(f"{located.where} has no tokens")
         if len(tokens) > 1:
@@ -188,7 +188,7 @@ class Tokenizing:
             return self._prompt(located, tokens[0][0])
         return self._sequence(located, *tokens[0])
 
-    def _sequence(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
+    def _sequence(self, located: LocatedRecord, ids: list[int], learned: list[bool]) -> Encoded:
         if "messages" in located.record and not any(learned):
             raise DataInvalid(
                 f"{located.where}: the chat template marks nothing that the assistant says; correct its generation "
@@ -235,7 +235,7 @@ class Tokenizing:
         left = max(0, room - begin)
         return EncodedPair(prompt[:room], one[:left], other[:left], length)
 
-    def _prompt(self, located: Located, ids: list[int]) -> EncodedPrompt:
+    def _prompt(self, located: LocatedRecord, ids: list[int]) -> EncodedPrompt:
         if self._add_bos and ids[0] != self._tokenizer.bos_token_id:
             ids = [int(self._tokenizer.bos_token_id), *ids]
         elif self._add_bos is False and ids[0] == self._tokenizer.bos_token_id and len(ids) > 1:

@@ -15,20 +15,20 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.deepspeed.configuration import LATEST
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.async_save import (
-    HostSaving,
-    divided_as_at_a_start,
+    HostCheckpointSaver,
     random_state,
-    small,
+    shard_with_optimizer,
+    state_files,
     state_text,
 )
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
-from workers.trainers.parts import bring_together
 
 
-class _Taking(CheckpointEngine):  # type: ignore[misc]
+class _StateCapture(CheckpointEngine):  # type: ignore[misc]
     """What DeepSpeed would write is only noted: `taken`, by file."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _Taking(CheckpointEngine):  # type: ignore[misc]
             torch.save(state, path)
 
 
-class ZeroSaving(HostSaving):
+class ZeroCheckpointSaver(HostCheckpointSaver):
     """The training stands still while each rank copies its part to host memory; threads of the ranks write it.
 
     They speak with each other in a group of their own: in that of the training they would come between its sums.
@@ -79,12 +79,12 @@ class ZeroSaving(HostSaving):
         super().__init__(context, boundary)
         self._read_model = read
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
-        self._parts = _Taking()
+        self._parts = _StateCapture()
         self._tokens: PreTrainedTokenizerBase | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._written: Future[None] | None = None
         self._copied = False
-        self._small: dict[str, Any] = {}
+        self._state_files: dict[str, Any] = {}
         self._text = ""
 
     def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -103,7 +103,7 @@ class ZeroSaving(HostSaving):
         if self._context.rank == 0:
             self._context.rest()
             manifest.discard(directory)
-            self._small, self._text = small(trainer, randoms), state_text(trainer)
+            self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()
         engine: Any = trainer.model_wrapped
         engine.checkpoint_engine = self._parts
@@ -120,7 +120,7 @@ class ZeroSaving(HostSaving):
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
-        written, files, text = self._written, self._small, self._text
+        written, files, text = self._written, self._state_files, self._text
         if written is None:
             raise RuntimeError("nothing was taken to be committed")
 
@@ -137,7 +137,7 @@ class ZeroSaving(HostSaving):
         return self._copied
 
     def restore(self, trainer: Trainer, checkpoint: str) -> None:
-        divided_as_at_a_start(trainer, checkpoint)
+        shard_with_optimizer(trainer, checkpoint)
 
     def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
         """DeepSpeed has read it."""
@@ -164,7 +164,7 @@ class ZeroSaving(HostSaving):
             self._parts.write()
         except Exception as error:  # noqa: BLE001  (the others wait to hear of it)
             problem = error
-        bring_together(directory, self._parts.taken, problem, self._group)
+        gather_files(directory, self._parts.taken, problem, self._group)
 
 
 def _no_script(save_path: str) -> None:

@@ -24,17 +24,17 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
 from workers.trainers.hf_trainer.checkpoints.async_save import (
-    HostSaving,
-    divided_as_at_a_start,
+    HostCheckpointSaver,
     random_state,
-    small,
+    shard_with_optimizer,
+    state_files,
     state_text,
 )
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
-from workers.trainers.parts import bring_together
 
 SHARDS = "shards"
 # What is frozen is the base model's.
@@ -42,7 +42,7 @@ _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-class FsdpSaving(HostSaving):
+class FsdpCheckpointSaver(HostCheckpointSaver):
     """The training stands still while each rank copies its part to host memory; threads of the ranks write it.
 
     They speak with each other in a group of their own: in that of the training they would come between its sums.
@@ -59,7 +59,7 @@ class FsdpSaving(HostSaving):
         self._memory = HostCopy()
         self._written: Future[None] | None = None
         self._copied = False
-        self._small: dict[str, Any] = {}
+        self._state_files: dict[str, Any] = {}
         self._text = ""
 
     def prepare(self, args: TrainingArguments) -> None:
@@ -82,7 +82,7 @@ class FsdpSaving(HostSaving):
             self._context.rest()
             manifest.discard(directory)
             directory.mkdir(parents=True)
-            self._small, self._text = small(trainer, randoms), state_text(trainer)
+            self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()
         state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
         # Where one rank has no memory for a copy, all wait until the state itself is written.
@@ -100,7 +100,7 @@ class FsdpSaving(HostSaving):
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
         """As `boundaries.Saving`; best weights are not kept apart."""
-        written, files, text = self._written, self._small, self._text
+        written, files, text = self._written, self._state_files, self._text
         if written is None:
             raise RuntimeError("nothing was taken to be committed")
 
@@ -118,7 +118,7 @@ class FsdpSaving(HostSaving):
         if trainer.args.world_size == 1:
             super().restore(trainer, checkpoint)
         else:
-            divided_as_at_a_start(trainer, checkpoint)
+            shard_with_optimizer(trainer, checkpoint)
 
     def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:
         found = {"model": _weights(trainer)}
@@ -156,7 +156,7 @@ class FsdpSaving(HostSaving):
             raise cause from error
         if self._group is not None:
             own = (directory / SHARDS).glob(f"__{self._context.rank}_*")
-            bring_together(directory, own, None, self._group)
+            gather_files(directory, own, None, self._group)
 
 
 def _local(state: Any) -> Any:

@@ -8,7 +8,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from transformers import PretrainedConfig
 
 from app.domain.spec.frameworks.megatron import Parallelism
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.layout import rank_position
 
 # The ways of training that save time on a GPU by kernels of their own, which a CPU has not.
 _FUSIONS = (
@@ -64,7 +64,7 @@ def transformer_config(
 def gpt(config: PretrainedConfig, megatron: TransformerConfig, layout: Parallelism, vocabulary: int) -> GPTModel:
     """This rank's part of a model of that many tokens, its weights undefined."""
     rope = dict(config.rope_parameters)
-    here = place()
+    here = rank_position()
     return GPTModel(
         megatron,
         get_gpt_layer_local_spec(normalization="RMSNorm"),

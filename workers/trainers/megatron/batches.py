@@ -22,7 +22,7 @@ Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Share:
+class StepBatches:
     """What one group of ranks makes of a step: forward passes of one length, and how many records all groups have."""
 
     batches: list[Batch]
@@ -52,7 +52,7 @@ class Padding:
         return cls(int(tokenizer.pad_token_id), least)
 
 
-class Dealer:
+class RecordDistributor:
     """Deals records to `devices` groups in turn, a batch at a time; this is the one numbered `group`.
 
     Where an epoch's last records are too few for all, blank ones without anything to learn stand in for them: no record
@@ -67,21 +67,21 @@ class Dealer:
     def steps_of_an_epoch(self, dataset: Dataset) -> int:
         return math.ceil(len(dataset) / self._plan.records_per_step)
 
-    def shares(self, dataset: Dataset, order: Sampler[int] | None = None, *, after: int = 0) -> Iterator[Share]:
+    def shares(self, dataset: Dataset, order: Sampler[int] | None = None, *, after: int = 0) -> Iterator[StepBatches]:
         """Those of one epoch, in this order if one is given, without the first steps of it."""
         indices = list(range(len(dataset)) if order is None else order)
         size = self._plan.records_per_step
         for start in range(after * size, len(indices), size):
             yield self._share(dataset, indices[start : start + size])
 
-    def _share(self, dataset: Dataset, indices: Sequence[int]) -> Share:
+    def _share(self, dataset: Dataset, indices: Sequence[int]) -> StepBatches:
         size, groups = self._plan.batch_size, self._plan.devices
         passes = math.ceil(len(indices) / (size * groups))
         starts = [(number * groups + self._group) * size for number in range(passes)]
         own = [[dataset[index] for index in indices[start : start + size]] for start in starts]
         longest = max((len(record["input_ids"]) for records in own for record in records), default=1)
         length = max(longest, self._padding.least)
-        return Share([self._batch(records, length) for records in own], len(indices))
+        return StepBatches([self._batch(records, length) for records in own], len(indices))
 
     def _batch(self, records: list[dict[str, Any]], length: int) -> Batch:
         """input_ids, labels and attention_mask of shape (batch_size, length), padded on the right."""
@@ -95,7 +95,7 @@ class Dealer:
         return batch
 
 
-class Data:
+class GroupData:
     """What one group of ranks trains on and measures."""
 
     def __init__(
@@ -111,14 +111,14 @@ class Data:
         if plan.is_halved:
             # What did not fit into the memory when learning would not when measuring.
             measured = min(measured, plan.batch_size)
-        self._learned = Dealer(plan, group, padding)
-        self._measured = Dealer(replace(plan, batch_size=measured, accumulation=1), group, padding)
+        self._learned = RecordDistributor(plan, group, padding)
+        self._measured = RecordDistributor(replace(plan, batch_size=measured, accumulation=1), group, padding)
 
     @property
     def steps_of_an_epoch(self) -> int:
         return self._learned.steps_of_an_epoch(self._train)
 
-    def training(self, step: int) -> Iterator[Share]:
+    def training(self, step: int) -> Iterator[StepBatches]:
         """What is left of the epoch after so many steps."""
         epoch, done = divmod(step, self.steps_of_an_epoch)
         order: Sampler[int] = Shuffled(self._train, self._seed, lambda: epoch)
@@ -126,5 +126,5 @@ class Data:
             order = LengthGrouped(self._train, self._plan.records_per_step, self._seed, lambda: epoch)
         return self._learned.shares(self._train, order, after=done)
 
-    def measuring(self, dataset: Dataset) -> Iterator[Share]:
+    def measuring(self, dataset: Dataset) -> Iterator[StepBatches]:
         return self._measured.shares(dataset)

@@ -18,7 +18,7 @@ from workers.trainers.distributed import TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankPosition:
     """Of one rank: which part of each tensor, of the layers and of the records is its own."""
 
     tensor: int
@@ -28,7 +28,7 @@ class Place:
     is_last_stage: bool
 
     @property
-    def speaks(self) -> bool:
+    def is_reporter(self) -> bool:
         """Whether it is the one of its group that tells what the group has measured."""
         return self.tensor == 0 and self.is_last_stage
 
@@ -49,15 +49,15 @@ def divided(spec: RunSpec, layout: Parallelism) -> Iterator[None]:
         distributed_timeout_minutes=int(TIMEOUT.total_seconds() / 60),
     )
     try:
-        draw_anew(spec, 0)
+        reseed(spec, 0)
         yield
     finally:
         parallel_state.destroy_model_parallel()
 
 
-def place() -> Place:
+def rank_position() -> RankPosition:
     """Of this rank."""
-    return Place(
+    return RankPosition(
         tensor=parallel_state.get_tensor_model_parallel_rank(),
         pipeline=parallel_state.get_pipeline_model_parallel_rank(),
         data=parallel_state.get_data_parallel_rank(),
@@ -66,9 +66,9 @@ def place() -> Place:
     )
 
 
-def draw_anew(spec: RunSpec, step: int) -> None:
+def reseed(spec: RunSpec, step: int) -> None:
     """Random numbers as a run has that begins after `step`: others on each rank that has other numbers to drop."""
-    here = place()
+    here = rank_position()
     # Far apart: Megatron itself adds up to the number of tensor-parallel ranks.
     seed = seed_of(spec.data_config) + 1_000_003 * step + 10_007 * here.pipeline + 100_003 * here.data
     set_seed(seed)

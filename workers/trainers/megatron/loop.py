@@ -21,12 +21,12 @@ from transformers.trainer_callback import CallbackHandler
 from app.domain.spec import metrics
 from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
-from workers.trainers.megatron.batches import Data, Share
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.batches import GroupData, StepBatches
+from workers.trainers.megatron.layout import rank_position
 from workers.trainers.megatron.loss import forward
-from workers.trainers.megatron.model import Part, whole
-from workers.trainers.megatron.resume import GoingOn
-from workers.trainers.megatron.saving import ShardSaving
+from workers.trainers.megatron.model import ModelShard, whole
+from workers.trainers.megatron.resume import ResumableSchedule
+from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronLoop:
@@ -36,9 +36,9 @@ class MegatronLoop:
         self,
         context: RunContext,
         boundary: StepBoundary,
-        saving: ShardSaving,
-        part: Part,
-        data: Data,
+        saving: MegatronCheckpointSaver,
+        part: ModelShard,
+        data: GroupData,
         args: TrainingArguments,
         callbacks: list[TrainerCallback],
     ) -> None:
@@ -49,7 +49,7 @@ class MegatronLoop:
         self._part = part
         self._data = data
         self._args = args
-        self._going_on = GoingOn(context, part, args, data.steps_of_an_epoch)
+        self._going_on = ResumableSchedule(context, part, args, data.steps_of_an_epoch)
         self._control = TrainerControl()
         self._callbacks = CallbackHandler(  # type: ignore[no-untyped-call]
             [DefaultFlowCallback(), *callbacks], part.module, None, part.torch_optimizer, self._going_on.scheduler
@@ -106,7 +106,7 @@ class MegatronLoop:
         self._tell("on_epoch_end")
         self._do_what_is_due()
 
-    def _step(self, share: Share) -> None:
+    def _step(self, share: StepBatches) -> None:
         self._part.chunk.train()
         self._part.chunk.zero_grad_buffer()
         self._part.optimizer.zero_grad()
@@ -119,7 +119,7 @@ class MegatronLoop:
         self.state.global_step += 1
         self.state.epoch = self.state.global_step / self._data.steps_of_an_epoch
 
-    def _passed(self, share: Share, *, learns: bool = True) -> dict[str, float]:
+    def _passed(self, share: StepBatches, *, learns: bool = True) -> dict[str, float]:
         """Forward passes, and backward ones if it learns; sums over all records of all ranks."""
         of_batches = get_forward_backward_func()(
             forward_step_func=partial(forward, self._part.shape.vocabulary),
@@ -132,7 +132,7 @@ class MegatronLoop:
         )
         names = ("learned", *metrics.COMMON)
         sums = [0.0] * (1 + len(names))
-        if place().speaks:
+        if rank_position().is_reporter:
             sums = [float(share.tokens), *(sum(float(found[name]) for found in of_batches) for name in names)]
         return dict(zip(("tokens", *names), self._boundary.summed(sums), strict=True))
 

@@ -14,13 +14,13 @@ from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.model.pretrained import Precision
 from workers.trainers.megatron.architecture import gpt, transformer_config
-from workers.trainers.megatron.fitting import check
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.compatibility import check
+from workers.trainers.megatron.layout import rank_position
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 
 
 @dataclass
-class Part:
+class ModelShard:
     """What one rank has of a model; `chunk` is it with the buffers of its gradients."""
 
     read: Callable[[], PreTrainedModel]  # the base model
@@ -44,13 +44,13 @@ class Part:
         return found
 
 
-def part_of(
+def shard_of(
     read: Callable[[], PreTrainedModel],
     layout: Parallelism,
     args: TrainingArguments,
     precision: Precision,
     max_length: int,
-) -> Part:
+) -> ModelShard:
     """This rank's part of the model that is `read`. Raises InvalidConfig and what `read` raises."""
     if precision.fp16:
         raise InvalidConfig("MEGATRON computes in float32 or bfloat16: set base_model.dtype to one of them, or to auto")
@@ -60,18 +60,18 @@ def part_of(
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     config = transformer_config(model.config, layout, bf16=bf16, recompute=bool(args.activation_checkpointing))
     module = gpt(model.config, config, layout, vocabulary)
-    shape, here = Shape.of(model.config, vocabulary), place()
+    shape, here = Shape.of(model.config, vocabulary), rank_position()
     layers = shape.layers // layout.pipeline
     stage = range(here.pipeline * layers, (here.pipeline + 1) * layers)
     own = to_megatron(model.state_dict(), shape, here.tensor, layout.tensor, stage)
     module.load_state_dict(own, strict=False)
     chunk = _with_gradients(module, config, bf16=bf16)
-    return Part(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout)
+    return ModelShard(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout)
 
 
-def whole(part: Part, boundary: StepBoundary) -> PreTrainedModel | None:
+def whole(part: ModelShard, boundary: StepBoundary) -> PreTrainedModel | None:
     """The base model with the weights of all ranks, on rank 0; every rank takes part."""
-    here = place()
+    here = rank_position()
     own: dict[str, torch.Tensor] = {}
     if here.data == 0:
         own = {name: tensor.detach().cpu() for name, tensor in part.module.named_parameters()}

@@ -13,14 +13,14 @@ from workers.trainers.hf_trainer.loop import warm_start
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor, scale, scheduler_kwargs
 from workers.trainers.hf_trainer.loop.oom_adjustments import NOT_BIT_EQUAL
 from workers.trainers.megatron import saving
-from workers.trainers.megatron.layout import draw_anew, set_random_state
-from workers.trainers.megatron.model import Part
+from workers.trainers.megatron.layout import reseed, set_random_state
+from workers.trainers.megatron.model import ModelShard
 
 
-class GoingOn:
+class ResumableSchedule:
     """The steps that are planned, the learning rate of each, and the way back to a checkpoint."""
 
-    def __init__(self, context: RunContext, part: Part, args: TrainingArguments, steps_of_an_epoch: int) -> None:
+    def __init__(self, context: RunContext, part: ModelShard, args: TrainingArguments, steps_of_an_epoch: int) -> None:
         self._context = context
         self._part = part
         self._args = args
@@ -46,7 +46,7 @@ class GoingOn:
         manifest = self._context.taken_over()
         if manifest is None or self._args.max_steps > 0:
             return step
-        return warm_start.step_after(manifest.epoch, self._per_epoch)
+        return warm_start.equivalent_step(manifest.epoch, self._per_epoch)
 
     def common(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
@@ -67,7 +67,7 @@ class GoingOn:
             # Moments are the other job's, what may be set is this one's.
             for group, settings in zip(optimizer.param_groups, own, strict=True):
                 group.update(settings)
-            warm_start.enter_schedule(self.scheduler, optimizer, state.global_step)
+            warm_start.set_schedule_step(self.scheduler, optimizer, state.global_step)
         self._draw_on(checkpoint, found["layout"], state.global_step)
         return state
 
@@ -83,7 +83,7 @@ class GoingOn:
             states = torch.load(checkpoint / saving.RANDOM_FILE, weights_only=True)
             set_random_state(states[self._context.rank])
             return
-        draw_anew(self._context.spec, step)
+        reseed(self._context.spec, step)
         if self._context.rank == 0 and math.prod(layout.values()) == self._context.spec.world_size:
             self._context.note(
                 NOT_BIT_EQUAL,

@@ -26,11 +26,11 @@ from transformers import PreTrainedTokenizerBase, TrainerState
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state
-from workers.trainers.megatron.model import Part
-from workers.trainers.parts import bring_together
+from workers.trainers.megatron.model import ModelShard
 
 STATE_FILE = "trainer_state.json"
 RANDOM_FILE = "random_states.pt"
@@ -48,7 +48,7 @@ class _Planned(TorchDistSaveShardedStrategy):  # type: ignore[misc]
         return super()._get_save_and_finalize_callbacks(writer, planned)
 
 
-class ShardSaving:
+class MegatronCheckpointSaver:
     """One at a time: `take` the state of all ranks, then `commit` it on the first one."""
 
     def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
@@ -70,7 +70,7 @@ class ShardSaving:
     def reserve(self, model: Any, optimizer: Any) -> None:
         """Which tensors a rank writes is settled with the first checkpoint."""
 
-    def take(self, directory: Path, part: Part, state: TrainerState, common: dict[str, Any]) -> None:
+    def take(self, directory: Path, part: ModelShard, state: TrainerState, common: dict[str, Any]) -> None:
         """Copy what a checkpoint of this moment holds; every rank takes part, and all but the first one write."""
         randoms = self._boundary.gather(random_state())
         self._finish_last()
@@ -114,7 +114,7 @@ class ShardSaving:
             self._thread.join()
             self._thread = None
 
-    def _plan(self, directory: Path, part: Part, common: dict[str, Any]) -> _Planned:
+    def _plan(self, directory: Path, part: ModelShard, common: dict[str, Any]) -> _Planned:
         # In the process of the manager that Megatron would start for it, one would have to come from another process.
         filesystem_async._results_queue = queue.Queue()  # noqa: SLF001
         strategy = _Planned(_FORMAT, 1, thread_count=1)
@@ -147,7 +147,7 @@ class ShardSaving:
             written = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
         except Exception as error:  # noqa: BLE001  whatever it is, the first rank raises it
             problem = error
-        bring_together(directory, [Path(bucket[0]) for bucket in buckets], problem, self._group)
+        gather_files(directory, [Path(bucket[0]) for bucket in buckets], problem, self._group)
         outcomes: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
         dist.gather_object(written, outcomes, dst=0, group=self._group)
         if outcomes is not None:
@@ -155,13 +155,13 @@ class ShardSaving:
             strategy.writer.finish(strategy.metadata, results)
 
 
-def sharded_state(part: Part, *, is_loading: bool) -> dict[str, Any]:
+def sharded_state(part: ModelShard, *, is_loading: bool) -> dict[str, Any]:
     """All tensors of model and optimizer, each with its place in the whole."""
     model = part.module.sharded_state_dict(prefix="model.")
     return {**model, "optimizer": part.optimizer.sharded_state_dict(model, is_loading=is_loading)}
 
 
-def load(checkpoint: Path, part: Part) -> dict[str, Any]:
+def load(checkpoint: Path, part: ModelShard) -> dict[str, Any]:
     """Give model and optimizer what a checkpoint has for them; the rest of its common state is returned."""
     found = dist_checkpointing.load(sharded_state(part, is_loading=True), str(checkpoint))
     part.optimizer.load_state_dict(found.pop("optimizer"))

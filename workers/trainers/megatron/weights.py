@@ -37,7 +37,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Rule:
+class TensorMapping:
     """One tensor of Megatron's and the one or several of Hugging Face's that it is made of."""
 
     megatron: str
@@ -62,31 +62,33 @@ def to_huggingface(shards: Sequence[Tensors], shape: Shape, stage: range) -> dic
     return found
 
 
-def rules(shape: Shape, stage: range) -> Iterator[Rule]:
+def rules(shape: Shape, stage: range) -> Iterator[TensorMapping]:
     """Those of the tensors of a stage; with tied embeddings the last stage has a copy of the first one's."""
     if stage.start == 0:
-        yield Rule("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), "vocabulary")
+        yield TensorMapping("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), "vocabulary")
     for local, layer in enumerate(stage):
         yield from _of_layer(f"decoder.layers.{local}.", f"model.layers.{layer}.", biased=shape.biased)
     if stage.stop < shape.layers:
         return
-    yield Rule("decoder.final_layernorm.weight", ("model.norm.weight",), "")
+    yield TensorMapping("decoder.final_layernorm.weight", ("model.norm.weight",), "")
     if not shape.tied:
-        yield Rule("output_layer.weight", ("lm_head.weight",), "vocabulary")
+        yield TensorMapping("output_layer.weight", ("lm_head.weight",), "vocabulary")
     elif stage.start > 0:
-        yield Rule("output_layer.weight", ("model.embed_tokens.weight",), "vocabulary")
+        yield TensorMapping("output_layer.weight", ("model.embed_tokens.weight",), "vocabulary")
 
 
-def _of_layer(here: str, there: str, *, biased: bool) -> Iterator[Rule]:
+def _of_layer(here: str, there: str, *, biased: bool) -> Iterator[TensorMapping]:
     attention = [f"{there}self_attn.{name}_proj" for name in "qkv"]
-    yield Rule(f"{here}input_layernorm.weight", (f"{there}input_layernorm.weight",), "")
+    yield TensorMapping(f"{here}input_layernorm.weight", (f"{there}input_layernorm.weight",), "")
     for kind in ("weight", "bias")[: 1 + biased]:
-        yield Rule(f"{here}self_attention.linear_qkv.{kind}", tuple(f"{name}.{kind}" for name in attention), "heads")
-    yield Rule(f"{here}self_attention.linear_proj.weight", (f"{there}self_attn.o_proj.weight",), "columns")
-    yield Rule(f"{here}pre_mlp_layernorm.weight", (f"{there}post_attention_layernorm.weight",), "")
+        yield TensorMapping(
+            f"{here}self_attention.linear_qkv.{kind}", tuple(f"{name}.{kind}" for name in attention), "heads"
+        )
+    yield TensorMapping(f"{here}self_attention.linear_proj.weight", (f"{there}self_attn.o_proj.weight",), "columns")
+    yield TensorMapping(f"{here}pre_mlp_layernorm.weight", (f"{there}post_attention_layernorm.weight",), "")
     gate = (f"{there}mlp.gate_proj.weight", f"{there}mlp.up_proj.weight")
-    yield Rule(f"{here}mlp.linear_fc1.weight", gate, "gate")
-    yield Rule(f"{here}mlp.linear_fc2.weight", (f"{there}mlp.down_proj.weight",), "columns")
+    yield TensorMapping(f"{here}mlp.linear_fc1.weight", gate, "gate")
+    yield TensorMapping(f"{here}mlp.linear_fc2.weight", (f"{there}mlp.down_proj.weight",), "columns")
 
 
 def _cut(cut: str, parts: list[torch.Tensor], shape: Shape, ranks: int) -> Sequence[torch.Tensor]:

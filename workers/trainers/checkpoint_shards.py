@@ -13,7 +13,7 @@ _CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RankFiles:
     """What a rank has written: sizes in bytes by path below the directory; or why it could not."""
 
     is_elsewhere: bool
@@ -21,7 +21,7 @@ class _Part:
     problem: Exception | None
 
 
-def bring_together(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
+def gather_files(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
     """Have the files that each rank says are its `own` below `directory`, as it lies on the first rank's node.
 
     Every rank takes part, on any thread, `problem` being what kept it from writing; `group` is one whose collectives
@@ -29,7 +29,7 @@ def bring_together(directory: Path, own: Iterable[Path], problem: Exception | No
     problem of one of them, and OSError on the first rank when it can't write what it is sent.
     """
     paths = {str(path.relative_to(directory)): path for path in own} if problem is None else {}
-    part = _Part(_is_elsewhere(), {name: path.stat().st_size for name, path in paths.items()}, problem)
+    part = _RankFiles(_is_elsewhere(), {name: path.stat().st_size for name, path in paths.items()}, problem)
     parts: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(parts, part, group=group)
     for each in parts:
@@ -54,7 +54,7 @@ def _send(path: Path, group: Any) -> None:
             dist.send(torch.frombuffer(bytearray(chunk), dtype=torch.uint8), 0, group=group)
 
 
-def _receive(directory: Path, parts: list[_Part], group: Any) -> None:
+def _receive(directory: Path, parts: list[_RankFiles], group: Any) -> None:
     problem: OSError | None = None
     for rank, part in enumerate(parts):
         for name, size in part.sizes.items() if part.is_elsewhere else ():

@@ -13,7 +13,7 @@ ARCHITECTURES = ("llama", "mistral", "qwen2")
 _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
-def layout_of(spec: RunSpec) -> Parallelism:
+def requested_layout(spec: RunSpec) -> Parallelism:
     """How the job wants its model divided. Raises InvalidConfig."""
     framework = spec.training_config.get("framework") or {}
     try:
