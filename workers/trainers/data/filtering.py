@@ -1,4 +1,4 @@
-"""Whether a row passes the filters of its source; what can't be compared is an error, never a guess."""
+"""Applies a source's filters to rows; values that cannot be compared are an error."""
 
 import datetime as dt
 import decimal
@@ -17,19 +17,19 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# A missing value is not the one that is looked for.
+# A missing value never equals the compared one.
 _HOLD_FOR_NULL = frozenset({"!=", "not_in", "not_contains", "is_null"})
 _TRUTHS = {"true": True, "false": False}
 
 
 class NotComparable(Exception):
-    """Two values of kinds that have no common order; the message names both."""
+    """Two values without a common order; the message names both."""
 
 
 def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: str) -> bool:
-    """Whether the filter holds for a row. `untyped` cells are texts, read as what they are compared with.
+    """Whether the filter holds for a row. `untyped` cells are texts, parsed as the type of the compared value.
 
-    Raises DataInvalid naming row and column when they can't be compared.
+    Raises DataInvalid naming row and column when they cannot be compared.
     """
     cell = values.get(filter_.column)
     if cell is None or (untyped and cell == ""):
@@ -52,7 +52,7 @@ def _holds(filter_: Filter, cell: Any, *, untyped: bool) -> bool:
 
 
 def _is_in(cell: Any, values: Sequence[Any], *, untyped: bool) -> bool:
-    """Raises Unlike only when the cell can be compared with none of the values."""
+    """Raises NotComparable only when the cell can be compared with none of the values."""
     alike, unlike = [], NotComparable("the list to compare with is empty")
     for value in values:
         try:
@@ -73,7 +73,7 @@ def _contains(cell: Any, value: Any) -> bool:
 
 
 def _comparable(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
-    """Both as values of one kind. Raises Unlike."""
+    """Both as values of one type. Raises NotComparable."""
     if untyped and not isinstance(value, str):
         cell = _read(cell, value)
     if isinstance(cell, dt.date | dt.time):

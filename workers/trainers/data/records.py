@@ -1,4 +1,4 @@
-"""Records to learn from: the rows of a source that were asked for, mapped to our names and checked."""
+"""Training records: the selected rows of a source, mapped to our field names and validated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from workers.trainers.failures import DataInvalid
 
 @dataclass(frozen=True, slots=True)
 class LocatedRecord:
-    """A record of one of the shapes of `shapes`, and where it stands."""
+    """A record of one of the shapes in `shapes`, and its position."""
 
     record: Record
     where: str  # "train.jsonl line 7", for errors
 
     @property
     def conversational(self) -> bool:
-        """Whether it is made of messages, which need a chat template."""
+        """Whether it consists of messages, which need a chat template."""
         return "messages" in self.record or isinstance(self.record.get("prompt"), list)
 
 
 def records(
     source: Source, mapping: Mapping[str, str], method: str, *, one_pass: bool = False
 ) -> Iterator[LocatedRecord]:
-    """Slice, filters, sampling, columns, field mapping, checks; in this order. All are of one shape.
+    """Slice, filters, sampling, columns, field mapping, validation; in this order. All records have one shape.
 
-    With `one_pass` the files are read once only, see `selection.selected`. Raises DataNotFound, and DataInvalid
-    also when there is no record at all.
+    With `one_pass` the files are read only once, see `selection.selected`. Raises DataNotFound, and DataInvalid also
+    when there is no record.
     """
     shaping = RecordMapper(mapping, method)
     shape = ""

@@ -1,4 +1,4 @@
-"""What a person wants to know about tokenized records: how many, how long, how many cut."""
+"""Length statistics of tokenized records: count, length distribution, truncation."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 
 class LengthStatistics:
-    """Counts token lengths before truncation, exactly: there are far fewer different lengths than records."""
+    """Exact counts of token lengths before truncation: there are far fewer distinct lengths than records."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -16,7 +16,7 @@ class LengthStatistics:
         self.dropped = 0
 
     def add(self, full_length: int, *, truncated: bool, dropped: bool = False) -> None:
-        """`dropped`: truncation left nothing to learn of it."""
+        """`dropped`: truncation left no labels in it."""
         self.counts[full_length] += 1
         self.truncated += truncated
         self.dropped += dropped
@@ -28,7 +28,7 @@ class LengthStatistics:
 
     @property
     def records(self) -> int:
-        """How many were tokenized, the dropped ones among them."""
+        """Number of tokenized records, dropped ones included."""
         return self.counts.total()
 
     def to_document(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class LengthStatistics:
         }
 
     def state(self) -> dict[str, Any]:
-        """All of it, JSON-able, for `restored`."""
+        """The complete state as JSON, for `restored`."""
         return {"counts": sorted(self.counts.items()), "truncated": self.truncated, "dropped": self.dropped}
 
     @classmethod
@@ -65,7 +65,7 @@ class LengthStatistics:
 
 
 def merged(parts: Iterable[LengthStatistics]) -> LengthStatistics:
-    """All of them together."""
+    """The combined statistics."""
     total = LengthStatistics()
     for part in parts:
         total.update(part)

@@ -1,4 +1,4 @@
-"""Tokenized records in files that are mapped into memory: written once, found again by whoever comes later."""
+"""Tokenized records in memory-mapped files: written once and reused by later processes."""
 
 import json
 import os
@@ -16,14 +16,14 @@ from workers.trainers.data.statistics import LengthStatistics
 
 _IDS = pa.list_(pa.int32())
 _TYPES = {RECORD: pa.large_string()}  # of columns that are not ids
-# What is collected before it is written: bounds both memory and the 32-bit offsets of a batch.
+# Records per write: bounds both memory and the 32-bit offsets of a batch.
 _BATCH_RECORDS = 1000
 _BATCH_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """The dataset of one source, and what is known of its records."""
+    """The dataset of one source, and the statistics of its records."""
 
     dataset: Dataset
     lengths: LengthStatistics
@@ -40,7 +40,7 @@ class Writer:
         self._tokens = 0
 
     def add(self, record: Columns) -> None:
-        """The values of a record by the names of their columns."""
+        """The values of a record by column name."""
         self._records.append(record)
         self._tokens += max(map(len, record.values()))
         if len(self._records) >= _BATCH_RECORDS or self._tokens >= _BATCH_TOKENS:
@@ -75,9 +75,10 @@ def opened(path: Path) -> Dataset:
 
 
 def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> StoredRecords:
-    """The records of one source, each with whether it is made of messages; `encoded` is used only if need be.
+    """The records of one source, each with whether it is conversational; `encoded` is consumed only if the file is
+    missing.
 
-    Records that truncation left nothing to learn of are counted and left out.
+    Records without labels after truncation are counted and skipped.
     """
     notes = path.with_suffix(".json")
     if not notes.exists():

@@ -1,4 +1,4 @@
-"""DeepSpeed's part in a training with transformers' Trainer."""
+"""DeepSpeed's parallelism for a training with transformers' Trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from workers.trainers.hf_trainer.loop.parallelism import DataParallel
 
 
 class ZeroParallel(DataParallel):
-    """Every rank has a part of the optimizer's state, and of what else the job asks for."""
+    """Shards the optimizer state, and what else the job requests, across ranks."""
 
     def arguments(self, context: RunContext) -> dict[str, Any]:
         return {"deepspeed": configuration(context.spec, universal=universal_checkpoint.is_needed(context))}
@@ -25,7 +25,7 @@ class ZeroParallel(DataParallel):
         return universal_checkpoint.resumable(context, checkpoint)
 
     def reference_copy(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-        # What is divided among ranks can't be copied.
+        # A sharded model cannot be copied.
         divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
         return read() if divided else super().reference_copy(model, read)
 

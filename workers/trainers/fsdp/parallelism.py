@@ -1,4 +1,4 @@
-"""FSDP's part in a training with transformers' Trainer."""
+"""FSDP's parallelism for a training with transformers' Trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from workers.trainers.hf_trainer.loop.parallelism import DataParallel
 
 
 class FullyShardedParallel(DataParallel):
-    """Every rank has a part of the model and of the optimizer's state."""
+    """Shards the model and the optimizer state across ranks."""
 
     def arguments(self, context: RunContext) -> dict[str, Any]:
         return sharded_arguments(context.spec)
@@ -27,8 +27,8 @@ class FullyShardedParallel(DataParallel):
 
     def prepare_for_generation(self, model: Any) -> None:
         base = model.get_base_model() if isinstance(model, PeftModel) else model
-        # transformers sets it where it divides a model by itself: a rank whose completions have ended goes on as long
-        # as the others, who would otherwise wait for its part of the next layer.
+        # transformers sets it where it shards a model itself: a rank whose completions have ended continues as long as
+        # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
 
     def saving(

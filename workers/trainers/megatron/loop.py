@@ -1,4 +1,4 @@
-"""The training loop: steps of forward and backward passes through all stages, and what is due between them."""
+"""The training loop: forward and backward passes through all pipeline stages, and what is due between steps."""
 
 import math
 from functools import partial
@@ -30,7 +30,7 @@ from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronLoop:
-    """As `hf_trainer.training.Loop`; calls the same callbacks as transformers' Trainer, at the same moments."""
+    """As `hf_trainer.loop.training.Loop`; calls the same callbacks as transformers' Trainer, at the same moments."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class MegatronLoop:
         self.state.epoch = self.state.global_step / self._data.steps_of_an_epoch
 
     def _passed(self, share: StepBatches, *, learns: bool = True) -> dict[str, float]:
-        """Forward passes, and backward ones if it learns; sums over all records of all ranks."""
+        """Forward passes, and backward ones if it trains; sums over all records of all ranks."""
         of_batches = get_forward_backward_func()(
             forward_step_func=partial(forward, self._part.shape.vocabulary),
             data_iterator=iter(share.batches),
@@ -149,7 +149,7 @@ class MegatronLoop:
 
     @torch.no_grad()
     def _measured(self, dataset: Dataset, prefix: str) -> dict[str, float]:
-        """Means over all tokens that would be learned."""
+        """Means over all tokens with labels."""
         self._part.chunk.eval()
         sums: dict[str, float] = {}
         for share in self._data.measuring(dataset):
@@ -160,7 +160,7 @@ class MegatronLoop:
         return {prefix + name: means[name] for name in metrics.evaluated(self._context.spec.method)}
 
     def _tell(self, event: str, values: dict[str, float] | None = None) -> None:
-        """The callbacks say by the control what is due."""
+        """Call the callbacks, which set in the control what is due."""
         more = () if values is None else (values,)
         self._control = getattr(self._callbacks, event)(self._args, self.state, self._control, *more)
 

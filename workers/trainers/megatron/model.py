@@ -1,4 +1,4 @@
-"""This rank's part of a model with its optimizer: made from the base model, and made whole again."""
+"""This rank's shard of a model with its optimizer: created from the base model, and gathered again for export."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 
 @dataclass
 class ModelShard:
-    """What one rank has of a model; `chunk` is it with the buffers of its gradients."""
+    """One rank's shard of the model; `chunk` wraps it with its gradient buffers."""
 
-    read: Callable[[], PreTrainedModel]  # the base model
+    read: Callable[[], PreTrainedModel]  # loads the base model
     chunk: Any
     optimizer: Any
     shape: Shape
@@ -38,7 +38,7 @@ class ModelShard:
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
-        """The one that makes the steps, within Megatron's."""
+        """The inner optimizer that makes the steps, within Megatron's."""
         (chained,) = self.optimizer.chained_optimizers
         found: torch.optim.Optimizer = chained.optimizer
         return found
@@ -51,7 +51,7 @@ def shard_of(
     precision: Precision,
     max_length: int,
 ) -> ModelShard:
-    """This rank's part of the model that is `read`. Raises InvalidConfig and what `read` raises."""
+    """This rank's shard of the model that `read` loads. Raises InvalidConfig and what `read` raises."""
     if precision.fp16:
         raise InvalidConfig("MEGATRON computes in float32 or bfloat16: set base_model.dtype to one of them, or to auto")
     bf16 = precision.bf16 or precision.weights is torch.bfloat16
@@ -70,7 +70,7 @@ def shard_of(
 
 
 def whole(part: ModelShard, boundary: StepBoundary) -> PreTrainedModel | None:
-    """The base model with the weights of all ranks, on rank 0; every rank takes part."""
+    """The full model with the weights of all ranks, on rank 0; collective."""
     here = rank_position()
     own: dict[str, torch.Tensor] = {}
     if here.data == 0:
@@ -102,7 +102,7 @@ def _with_gradients(module: Any, config: Any, *, bf16: bool) -> Any:
 
 
 def _optimizer(chunk: Any, args: TrainingArguments, *, bf16: bool) -> Any:
-    """AdamW as HF_TRAINER has it: no decay of biases and norms."""
+    """AdamW as in HF_TRAINER: no weight decay of biases and norms."""
     config = OptimizerConfig(
         optimizer="adam",
         lr=args.learning_rate,
@@ -116,6 +116,6 @@ def _optimizer(chunk: Any, args: TrainingArguments, *, bf16: bool) -> Any:
     )
     optimizer = get_megatron_optimizer(config, [chunk])
     for group in optimizer.param_groups:
-        # Megatron leaves it to its own scheduler to apply these.
+        # Megatron expects its own scheduler to apply these.
         group["weight_decay"] = args.weight_decay * group["wd_mult"]
     return optimizer

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and continued pre-training of all weights with Megatron, on one device or many."""
+"""Supervised fine-tuning and continued pre-training of all weights with Megatron, on one or more devices."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronTrainer(Training):
-    """Learns the tokens of records, or every token of every block, as HF_TRAINER does."""
+    """Trains on the tokens of records, or on every token of every block, like HF_TRAINER."""
 
     saving: MegatronCheckpointSaver
 
@@ -31,7 +31,7 @@ class MegatronTrainer(Training):
 
     @property
     def devices(self) -> int:
-        """Groups of ranks, each with a whole model."""
+        """Number of model replicas."""
         return self.layout.data
 
     def run(self) -> Result:
