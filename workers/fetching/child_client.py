@@ -1,6 +1,6 @@
-"""Work that needs large libraries or secrets, done by a child process: it is told by stdin, and heard on stdout.
+"""Runs work that needs large libraries or secrets in a child process: request on stdin, answer on stdout.
 
-The child says lines of JSON: ``{"arrived": n}`` while something arrives, and at last ``{"answer": …}``.
+The child writes lines of JSON: ``{"arrived": n}`` as progress, and finally ``{"answer": …}``.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from workers.attempt_failed import AttemptFailed
 
-# Of the environment, what would lead the libraries elsewhere than the settings say.
+# Environment variables that would override the settings in libraries.
 NOT_PASSED_ON = ("AWS_", "TRAINYARD_")
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
@@ -31,7 +31,7 @@ def ask(
 ) -> Any:
     """The answer of ``python -m module``. ``proxies``: the machine's own may be used.
 
-    ``on_start`` gets the process, so that another thread can end it.
+    ``on_start`` receives the process, so that another thread can kill it.
 
     Raises AttemptFailed when it is silent for too long, or ends without an answer.
     """
@@ -59,7 +59,7 @@ def _tell(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
     try:
         process.stdin.write(json.dumps(request).encode())
         process.stdin.close()
-    except BrokenPipeError:  # it ended already; its silence will tell
+    except BrokenPipeError:  # it ended already and will not answer
         return
 
 

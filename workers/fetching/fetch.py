@@ -1,4 +1,6 @@
-"""The parent's side: a list of items in, their files in the cache out, by one child process."""
+"""The parent's side of fetching: passes a list of items to one child process, which returns their files in the
+cache.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,12 +17,12 @@ NOUNS = {"data": "data source", "model": "base model"}
 
 
 class TooLargeHere(AttemptFailed):
-    """It is larger than the limit of whoever asked; where that is greater, it may be used."""
+    """It exceeds the caller's limit, and may be used by callers with a larger one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchOrder:
-    """Where to put what, under which limits, and with whose secrets."""
+    """Cache location, limits and secrets for a fetch."""
 
     fetch: FetchSettings
     cache: CacheSettings
@@ -29,7 +31,7 @@ class FetchOrder:
 
 
 def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
-    """The files of each item. Raises AttemptFailed, TooLargeHere among them, for the first that has none."""
+    """The files of each item. Raises AttemptFailed (including TooLargeHere) for the first that fails."""
     if not items:
         return []
     what = ", ".join(_named(item) for item in items[:3])
@@ -42,7 +44,7 @@ def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[Fet
     }
     answers = ask(
         "workers.fetching", request, what=what, stalled_seconds=order.fetch.stalled_seconds,
-        # A hub may be behind the machine's proxy; whom jobs name must not be reached by way of one.
+        # A hub may be behind the machine's proxy; other hosts named by jobs must not be reached through it.
         proxies=all(_is_of_hub(item) for item in items),
     )  # fmt: skip
     return [(item, _files(item, answer)) for item, answer in zip(items, answers, strict=False)]

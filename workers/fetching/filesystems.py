@@ -13,7 +13,7 @@ from workers.fetching.failures import NotThere, Refused, Trouble
 from workers.fetching.listing import Found
 from workers.fetching.uris import BUCKETS, place
 
-# Not all that the client raises is an OSError.
+# Not all exceptions of the client are OSErrors.
 ERRORS = (OSError, BotoCoreError, ClientError)
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
@@ -21,7 +21,7 @@ READ_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """How one scheme's service is reached."""
+    """Connection parameters of one scheme's service."""
 
     endpoint: str
     region: str
@@ -31,12 +31,12 @@ class Service:
 
 
 def service(scheme: str, settings: FetchSettings) -> Service:
-    """Raises Refused when the operator has not set it up."""
+    """Raises Refused when the operator has not configured it."""
     names = ("endpoint", "region", "key", "secret", "buckets")
     found = Service(**{name: getattr(settings, f"{scheme}_{name}") for name in names})
     if scheme != "s3" and not found.endpoint:
         raise Refused(
-            f"this node knows no service for {scheme}://; have the administrator set "
+            f"this node has no service for {scheme}://; have the administrator set "
             f"TRAINYARD_FETCH_{scheme.upper()}_ENDPOINT"
         )
     return found
@@ -47,7 +47,7 @@ def filesystem(scheme: str, settings: FetchSettings) -> Any:
     if scheme not in BUCKETS:
         raise Refused(f"{scheme}:// is no object store")
     known = service(scheme, settings)
-    # Only what the settings say: neither this machine's files nor its metadata service.
+    # Only the settings apply: neither this machine's files nor its metadata service.
     os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull}
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
     return s3fs.S3FileSystem(
@@ -101,12 +101,12 @@ class Objects:
         except ERRORS as error:
             raise self.failure(error) from error
         for each in listed:
-            # What makes an empty folder visible in consoles is an object, too.
+            # Consoles represent an empty folder by a placeholder object.
             if each["name"].rstrip("/") != path.rstrip("/") and not each["name"].endswith("/"):
                 yield _found(each)
 
     def failure(self, error: Exception) -> NotThere | Trouble:
-        """What an error of the service means to whoever asked."""
+        """The failure for an error of the service."""
         if isinstance(error, PermissionError):
             setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_KEY"
             return NotThere(f"the service does not let this node read it; its key is set by {setting}")

@@ -1,4 +1,4 @@
-"""Fetches from object stores: single objects, all below a prefix, or what a glob matches."""
+"""Fetches from object stores: single objects, all below a prefix, or a glob."""
 
 import functools
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class _Store:
 
 
 class _ProgressCallback(Callback):  # type: ignore[misc]
-    """Tells what arrives."""
+    """Forwards download progress."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""What scaidrive:// and scaiatlas:// name, asked for with the submitting user's token; a directory is listed first.
+"""Fetches scaidrive:// and scaiatlas:// with the submitting user's token; directories are listed first.
 
 The service answers ``GET <directory>/?list`` with JSON, ``{"files": [{"path", "size", "sha256", "etag"}, …]}``: all
-files below the directory, of which ``sha256`` and ``etag`` may be left out (docs/operations.md).
+files below the directory, of which ``sha256`` and ``etag`` may be omitted (docs/operations.md).
 """
 
 import functools
@@ -22,16 +22,16 @@ from workers.fetching.uris import authority, place, scheme_of
 from workers.fetching.web import Download, DownloadRequest
 
 LISTING = "/?list"
-ENTRY_BYTES = 2048  # of a listing, for each of the files that it may have
+ENTRY_BYTES = 2048  # listing size limit per file
 MOST_PATH_BYTES, MOST_NAME_BYTES, MOST_ETAG = 1024, 255, 1024
 
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')  # RFC 9110, as far as it is ASCII
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')  # RFC 9110, limited to ASCII
 
 
 def share_request(context: Context, item: Item) -> DownloadRequest:
-    """How a file is asked for as the submitting user. Raises FetchFailed."""
+    """The request for a file as the submitting user. Raises FetchFailed."""
     scheme, where = scheme_of(item.location), place(item.location)
     base = tokens.share_url(scheme, context.settings)
     token = tokens.token_for(scheme, context.settings, context.secrets)
@@ -47,12 +47,12 @@ def share_request(context: Context, item: Item) -> DownloadRequest:
 
 
 def names_directory(item: Item) -> bool:
-    """A model always is one; data is one when its URI ends with a slash."""
+    """A model is always a directory; data is one when its URI ends with a slash."""
     return item.kind == "model" or item.location.endswith("/")
 
 
 def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
-    """The files that are wanted of a directory, as they are in one listing of it. Raises FetchFailed."""
+    """The selected files of a directory, as of one listing. Raises FetchFailed."""
     directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
     wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
@@ -93,9 +93,9 @@ class _Directory:
             return files_in(answer.read_bytes(), self._host)
 
     def refuse_unreadable(self, files: list[Found]) -> None:
-        """What another user has fetched is not for one who may list the directory but not read it. Raises FetchFailed.
+        """Deny cached files to a user who may list the directory but not read it. Raises FetchFailed.
 
-        The largest stands for all: a description may be open to everybody.
+        Checks the largest file: a description may be public.
         """
         if not files:
             return
@@ -118,7 +118,7 @@ class _Directory:
             return
         try:
             version = self._download(self._request_of(found)).to(part)
-        except (Missing, Unusable) as error:  # Unusable: empty, or more than was listed
+        except (Missing, Unusable) as error:  # Unusable: empty, or larger than listed
             raise _changed(found) from error
         if found.version and not found.sha256 and _etag_of(version) != found.version:
             raise Trouble(
@@ -138,14 +138,16 @@ class _Directory:
         return replace(self._request, url=f"{self._request.url}/{quote(found.path)}", max_bytes=found.size)
 
     def _download(self, request: DownloadRequest) -> Download:
-        # Room in the cache was asked for when the sizes were listed.
+        # Cache space was reserved when the sizes were listed.
         return Download(
             self._context.settings, request, before_bytes=lambda _: None, on_bytes=self._context.heart.arrived
         )
 
 
 def files_in(answer: bytes, host: str | None) -> list[Found]:
-    """The files of a listing, sorted by path. Raises Unusable for what is none, or may not become a directory here."""
+    """The files of a listing, sorted by path. Raises Unusable for an invalid listing, or one that is unsafe as a
+    directory.
+    """
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError) as error:
@@ -201,7 +203,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _etag_of(version: str) -> str:
-    """Of what Download calls the version of a file."""
+    """The ETag in a version of `Download`."""
     return str(json.loads(version)["ETag"]) if version else ""
 
 

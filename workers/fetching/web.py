@@ -1,6 +1,6 @@
-"""Downloads over HTTP under a policy: bytes, time, redirects, and where they may lead.
+"""HTTP downloads under a policy for bytes, time, redirects and addresses.
 
-Each request is conditional on what is known: an unchanged file costs one answer without a body.
+Requests are conditional on the known version: an unchanged file costs one answer without a body.
 """
 
 import asyncio
@@ -39,34 +39,35 @@ PRIVATE = (
 class DownloadRequest:
     """``url`` with ``headers`` for its own origin only. ``trusted`` ones, as ``host:port``, may be private.
 
-    ``personal``: what lies there may depend on who asks, so that a time says nothing about what another one got.
+    ``personal``: the content may depend on the user, so that a modification time says nothing about another user's
+    copy.
     """
 
     url: str
     headers: Mapping[str, str]
     max_bytes: int
-    known: str = ""  # the version that is here already
+    known: str = ""  # the version in the cache
     trusted: tuple[str, ...] = ()
     personal: bool = False
-    refusal: str = "the server does not let us read it"  # what a 401 or 403 means
+    refusal: str = "the server denies read access"  # meaning of a 401 or 403
     max_bytes_name: str = "TRAINYARD_FETCH_MAX_BYTES"
-    method: str = "GET"  # or HEAD, to learn whether it could be read
+    method: str = "GET"  # or HEAD, to check read access
 
     def knowing(self, version: str) -> "DownloadRequest":
-        """The same, if it is not this version that is here already."""
+        """The same request, conditional on a version other than this one."""
         return replace(self, known=version)
 
 
 class NotModified(Exception):
-    """What is here is what the server has."""
+    """The cached version is current."""
 
 
 class _Broken(Exception):
-    """The answer ended early, or the connection did: what has arrived may be gone on with."""
+    """The answer or the connection ended early: the download can be resumed."""
 
 
 class Download:
-    """One file on its way. ``before_bytes`` is told the size that is to come, as far as it is known."""
+    """One download. ``before_bytes`` receives the announced size, if any."""
 
     def __init__(
         self, settings: FetchSettings, request: DownloadRequest,
@@ -78,10 +79,10 @@ class Download:
         self._on_bytes = on_bytes
         self._gate = Gate(settings.allow, request.trusted)
         self._arrived = 0
-        self._validator = ""  # a strong one: a file may be gone on with in its middle
+        self._validator = ""  # a strong one: allows resuming
 
     def to(self, path: Path) -> str:
-        """Write the file; the version that the server calls it, empty when it tells none.
+        """Write the file; returns the server's version of it, empty when it reports none.
 
         Raises NotModified, FetchFailed.
         """
@@ -89,7 +90,7 @@ class Download:
             return asyncio.run(self._fetch(file))
 
     def check(self) -> None:
-        """Whether the server would send the file, by a HEAD request. Raises FetchFailed."""
+        """Check by a HEAD request that the server would send the file. Raises FetchFailed."""
         self._request = replace(self._request, method="HEAD")
         self.to(Path(os.devnull))
 
@@ -110,12 +111,12 @@ class Download:
         raise Trouble(trouble)
 
     async def _try(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
-        """Raises _Broken for what another try may cure."""
+        """Raises _Broken for failures that a retry may fix."""
         self._gate.refused = False
         try:
             return await self._follow(session, file)
         except aiohttp.ClientPayloadError as error:
-            raise _Broken(f"the answer is incomplete, {self._arrived} bytes of it arrived") from error
+            raise _Broken(f"the answer is incomplete after {self._arrived} bytes") from error
         except TimeoutError as error:
             raise _Broken(f"nothing arrives from {self._gate.host}") from error
         except aiohttp.ClientConnectionError as error:
@@ -125,10 +126,10 @@ class Download:
         except aiohttp.InvalidURL as error:
             raise Refused("it is no valid URL, or redirects to one that isn't") from error
         except aiohttp.ClientError as error:
-            raise Trouble(f"{self._gate.host} does not speak HTTP as it should: {type(error).__name__}") from error
+            raise Trouble(f"{self._gate.host} does not answer with valid HTTP: {type(error).__name__}") from error
 
     async def _follow(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
-        """Go where redirects lead, each of them checked."""
+        """Follow redirects, each of them checked."""
         url = _url(self._request.url)
         origin = url.origin()
         for _ in range(self._settings.max_redirects + 1):
@@ -171,7 +172,7 @@ class Download:
         if self._request.method == "HEAD":
             return version
         if version and version == self._request.known and not self._arrived:
-            raise NotModified  # a server that does not understand conditions
+            raise NotModified  # a server that ignores conditional headers
         if answer.status != 206:
             self._arrived = 0
             file.seek(0)
@@ -196,7 +197,7 @@ class Download:
             raise NotThere(f"{host} answers {status} instead of a file")
 
     async def _take(self, answer: aiohttp.ClientResponse, file: BinaryIO, *, plain: bool) -> None:
-        """The body, which may be longer than it says, or endless."""
+        """Receive the body, which may be longer than announced, or endless."""
         length = answer.content_length if plain else None
         if length is not None:
             self._refuse_larger(self._arrived + length)
@@ -221,7 +222,7 @@ class Download:
 
 def _url(text: str) -> URL:
     try:
-        # As it is: requoting would spoil signatures.
+        # Unchanged: requoting would invalidate signatures.
         return URL(text, encoded=text.isascii())
     except ValueError as error:
         raise Refused("it is no valid URL, or redirects to one that isn't") from error
@@ -238,7 +239,7 @@ def _version(answer: aiohttp.ClientResponse, *, personal: bool) -> str:
 
 
 def _is_settled(modified: str, now: str) -> bool:
-    """Whether a change since would show: these times count whole seconds."""
+    """Whether a later change would be visible: these times have a resolution of one second."""
     try:
         return parsedate_to_datetime(now) - parsedate_to_datetime(modified) > SETTLED
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
+"""Fetches files over HTTP: from any host, through the IPFS gateway, or from shares with the submitting user's token."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     key = f"{item.location} {request.url}"
     with cache.alone(key):
         known = cache.entry(key)
-        # The link comes first: what is linked can't be evicted while the server is asked.
+        # Link first: a linked file cannot be evicted during the request.
         if known is not None and cache.link(known.sha256, target) is None:
             known = None
         if known is not None and lasting:
@@ -58,7 +58,9 @@ def _download(context: Context, item: Item, request: DownloadRequest, key: str, 
 
 
 def _checked(context: Context, item: Item, part: Path) -> Path:
-    """What has arrived, or of IPFS the file that it holds, compared with its content id. Raises FetchFailed."""
+    """The downloaded file, or for IPFS the file that it contains, verified against its content id. Raises
+    FetchFailed.
+    """
     if scheme_of(item.location) != "ipfs":
         return part
     where = content(item.location)
@@ -82,7 +84,7 @@ def _is_one_block(root: ContentId, path: str) -> bool:
 
 
 class _Steps:
-    """Asks for room in the cache: for all at once when the size is known, else a step ahead."""
+    """Reserves cache space: all at once when the size is known, otherwise one step ahead."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -101,15 +103,16 @@ class _Steps:
 
 
 def _request(context: Context, item: Item) -> tuple[DownloadRequest, bool]:
-    """What to ask whom, and whether the answer never changes."""
+    """The request, and whether its answer is immutable."""
     scheme, settings = scheme_of(item.location), context.settings
     limits: dict[str, Any] = {"max_bytes": item.max_bytes, "max_bytes_name": item.limit_name}
     if scheme == "ipfs":
         if not settings.ipfs_gateway:
-            raise Refused("this node knows no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
+            raise Refused("this node has no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
         where = content(item.location)
         url = f"{settings.ipfs_gateway.rstrip('/')}/ipfs/{where.container}/{quote(where.path, safe='/%')}".rstrip("/")
-        # Blocks instead of the file: only they can be compared with the content id (specs.ipfs.tech/http-gateways).
+        # Fetch blocks instead of the file: only they can be verified against the content id
+        # (specs.ipfs.tech/http-gateways).
         raw = _is_one_block(content_id(where.container), where.path)
         url += "?format=raw" if raw else "?format=car&dag-scope=entity"
         headers = {"Accept": f"application/vnd.ipld.{'raw' if raw else 'car'}"}

@@ -1,7 +1,7 @@
-"""The process that carries a model out; it runs outside the sandbox, and with the operator's or the user's keys.
+"""The process that publishes a model; it runs outside the sandbox, with the operator's or the user's keys.
 
-It is asked ``{"location" | "repository": …, "order": …, "settings": …, "secrets": …}``, without an order only whether
-that would work, and answers ``{"folder" | "url": …}`` or ``{"message": …, "transient": …}``.
+Its request is ``{"location" | "repository": …, "order": …, "settings": …, "secrets": …}``, without an order to check
+only; its answer is ``{"folder" | "url": …}`` or ``{"message": …, "transient": …}``.
 """
 
 import sys
@@ -18,7 +18,7 @@ from workers.publishing.failures import NotPublished
 from workers.publishing.local import LocalTarget
 from workers.publishing.orders import PublishOrder, order_of
 
-READ_STEP = 20  # as bits: our own looks read a little, too
+READ_STEP = 20  # log2 of a step: our own polls read a little, too
 
 
 class CheckedTarget(copying.PublishTarget, Protocol):
@@ -26,7 +26,7 @@ class CheckedTarget(copying.PublishTarget, Protocol):
 
 
 def work(request: dict[str, Any], heart: ProgressReporter) -> dict[str, Any]:
-    """One request's answer."""
+    """The answer to one request."""
     heart.watch(_read_from_files)
     order = order_of(request["order"]) if request["order"] else None
     try:
@@ -73,7 +73,7 @@ def _place(request: Mapping[str, Any]) -> CheckedTarget:
 
 
 def _read_from_files() -> int:
-    """Libraries that say nothing of their progress read the model all the same; in MiB."""
+    """Progress of libraries that report none: how much they have read, in MiB."""
     for line in Path("/proc/self/io").read_text().splitlines():
         name, _, count = line.partition(": ")
         if name == "rchar":

@@ -1,4 +1,4 @@
-"""Why a model did not get where its job wished it; used in child processes."""
+"""Why a model could not be published; used in child processes."""
 
 
 class NotPublished(Exception):
@@ -11,4 +11,4 @@ class NotPublished(Exception):
 
 
 class AlreadyClaimed(Exception):
-    """Somebody else was faster and owns the directory now."""
+    """Another process was faster and owns the directory now."""

@@ -1,6 +1,6 @@
-"""A directory of this machine's disks, into which no link leads: every step is taken from the one before it.
+"""A directory on a local disk, opened without following links: each component is opened relative to its parent.
 
-Whoever may write beside the directory could put a link in its place after its path was checked.
+A user with write access beside the directory could replace it by a link after its path was checked.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LocalTarget:
-    """``path`` is absolute, every link in it followed already; ``token`` tells our temporary files from others'."""
+    """``path`` is absolute and resolved; ``token`` distinguishes our temporary files from foreign ones."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
         self._temporary = f"{TEMPORARY}{token}"
 
     def check(self) -> None:
-        """Whether files could be written there now, or the directory be made. Raises NotPublished."""
+        """Check that files could be written there now, or the directory be created. Raises NotPublished."""
         with self._saying():
             existing = self._path
             while not os.path.lexists(existing):
@@ -106,10 +106,10 @@ class LocalTarget:
 
     @contextlib.contextmanager
     def _replacing(self, folder: str, path: str) -> Iterator[BinaryIO]:
-        """A new file that takes the name, with all it holds, when the block ends well."""
+        """A new file that atomically takes the name when the block succeeds."""
         base = self._at(folder)
         with _opened(base, make=True) as top, _opened(_parent(base, path), make=True) as directory:
-            with contextlib.suppress(FileNotFoundError):  # a try that was killed
+            with contextlib.suppress(FileNotFoundError):  # left by a killed try
                 os.unlink(self._temporary, dir_fd=top)
             with os.fdopen(os.open(self._temporary, NEW, 0o644, dir_fd=top), "wb") as file:
                 yield file
@@ -130,9 +130,9 @@ def _explained(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.strerror}; let the user that Trainyard runs as write there, or name another directory"
     if error.errno in FULL:
-        return f"{error.strerror}; make room there, or name another directory"
+        return f"{error.strerror}; free some space there, or name another directory"
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "a part of the path is a link or a file where a directory was; name a directory"
+        return "a component of the path became a link or a file; name a directory"
     return str(error.strerror)
 
 
@@ -147,7 +147,7 @@ def _parent(base: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str, *, make: bool = False) -> Iterator[int]:
-    """The directory, found without following any link; ``make``: with what is missing of its path."""
+    """The directory, opened without following any link; ``make`` creates missing components."""
     descriptor = os.open("/", STEP)
     try:
         for name in filter(None, path.split("/")):
@@ -164,14 +164,14 @@ def _step(directory: int, name: str, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    with contextlib.suppress(FileExistsError):  # somebody else is as quick
+    with contextlib.suppress(FileExistsError):  # another process created it
         os.mkdir(name, 0o755, dir_fd=directory)
         _sync(directory)
     return os.open(name, STEP, dir_fd=directory)
 
 
 def _sync(directory: int) -> None:
-    # A descriptor that only names a directory can't be synced; one that reads it may not be allowed.
+    # A descriptor that only names a directory cannot be synced, and reading it may not be allowed.
     with contextlib.suppress(PermissionError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:

@@ -1,4 +1,4 @@
-"""A prefix in a bucket of an S3-compatible service: objects appear whole, and are read back to be checked."""
+"""A prefix in a bucket of an S3-compatible service: objects are written atomically, and read back for verification."""
 
 import contextlib
 import mimetypes
@@ -27,10 +27,10 @@ class ObjectTarget:
         self._probe = PROBE + token
 
     def check(self) -> None:
-        """Whether an object can be written there. Raises NotPublished."""
+        """Check that an object can be written there. Raises NotPublished."""
         with self._saying():
             self._fs.pipe_file(self._at("", self._probe), b"")
-            with contextlib.suppress(Exception):  # some may write but not delete; an empty object is left
+            with contextlib.suppress(Exception):  # some keys may write but not delete; an empty object is left
                 self._fs.rm_file(self._at("", self._probe))
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
@@ -64,7 +64,7 @@ class ObjectTarget:
             self._fs.pipe_file(self._at(folder, path), data)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess by the name of the descriptor
+        kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess from the descriptor's name
         options = {"ContentType": kind} if kind else {}
         with self._saying():
             self._fs.put_file(
@@ -98,7 +98,7 @@ class ObjectTarget:
             raise NotPublished("the service has no keys; have the administrator configure them") from error
         except FileNotFoundError as error:
             bucket = self._root.partition("/")[0]
-            raise NotPublished(f"there is no bucket {bucket}; make it, or name another") from error
+            raise NotPublished(f"there is no bucket {bucket}; create it, or name another") from error
         except PermissionError as error:
             raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
         except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
@@ -107,7 +107,7 @@ class ObjectTarget:
 
 
 class _ProgressCallback(Callback):  # type: ignore[misc]
-    """Hands s3fs's progress on."""
+    """Forwards s3fs's progress."""
 
     def __init__(self, arrived: Arrived) -> None:
         super().__init__()

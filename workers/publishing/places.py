@@ -1,4 +1,4 @@
-"""Where a job's model goes, as its document says and this node's rules allow, every link on the way followed."""
+"""The destination of a job's model, as its document and this node's rules define it, with all links resolved."""
 
 import os
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from workers.fetching.uris import BUCKETS, place, scheme_of, volume
 from workers.publishing.failures import NotPublished
 
 FIELD = "output_config.output_path"
-OWN = "it lies where the platform keeps its own files; name another place"
+OWN = "the platform stores its own files there; name another location"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """``location`` is what the child is given: an absolute path, or a URI. ``uri`` is what people are shown."""
+    """``location`` is passed to the child: an absolute path, or a URI. ``uri`` is shown to users."""
 
     location: str
     uri: str
@@ -31,7 +31,7 @@ class Destination:
 
 
 def destination(settings: Settings, output_path: str) -> Destination:
-    """Raises NotPublished for a place that no job may write to."""
+    """Raises NotPublished for a location that no job may write to."""
     scheme = scheme_of(output_path)
     try:
         if scheme == "file":
@@ -57,7 +57,7 @@ def _in_volume(settings: Settings, scheme: str, output_path: str) -> str:
         path, _ = claimed(output_path, directory)
         _refuse_own(settings, path)
         return path
-    # Nobody has set it up: what is written there is made there, among what the platform keeps.
+    # No service is configured for it: the directory is created among the platform's own files.
     (directory / volume(output_path).container).mkdir(parents=True, exist_ok=True)
     path, base = claimed(output_path, directory)
     if Path(base).parent != directory.resolve():
@@ -73,7 +73,7 @@ def _refuse_own(settings: Settings, path: str) -> None:
 
 
 def _refuse_own_objects(settings: Settings, output_path: str) -> None:
-    """The storage may be a bucket of the same service: there lie the results of every project."""
+    """The storage may be a bucket of the same service, which holds the results of every project."""
     if "://" not in settings.storage.url or scheme_of(settings.storage.url) == "file":
         return
     own, wanted = place(settings.storage.url), place(output_path)

@@ -1,4 +1,4 @@
-"""Before anything is trained: could the model be carried to where the job wishes it? Days may hang on the answer."""
+"""Checks before the training whether the model can be published to the job's destinations, to fail early."""
 
 import logging
 
@@ -11,9 +11,9 @@ log = logging.getLogger(__name__)
 
 
 def check_output(settings: Settings, work: Work) -> None:
-    """Try the place and the token. Raises AttemptFailed for what only the user or the administrator can mend.
+    """Check destination and token. Raises AttemptFailed for problems that only the user or the administrator can fix.
 
-    What may pass until the training ends, such as a hub that does not answer now, is only logged.
+    Problems that may disappear before the training ends, such as an unavailable hub, are only logged.
     """
     if not publish_options(work):
         return

@@ -1,4 +1,4 @@
-"""The supervisor's side: what a job wishes to be done with its finished model, by child processes that may be ended."""
+"""The supervisor's side of publishing: runs child processes for the job's destinations, and can stop them."""
 
 import logging
 import subprocess
@@ -21,27 +21,27 @@ from workers.publishing.places import Destination, destination
 log = logging.getLogger(__name__)
 
 TRIES = 5
-BACKOFF_FACTOR = 4.0  # each pause than the one before
+BACKOFF_FACTOR = 4.0  # factor between pauses
 HUB_TOKEN = "output_config.hub_token"  # noqa: S105 – where it stands
 
 
 class PublicationStopped(Exception):
-    """Nobody waits for it any more."""
+    """The publication was stopped and its result is not needed."""
 
 
 @dataclass(kw_only=True)
 class Published:
-    """What came of it: the model's new URIs, empty where nothing was wished, and what failed."""
+    """The result: the model's new URIs, empty where none was requested, and what failed."""
 
     uri: str = ""
-    beside: bool = False  # in a folder of its own, because the directory holds files of others
+    beside: bool = False  # in a subfolder, because the directory contains foreign files
     hub_url: str = ""
     failures: list[str] = field(default_factory=list)
-    passing: list[str] = field(default_factory=list)  # what failed, too, but time may cure it
+    passing: list[str] = field(default_factory=list)  # failures that may be transient
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
-        """One place that fails does not keep the model from the other."""
+        """Record a failure, so that one destination does not prevent the other."""
         try:
             yield
         except NotPublished as error:
@@ -50,7 +50,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """What ``output_config`` says about where the model goes."""
+    """The destinations in ``output_config``."""
 
     output_path: str
     hub_repository: str
@@ -71,7 +71,7 @@ def publish_options(work: Work) -> PublishOptions:
 
 
 class Publication:
-    """Carries one model out, on a thread of its own; ``order`` None: only looks whether it would work."""
+    """Publishes one model on a thread of its own; ``order`` None only checks whether it would work."""
 
     def __init__(
         self, settings: Settings, work: Work, order: PublishOrder | None, *, on_done: Callable[[], None] = lambda: None
@@ -84,13 +84,13 @@ class Publication:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
-        self.result: Published | None = None  # when all was tried
+        self.result: Published | None = None  # when all destinations were tried
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what still goes on; returns when nothing does."""
+        """Stop what still runs; returns when nothing does."""
         with self._lock:
             self._stopping.set()
             if self._process is not None:
@@ -98,7 +98,7 @@ class Publication:
         self._thread.join()
 
     def carry_out(self) -> Published:
-        """Do it on the calling thread. Raises Stopped."""
+        """Run on the calling thread. Raises PublicationStopped."""
         wishes, result = publish_options(self._work), Published()
         if wishes.output_path:
             with result.noting(f"output_path {wishes.output_path}"):
@@ -130,7 +130,7 @@ class Publication:
         result.hub_url = answer.get("url", "")
 
     def _answer(self, request: dict[str, Any], *, what: str) -> dict[str, Any]:
-        """The child's, after as many tries as make sense. Raises NotPublished, Stopped."""
+        """The child's answer, after retries. Raises NotPublished, PublicationStopped."""
         pause = self._settings.publish.retry_seconds
         for left in reversed(range(TRIES if self._order is not None else 1)):
             answer = self._ask(request, what)
@@ -138,7 +138,7 @@ class Publication:
                 return answer
             if not answer["transient"] or not left:
                 break
-            log.warning("publishing is tried again in %g s: %s", pause, answer["message"])
+            log.warning("publishing is retried in %g s: %s", pause, answer["message"])
             if self._stopping.wait(pause):
                 raise PublicationStopped
             pause *= BACKOFF_FACTOR

@@ -1,4 +1,4 @@
-"""A directory behind HTTP, as a drive service offers it: files are PUT, and read back to be checked."""
+"""A directory of an HTTP drive service: files are uploaded with PUT and read back for verification."""
 
 import functools
 import http.client
@@ -17,7 +17,7 @@ from workers.publishing.orders import File
 BLOCK_BYTES = 1 << 20
 ANSWER_SECONDS = 120.0
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# What tells a model; a service that takes files need not list directories.
+# Files that indicate a model; a service that accepts files need not list directories.
 MODEL_INDICATORS = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
 
 
@@ -30,14 +30,14 @@ def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) ->
 
 
 class WebTarget:
-    """``url`` is that of the directory; ``headers`` carry the user's token. Redirects are not followed."""
+    """``url`` is the directory's; ``headers`` carry the user's token. Redirects are not followed."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = urlsplit(url.rstrip("/"))
         self._headers = {"User-Agent": "trainyard", "Accept-Encoding": "identity", **headers}
 
     def check(self) -> None:
-        """Whether the service knows the user. Raises NotPublished."""
+        """Check that the service accepts the user. Raises NotPublished."""
         with self._asking("GET", self._at("", MARKER)):
             return
 
@@ -88,7 +88,7 @@ class WebTarget:
         host = self._url.hostname
         if status in (401, 403):
             raise NotPublished(
-                f"the service at {host} does not let this user in ({status}); submit with a token that may write there"
+                f"the service at {host} refuses this user ({status}); submit with a token that may write there"
             )
         if status in PASSING:
             raise NotPublished(f"the service at {host} answers {status}", transient=True)
@@ -101,7 +101,7 @@ class WebTarget:
         body: "bytes | _ProgressReader | None" = None,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """One request and its answer, refused or failed ones as NotPublished."""
+        """One request and its answer; refused or failed ones raise NotPublished."""
         host = self._url.hostname or ""
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(host, self._url.port, timeout=ANSWER_SECONDS)
@@ -119,7 +119,7 @@ class WebTarget:
 
 
 class _ProgressReader:
-    """A file that tells how much of it was sent."""
+    """A file that reports how much of it was sent."""
 
     def __init__(self, stream: BinaryIO, arrived: Arrived) -> None:
         self._stream = stream
