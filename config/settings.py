@@ -64,9 +64,7 @@ class LeaseSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightSettings:
-    enabled: bool = setting(
-        True, "coordinators run a preflight of model and data for built-in trainers before a job is queued"
-    )
+    enabled: bool = setting(True, "coordinators run a preflight for jobs of built-in trainers before they are queued")
     rows: int = setting(1000, "records of each source that a preflight reads and tokenizes", rules.at_least_one)
     fetch_bytes: int = setting(
         64 << 20,
@@ -133,9 +131,7 @@ class SecuritySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowerSettings:
-    host: str = setting(
-        "127.0.0.1", "address Flower listens on; put a proxy with TLS in front of any non-loopback address"
-    )
+    host: str = setting("127.0.0.1", "address Flower listens on; outside loopback, put a TLS proxy in front")
     port: int = setting(5555, "port of Flower", rules.port)
     user: str = setting("admin", "Flower's user", rules.flower_user)
     password: str = setting(
@@ -145,13 +141,9 @@ class FlowerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorboardSettings:
-    host: str = setting(
-        "127.0.0.1", "address TensorBoard listens on; put a proxy with TLS in front of any non-loopback address"
-    )
+    host: str = setting("127.0.0.1", "address TensorBoard listens on; outside loopback, put a TLS proxy in front")
     port: int = setting(5556, "port of TensorBoard; not 6006, where mpirun sees an X server", rules.port)
-    url: str = setting(
-        "", "URL at which browsers reach TensorBoard; empty: jobs do not show one, `trainyard up` sets its own"
-    )
+    url: str = setting("", "URL at which browsers reach TensorBoard; empty: not shown, `trainyard up` sets its own")
     most: int = setting(8, "maximum number of concurrent TensorBoards, about 150 MB each", rules.at_least_one)
     idle_seconds: float = setting(900.0, "a TensorBoard without requests ends after this time")
 

@@ -7,7 +7,7 @@ from celery import shared_task
 from app.services.preflight import admission
 from app.services.requests import wakeups
 from app.services.requests.storage_access import reading_rules
-from tasks.background.preflight import looking_of
+from tasks.background.preflight import preflight_policy
 
 
 @shared_task(bind=True, name=wakeups.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
@@ -19,6 +19,6 @@ def admit(self: Any, *job_ids: str) -> None:
     runtime = self.app.runtime
     settings = runtime.settings
     for job_id in admission.admit_each(
-        runtime.database, job_ids, reading_rules(settings), looking=looking_of(settings)
+        runtime.database, job_ids, reading_rules(settings), looking=preflight_policy(settings)
     ):  # fmt: skip
         runtime.on_admitted(job_id)

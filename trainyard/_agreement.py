@@ -55,11 +55,11 @@ class Agreement:
         """Why the answer was yes: the same set on every rank, whichever rank received which request."""
         return {_read(path).reason for path in self._directory.glob(f"proposal.{question}.{number}.*")}
 
-    def given_up_stops(self) -> int:
+    def abandoned_stops(self) -> int:
         """Number of stops that were requested and then abandoned."""
         return sum(1 for _ in self._directory.glob("over.*"))
 
-    def give_up_stop(self, number: int) -> None:
+    def abandon_stop(self, number: int) -> None:
         """Record that the ``number``-th stop is abandoned; the next stop is a new question."""
         self._publish(f"over.{number}", "")
 

@@ -31,11 +31,11 @@ class LocalSession:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads:
             pairs = "  ".join(f"{name}={value:.6g}" for name, value in values.items())
-            self._say(f"step {step}  {pairs}")
+            self._print(f"step {step}  {pairs}")
 
     def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
         if self._leads:
-            self._say(" ".join([f"{reason}: {message}", *(f"{name}={value}" for name, value in data.items())]))
+            self._print(" ".join([f"{reason}: {message}", *(f"{name}={value}" for name, value in data.items())]))
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
         """No watchdog."""
@@ -51,7 +51,7 @@ class LocalSession:
         if final_dir.exists():
             manifest.discard(final_dir)
         manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
-        self._say(f"checkpoint {final_dir}")
+        self._print(f"checkpoint {final_dir}")
         for old in sorted(final_dir.parent.glob("step-*"))[:-_CHECKPOINTS_KEPT]:
             manifest.discard(old)
         return str(final_dir)
@@ -62,13 +62,13 @@ class LocalSession:
             try:
                 return path, manifest.verify(path)
             except manifest.CorruptCheckpoint as error:
-                self._say(f"skipping {path}: {error}")
+                self._print(f"skipping {path}: {error}")
         return None
 
     def finish(self, result: Result) -> None:
         if self._leads:
             outcome = f"stopped ({result.stopped})" if result.stopped else "finished"
-            self._say(f"{outcome} after step {result.step}; output in {result.output or 'nothing'}")
+            self._print(f"{outcome} after step {result.step}; output in {result.output or 'nothing'}")
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """The traceback is already on the terminal."""
@@ -78,5 +78,5 @@ class LocalSession:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"trainyard: {text}", flush=True)  # noqa: T201

@@ -146,7 +146,7 @@ class Webhooks:
         return cast("records.NewWebhook", self._calls.record("POST", "/v1/webhooks", body=body))
 
     def change(self, webhook_id: str, **changes: Any) -> records.Webhook:
-        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; what is left out stays."""
+        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; omitted fields stay unchanged."""
         return cast("records.Webhook", self._calls.record("PATCH", _hook(webhook_id), body=changes))
 
     def delete(self, webhook_id: str) -> None:

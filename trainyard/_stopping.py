@@ -21,7 +21,7 @@ class StopCoordinator:
         self._session = session
         self._agreement = agreement
         self._leads = session.identity.rank == 0
-        self._number = agreement.given_up_stops() if agreement else 0
+        self._number = agreement.abandoned_stops() if agreement else 0
         self._repeats = 0
         self._unsaved: Exception | None = None
 
@@ -32,7 +32,7 @@ class StopCoordinator:
                 return True
             self._go_on()
             return False
-        if not self._asked():
+        if not self._is_requested():
             return False
         self.reason = self._why()
         # One rank decides whether it was abandoned meanwhile: others may not know yet.
@@ -77,7 +77,7 @@ class StopCoordinator:
         stop = self._session.wishes.stop
         return self.reason == "pause" and (stop is None or (stop.kind == "pause" and not stop.force))
 
-    def _asked(self) -> bool:
+    def _is_requested(self) -> bool:
         if self._agreement is not None:
             return self._agreement.due("stop", self._number)
         stop = self._session.wishes.stop
@@ -96,7 +96,7 @@ class StopCoordinator:
         if not self._leads:
             return self._agreement.answered(question) != "no"
         if not holds:
-            self._agreement.give_up_stop(self._number)
+            self._agreement.abandon_stop(self._number)
         self._agreement.answer(question, "yes" if holds else "no")
         return holds
 

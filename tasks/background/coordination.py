@@ -26,7 +26,7 @@ from app.services.scheduling.planning_loop import Passes
 from app.services.webhooks import deliveries
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.background.loop import Loop
-from tasks.background.preflight import PreflightRunner, looking_of
+from tasks.background.preflight import PreflightRunner, preflight_policy
 from tasks.background.result_mirror import ResultMirror
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
@@ -116,21 +116,21 @@ class Coordination:
         self._passes.look(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
-            self._ring(planner.unannounced(db, older_than_seconds=resend))
+            self._deliver_webhooks(planner.unannounced(db, older_than_seconds=resend))
 
     def _announce(self, placed: list[Dispatched]) -> None:
         # a pass that starts many jobs takes long, and a leader that stops renewing is replaced
         self._seat.hold(time.monotonic())
-        self._ring(placed)
+        self._deliver_webhooks(placed)
 
     def _admit(self) -> None:
         settings = self._runtime.settings
         if not self._seat.is_mine:
             return
-        if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=looking_of(settings)):
+        if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=preflight_policy(settings)):
             self._go_on()
 
-    def _ring(self, dispatched: list[Dispatched]) -> None:
+    def _deliver_webhooks(self, dispatched: list[Dispatched]) -> None:
         told: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for d in dispatched:
             told.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))

@@ -31,7 +31,7 @@ NEEDED = ("torch", "transformers", "datasets", "trl")
 logger = logging.getLogger(__name__)
 
 
-def looking_of(settings: Settings) -> Looking | None:
+def preflight_policy(settings: Settings) -> Looking | None:
     """The preflight policy for admission; None when preflights are disabled."""
     preflight = settings.preflight
     if not preflight.enabled:
@@ -64,7 +64,7 @@ class PreflightRunner:
         self._running: dict[str, threading.Thread] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
-        self._loop = Loop("inspections", self._look, runtime.settings.scheduler.poll_seconds)
+        self._loop = Loop("inspections", self._poll, runtime.settings.scheduler.poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
@@ -84,7 +84,7 @@ class PreflightRunner:
         for thread in list(self._running.values()):
             thread.join(RENEW_SECONDS)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._why_not:
             self._leave(self._why_not)
             return
@@ -112,7 +112,7 @@ class PreflightRunner:
     def _inspect(self, work: Work) -> None:
         """The child dies with this thread, so the thread waits for it."""
         try:
-            report = self._ask(work)
+            report = self._run_child(work)
             if report is not None:
                 self._conclude(work, report)
         except Exception:
@@ -125,19 +125,19 @@ class PreflightRunner:
         if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:
             self._runtime.on_admitted(work.job_id)
 
-    def _ask(self, work: Work) -> Report | None:
+    def _run_child(self, work: Work) -> Report | None:
         """The child's report; None when it is no longer needed."""
         command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             self._children[work.id] = process
             try:
-                said = self._hear(process, work)
+                said = self._read_output(process, work)
             finally:
                 del self._children[work.id]
                 process.kill()
         return None if said is None or self._stopping.is_set() else _report(said, process.returncode)
 
-    def _hear(self, process: subprocess.Popen[bytes], work: Work) -> bytes | None:
+    def _read_output(self, process: subprocess.Popen[bytes], work: Work) -> bytes | None:
         """The child's output until its end or time limit; None when it is no longer needed."""
         until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + GRACE_SECONDS
         question: bytes | None = _question(work)
@@ -146,11 +146,11 @@ class PreflightRunner:
                 return process.communicate(question, timeout=RENEW_SECONDS)[0]
             except subprocess.TimeoutExpired:
                 question = None  # already sent, or buffered in the pipe
-            if not self._goes_on(work):
+            if not self._is_needed(work):
                 return None
         return b""
 
-    def _goes_on(self, work: Work) -> bool:
+    def _is_needed(self, work: Work) -> bool:
         if self._stopping.is_set():
             return False
         with contextlib.suppress(Exception):  # the database is briefly unavailable: the preflight continues

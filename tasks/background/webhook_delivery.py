@@ -32,7 +32,7 @@ class WebhookDeliverer:
         self._running: dict[str, tuple[Due, threading.Thread]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._loop = Loop("webhooks", self._look, settings.scheduler.poll_seconds)
+        self._loop = Loop("webhooks", self._poll, settings.scheduler.poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
@@ -48,7 +48,7 @@ class WebhookDeliverer:
         for _, thread in list(self._running.values()):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with self._lock:
             running = [due for due, _ in self._running.values()]
         free = self._limit - len(running)

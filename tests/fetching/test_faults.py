@@ -16,7 +16,7 @@ import pytest
 
 from tests.fetching.web_server import file
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
+from workers.fetching.child_client import run_child
 from workers.prepare.resolve_inputs import DataRequest, find_data
 
 LINES = b'{"text": "hello"}\n'
@@ -200,7 +200,7 @@ def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
 
     with pytest.raises(AttemptFailed, match="ended with") as refused:
-        ask("failing", {"secrets": {"t": "hunter2"}}, what="data source x", stalled_seconds=10)
+        run_child("failing", {"secrets": {"t": "hunter2"}}, what="data source x", stalled_seconds=10)
 
     said = capfd.readouterr().err
     assert refused.value.error_type == "STORAGE_ERROR"
@@ -215,4 +215,4 @@ def test_request_reaches_the_child_however_large(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
     items = ["x" * 1000] * 1000
 
-    assert ask("echoing", {"items": items}, what="x", stalled_seconds=10) == json.loads(json.dumps(items))
+    assert run_child("echoing", {"items": items}, what="x", stalled_seconds=10) == json.loads(json.dumps(items))

@@ -137,7 +137,7 @@ def started(world: World, name: str, directory: Path) -> Node:
     )
     node = Node(settings, world.db)
     for _ in range(2):
-        node._beat()
+        node._heartbeat()
     return node
 
 
@@ -163,7 +163,7 @@ def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tm
 
     assert placed == {following: NODE, other: "another"}  # of equal nodes the first by name
     evict(world.data_dir / "cache/data", MODEL["model.safetensors"])
-    node._beat()
+    node._heartbeat()
     with world.db.read() as session:
         (row,) = session.query(CachedSource)
     assert (row.node, row.held_bytes, row.size_bytes) == (NODE, len(MODEL["config.json"]), MODEL_BYTES)

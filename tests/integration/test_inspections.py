@@ -243,7 +243,7 @@ def test_what_kills_whoever_looks_is_left_to_the_node(database, rules, line):
     works = [claim(database, line) for _ in range(4)]
 
     assert [work.report is None for work in works] == [True, True, True, False]
-    assert "given up after 3 tries" in str(works[3].report)
+    assert "aborted after 3 tries" in str(works[3].report)
 
 
 def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules, line):

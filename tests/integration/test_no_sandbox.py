@@ -97,7 +97,7 @@ def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
     worker = node_worker.Node(settings, world.db)
 
     def seen() -> str:
-        worker._beat()
+        worker._heartbeat()
         with world.db.read() as session:
             return session.get_one(Node, NODE).sandbox
 

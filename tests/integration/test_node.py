@@ -165,7 +165,7 @@ def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
     node = NodeProcess(world.settings, world.db)
 
     with straggler("job-of-yesterday", 3) as process:
-        node._beat()
+        node._heartbeat()
         assert processes.start_ticks(process.pid) is None
 
 

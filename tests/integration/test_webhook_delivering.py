@@ -309,7 +309,7 @@ def test_trouble_of_the_database_is_logged_and_ends_nothing(
     caplog.set_level(logging.INFO)
 
     with delivering(database):
-        wait_until(lambda: "goes wrong and is tried again" in caplog.text)
+        wait_until(lambda: "failed and will be retried" in caplog.text)
         with database.write() as session:
             session.execute(text("ALTER TABLE away RENAME TO webhook_delivery"))
             # What nobody ends is over after a while.

@@ -195,7 +195,7 @@ def test_a_model_that_changed_since_it_was_hashed_is_not_published(spot, order):
     with pytest.raises(NotPublished, match=r"config\.json is not as it was stored"):
         copy(spot.place, order, nothing)
     (order.source / "config.json").write_bytes(FILES["config.json"].upper())
-    with pytest.raises(NotPublished, match=r"config\.json is not there as it was sent"):
+    with pytest.raises(NotPublished, match=r"config\.json does not match what was sent"):
         copy(spot.place, order, nothing)
 
     assert not spot.marker()["complete"]
@@ -353,7 +353,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket_files, order):
 def test_an_upload_that_arrives_damaged_is_noticed(share, drive, order):
     share.spoiled.add("/shares/mine/out/config.json")
 
-    with pytest.raises(NotPublished, match=r"config\.json is not there as it was sent") as failed:
+    with pytest.raises(NotPublished, match=r"config\.json does not match what was sent") as failed:
         copy(drive.place, order, nothing)
 
     assert failed.value.transient

@@ -181,7 +181,7 @@ def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(
     ("variable", "value", "said"),
     [
         ("TRAINYARD_PREFLIGHT_TIMEOUT_SECONDS", "0.1", "took longer than"),
-        ("TRAINYARD_PREFLIGHT_MEMORY_MB", "64", "the look at model and data"),
+        ("TRAINYARD_PREFLIGHT_MEMORY_MB", "64", "the preflight of model and data"),
     ],
 )
 def test_what_takes_too_much_is_left_to_the_node(make_settings, db, assets, variable, value, said):

@@ -20,7 +20,7 @@ NOT_PASSED_ON = ("AWS_", "TRAINYARD_")
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
-def ask(
+def run_child(
     module: str,
     request: Mapping[str, Any],
     *,
@@ -41,8 +41,8 @@ def ask(
     ) as process:
         try:
             on_start(process)
-            _tell(process, request)
-            with closing(_heard(process, stalled_seconds)) as lines:
+            _send(process, request)
+            with closing(_received(process, stalled_seconds)) as lines:
                 for line in lines:
                     if "answer" in line:
                         return line["answer"]
@@ -54,7 +54,7 @@ def ask(
     raise AttemptFailed("STORAGE_ERROR", f"{what}: the process that fetches ended with {process.returncode}")
 
 
-def _tell(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
+def _send(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
     assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
     try:
         process.stdin.write(json.dumps(request).encode())
@@ -63,7 +63,7 @@ def _tell(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
         return
 
 
-def _heard(process: subprocess.Popen[bytes], stalled_seconds: float) -> Generator[dict[str, Any]]:
+def _received(process: subprocess.Popen[bytes], stalled_seconds: float) -> Generator[dict[str, Any]]:
     """Its lines until it ends. Raises TimeoutError."""
     assert process.stdout is not None  # noqa: S101
     pipe, rest = process.stdout.fileno(), b""

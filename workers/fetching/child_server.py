@@ -54,7 +54,7 @@ class ProgressReporter:
         self._late = answer
         self._deadline = time.monotonic() + seconds
 
-    def say(self, line: dict[str, Any]) -> None:
+    def send(self, line: dict[str, Any]) -> None:
         text = memoryview(json.dumps(line).encode() + b"\n")
         with self._speaking:  # the beat must not interleave
             while text:
@@ -66,10 +66,10 @@ class ProgressReporter:
             time.sleep(SAY_SECONDS)
             now = [self._count, *(size() for size in tuple(self._watches))]
             if now != before:
-                self.say({"arrived": sum(now)})
+                self.send({"arrived": sum(now)})
             before = now
             if time.monotonic() > self._deadline:
-                self.say({"answer": self._late})
+                self.send({"answer": self._late})
                 os._exit(1)
 
 
@@ -94,7 +94,7 @@ def serve(work: Callable[[dict[str, Any], ProgressReporter], Any]) -> int:
     sys.stderr = sys.stdout = _Shown(secrets_in(request))
     heart = ProgressReporter()
     try:
-        heart.say({"answer": work(request, heart)})
+        heart.send({"answer": work(request, heart)})
     except Exception:  # noqa: BLE001 – the outermost: the parent sees that no answer came
         sys.stderr.write(traceback.format_exc())
         return 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from config.fetching import CacheSettings, FetchSettings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
+from workers.fetching.child_client import run_child
 from workers.fetching.items import FetchedFile, Item, settings_to_json
 from workers.fetching.uris import scheme_of, shown
 
@@ -42,7 +42,7 @@ def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[Fet
         "secrets": dict(order.secrets),
         "items": [asdict(item) for item in items],
     }
-    answers = ask(
+    answers = run_child(
         "workers.fetching", request, what=what, stalled_seconds=order.fetch.stalled_seconds,
         # A hub may be behind the machine's proxy; other hosts named by jobs must not be reached through it.
         proxies=all(_is_of_hub(item) for item in items),

@@ -99,7 +99,7 @@ def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]
 def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tuple[str, Found]]:
     """Files whose name or folder indicates the split; all when none does."""
     name = parse_split(split).name
-    return [file for file in files if _tells(file[0], name)] or list(files)
+    return [file for file in files if _indicates(file[0], name)] or list(files)
 
 
 def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[tuple[str, Found]]:
@@ -187,7 +187,7 @@ def _regular(found: Found) -> Found:
     return found
 
 
-def _tells(path: str, split: str) -> bool:
+def _indicates(path: str, split: str) -> bool:
     words = re.split(r"[^a-z0-9]+", path.lower())
     if split in (TRAIN, TEST):
         return any(word.startswith(split) for word in words)

@@ -38,7 +38,7 @@ def write_file(car: Path, root: ContentId, path: str, target: Path, *, max_bytes
 def _child(blocks: Blocks, directory: ContentId, name: str, depth: int = 0) -> ContentId:
     node = _node(blocks, directory)
     if node.kind not in (_DIRECTORY, _SHARD) or depth > _DEEPEST:
-        raise NotThere(f"{name[:200]} is looked for in what is no directory")
+        raise NotThere(f"{name[:200]} is requested below something that is no directory")
     for given, link in node.links:
         if given == name if node.kind == _DIRECTORY else given[_PREFIX:] == name:
             return link

@@ -53,7 +53,7 @@ class AttemptManager:
         # First, because leftovers of earlier attempts slow down the attempts started below.
         if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
             self.clean()
-        self._take_up()
+        self._start_dispatched()
         live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
         self._pass_nudges_on(live)
         for lease in live:
@@ -72,7 +72,7 @@ class AttemptManager:
                     continue
                 if key not in live and not processes.supervisors_of(job_id, attempt):
                     self._clean(directory, key)
-            self._put_back({(job_id, attempt) for job_id, attempt, _ in left})
+            self._return_devices({(job_id, attempt) for job_id, attempt, _ in left})
             self._cleaned_at = time.monotonic()
 
     def _clean(self, directory: RunDirectory, key: tuple[str, int]) -> None:
@@ -88,7 +88,7 @@ class AttemptManager:
         if not self._settings.node.keep_runs:
             directory.remove()
 
-    def _put_back(self, there: set[tuple[str, int]]) -> None:
+    def _return_devices(self, there: set[tuple[str, int]]) -> None:
         """Return devices whose attempt directory was lost, so that it can no longer be found by its directory."""
         here = processes.place()
         for row in stuck_devices.of_node(self._db, self._node):
@@ -102,7 +102,7 @@ class AttemptManager:
             if is_gone:
                 stuck_devices.put_back(self._db, self._node, row.job_id, row.attempt)
 
-    def _take_up(self) -> None:
+    def _start_dispatched(self) -> None:
         """Start the attempts dispatched to this node, whether or not their message arrived."""
         start_attempts(self._settings, self._db, planner.dispatched_to(self._db, self._node), node=self._node)
 

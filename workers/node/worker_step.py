@@ -84,9 +84,9 @@ class Node:
         self._registered = False
         self._looked_for_sandbox = time.monotonic()
         self._holdings = CacheIndex(settings.data.dir.resolve() / "cache" / FETCHED)
-        self._told: Mapping[str, Holding] | None = None  # last reported cache contents
+        self._reported: Mapping[str, Holding] | None = None  # last reported cache contents
         self._attempts = AttemptManager(settings, db, self._report.name)
-        self._heart = PeriodicThread("heartbeat", self._beat, heartbeat_seconds)
+        self._heart = PeriodicThread("heartbeat", self._heartbeat, heartbeat_seconds)
         self._care = PeriodicThread("attempts", self._attempts.poll, settings.node.poll_seconds)
 
     @property
@@ -108,12 +108,12 @@ class Node:
         self._attempts.nudge(job_id)
         self._care.wake()
 
-    def _beat(self) -> None:
-        self._look_for_sandbox()
+    def _heartbeat(self) -> None:
+        self._recheck_sandbox()
         if not self._registered:
             self._attempts.clean()  # before offering devices that a dead attempt's processes may still use
             state = registry.register(self._db, self._report)
-            self._registered, self._told = True, None
+            self._registered, self._reported = True, None
             log.info("node %s offers %d devices and is %s", self._report.name, len(self._report.devices), state)
             return
         try:
@@ -123,11 +123,11 @@ class Node:
             self._heart.wake()
             return
         held = self._holdings.now()
-        if held != self._told:
+        if held != self._reported:
             data_locality.tell(self._db, self._report.name, held)
-            self._told = held
+            self._reported = held
 
-    def _look_for_sandbox(self) -> None:
+    def _recheck_sandbox(self) -> None:
         now = time.monotonic()
         if not why_none(self._report.sandbox) or now < self._looked_for_sandbox + SANDBOX_RECHECK_SECONDS:
             return

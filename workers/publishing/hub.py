@@ -33,7 +33,7 @@ class Repository:
 
 def check(repository: Repository) -> None:
     """Check, as far as the hub reports it, that the token may write there. Raises NotPublished."""
-    with _saying(repository):
+    with _explaining(repository):
         who = _api(repository).whoami()
     access = who.get("auth", {}).get("accessToken", {})
     if access.get("role") == "read":
@@ -50,7 +50,7 @@ def push(repository: Repository, order: PublishOrder) -> str:
     """Push the model, creating the repository if necessary; returns its URL. Raises NotPublished."""
     api = _api(repository)
     files = [file for file in order.files if not LEFT_OUT & set(file.path.split("/"))]
-    with _saying(repository):
+    with _explaining(repository):
         url = api.create_repo(repository.name, private=repository.private, exist_ok=True)
         commit = api.upload_folder(
             repo_id=repository.name,
@@ -84,7 +84,7 @@ def _api(repository: Repository) -> HfApi:
 
 
 @contextmanager
-def _saying(repository: Repository) -> Iterator[None]:
+def _explaining(repository: Repository) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:

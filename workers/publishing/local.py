@@ -35,7 +35,7 @@ class LocalTarget:
 
     def check(self) -> None:
         """Check that files could be written there now, or the directory be created. Raises NotPublished."""
-        with self._saying():
+        with self._explaining():
             existing = self._path
             while not os.path.lexists(existing):
                 existing = str(Path(existing).parent)
@@ -44,11 +44,11 @@ class LocalTarget:
                 os.unlink(self._temporary, dir_fd=directory)
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._saying(), self._file(folder, path) as file:
+        with self._explaining(), self._file(folder, path) as file:
             return file.read(most) if file is not None else None
 
     def is_free(self, folder: str) -> bool:
-        with self._saying():
+        with self._explaining():
             try:
                 with _opened(self._at(folder)) as directory:
                     names = [entry.name for entry in Path(f"/proc/self/fd/{directory}").iterdir()]
@@ -57,7 +57,7 @@ class LocalTarget:
             return all(name.startswith(self._temporary) for name in names)
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying(), _opened(self._at(folder), make=True) as directory:
+        with self._explaining(), _opened(self._at(folder), make=True) as directory:
             try:
                 descriptor = os.open(path, NEW, 0o644, dir_fd=directory)
             except FileExistsError:
@@ -67,24 +67,24 @@ class LocalTarget:
             _sync(directory)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying(), self._replacing(folder, path) as target:
+        with self._explaining(), self._replacing(folder, path) as target:
             target.write(data)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        with self._saying(), self._replacing(folder, file.path) as target:
+        with self._explaining(), self._replacing(folder, file.path) as target:
             while block := source.read(BLOCK_BYTES):
                 target.write(block)
                 arrived(len(block))
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
-        with self._saying(), self._file(folder, path) as file:
+        with self._explaining(), self._file(folder, path) as file:
             if file is None:
                 return None
             return digest_of(iter(functools.partial(file.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
         parent, name = _parent(self._at(folder), path), path.rpartition("/")[2]
-        with self._saying(), contextlib.suppress(FileNotFoundError), _opened(parent) as directory:
+        with self._explaining(), contextlib.suppress(FileNotFoundError), _opened(parent) as directory:
             os.unlink(name, dir_fd=directory)
 
     def _at(self, folder: str) -> str:
@@ -119,7 +119,7 @@ class LocalTarget:
             _sync(directory)
 
     @contextlib.contextmanager
-    def _saying(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -28,20 +28,20 @@ class ObjectTarget:
 
     def check(self) -> None:
         """Check that an object can be written there. Raises NotPublished."""
-        with self._saying():
+        with self._explaining():
             self._fs.pipe_file(self._at("", self._probe), b"")
             with contextlib.suppress(Exception):  # some keys may write but not delete; an empty object is left
                 self._fs.rm_file(self._at("", self._probe))
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._saying():
+        with self._explaining():
             try:
                 return bytes(self._fs.cat_file(self._at(folder, path), start=0, end=most))
             except FileNotFoundError:
                 return None
 
     def is_free(self, folder: str) -> bool:
-        with self._saying():
+        with self._explaining():
             try:
                 found = self._fs.ls(self._at(folder), detail=False, refresh=True)
             except FileNotFoundError:
@@ -49,7 +49,7 @@ class ObjectTarget:
             return all(name.rpartition("/")[2].startswith(PROBE) or name == self._at(folder) + "/" for name in found)
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying():
+        with self._explaining():
             try:
                 self._fs.pipe_file(self._at(folder, path), data, mode="create")
             except FileExistsError:
@@ -60,13 +60,13 @@ class ObjectTarget:
                 self._fs.pipe_file(self._at(folder, path), data)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying():
+        with self._explaining():
             self._fs.pipe_file(self._at(folder, path), data)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
         kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess from the descriptor's name
         options = {"ContentType": kind} if kind else {}
-        with self._saying():
+        with self._explaining():
             self._fs.put_file(
                 f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_ProgressCallback(arrived),
                 max_concurrency=PARALLEL_PARTS, **options,
@@ -74,7 +74,7 @@ class ObjectTarget:
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         key = self._at(folder, path)
-        with self._saying():
+        with self._explaining():
             try:
                 size = int(self._fs.info(key, refresh=True)["size"])
             except FileNotFoundError:
@@ -84,14 +84,14 @@ class ObjectTarget:
             return digest_of(blocks, arrived)
 
     def remove(self, folder: str, path: str) -> None:
-        with self._saying(), contextlib.suppress(FileNotFoundError):
+        with self._explaining(), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._at(folder, path))
 
     def _at(self, *parts: str) -> str:
         return "/".join((self._root, *filter(None, parts)))
 
     @contextlib.contextmanager
-    def _saying(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         try:
             yield
         except NoCredentialsError as error:

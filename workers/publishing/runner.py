@@ -11,7 +11,7 @@ from typing import Any
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
+from workers.fetching.child_client import run_child
 from workers.fetching.items import settings_to_json
 from workers.job_secrets import opened_secrets
 from workers.publishing.failures import NotPublished
@@ -133,7 +133,7 @@ class Publication:
         """The child's answer, after retries. Raises NotPublished, PublicationStopped."""
         pause = self._settings.publish.retry_seconds
         for left in reversed(range(TRIES if self._order is not None else 1)):
-            answer = self._ask(request, what)
+            answer = self._request(request, what)
             if "message" not in answer:
                 return answer
             if not answer["transient"] or not left:
@@ -144,7 +144,7 @@ class Publication:
             pause *= BACKOFF_FACTOR
         raise NotPublished(answer["message"], transient=answer["transient"])
 
-    def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], what: str) -> dict[str, Any]:
         secrets = opened_secrets(self._settings, self._work.sealed_secrets)
         common = {
             "job_id": self._work.job_id,
@@ -155,7 +155,7 @@ class Publication:
         }
         stalled = self._settings.publish.stalled_seconds
         try:
-            answer: dict[str, Any] = ask(
+            answer: dict[str, Any] = run_child(
                 "workers.publishing", common | request, what=what, stalled_seconds=stalled,
                 proxies="repository" in request, on_start=self._started,
             )  # fmt: skip

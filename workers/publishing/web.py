@@ -38,43 +38,43 @@ class WebTarget:
 
     def check(self) -> None:
         """Check that the service accepts the user. Raises NotPublished."""
-        with self._asking("GET", self._at("", MARKER)):
+        with self._requesting("GET", self._at("", MARKER)):
             return
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._asking("GET", self._at(folder, path)) as answer:
+        with self._requesting("GET", self._at(folder, path)) as answer:
             return answer.read(most) if answer.status == http.client.OK else None
 
     def is_free(self, folder: str) -> bool:
         for name in MODEL_INDICATORS:
-            with self._asking("HEAD", self._at(folder, name)) as answer:
+            with self._requesting("HEAD", self._at(folder, name)) as answer:
                 if answer.status == http.client.OK:
                     return False
         return True
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._asking("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
+        with self._requesting("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
             if answer.status == http.client.PRECONDITION_FAILED:
                 raise AlreadyClaimed
             self._accept(answer)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._asking("PUT", self._at(folder, path), data) as answer:
+        with self._requesting("PUT", self._at(folder, path), data) as answer:
             self._accept(answer)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
         length = {"Content-Length": str(file.size_bytes)}
-        with self._asking("PUT", self._at(folder, file.path), _ProgressReader(source, arrived), length) as answer:
+        with self._requesting("PUT", self._at(folder, file.path), _ProgressReader(source, arrived), length) as answer:
             self._accept(answer)
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
-        with self._asking("GET", self._at(folder, path)) as answer:
+        with self._requesting("GET", self._at(folder, path)) as answer:
             if answer.status != http.client.OK:
                 return None
             return digest_of(iter(functools.partial(answer.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
-        with self._asking("DELETE", self._at(folder, path)):
+        with self._requesting("DELETE", self._at(folder, path)):
             return
 
     def _at(self, folder: str, path: str) -> str:
@@ -94,7 +94,7 @@ class WebTarget:
             raise NotPublished(f"the service at {host} answers {status}", transient=True)
 
     @contextmanager
-    def _asking(
+    def _requesting(
         self,
         method: str,
         path: str,

@@ -175,7 +175,7 @@ def claim(db: Database, seen: Open, me: str) -> Work | None:
             return None
         report = remembered(session, row.fingerprint)
         if report is None and row.tries > MOST_TRIES:
-            report = {"left_out": [f"the look at model and data was given up after {MOST_TRIES} tries"]}
+            report = {"left_out": [f"the preflight of model and data was aborted after {MOST_TRIES} tries"]}
         return Work(
             id=row.id, holder=me, job_id=row.job_id, project=row.project, report=report,
             spec=job.spec if job is not None else row.document or {},

@@ -105,7 +105,7 @@ def test_template_that_is_none_is_a_wrong_configuration(encode):
         ("{{ raise_exception('roles must alternate') }}", "can't be tokenized: roles must alternate"),
         ("{{ messages[0]['content'] + 1 }}", "can't be tokenized: "),
         ("{{ '' }}", "has no tokens"),
-        ("a{% generation %}{% endgeneration %}", "the chat template marks nothing that the assistant says"),
+        ("a{% generation %}{% endgeneration %}", "the chat template marks no assistant turn"),
     ],
 )
 def test_record_that_the_template_refuses_is_named(encode, template, message):

@@ -194,7 +194,7 @@ class RecordTokenizer:
     def _sequence(self, located: LocatedRecord, ids: list[int], learned: list[bool]) -> Encoded:
         if "messages" in located.record and not any(learned):
             raise DataInvalid(
-                f"{located.where}: the chat template marks nothing that the assistant says; correct its generation "
+                f"{located.where}: the chat template marks no assistant turn; correct its generation "
                 "block, or set assistant_only_loss to false"
             )
         ids, learned = self._with_ends(ids, learned)

@@ -89,8 +89,8 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
         self._state_files: dict[str, Any] = {}
         self._text = ""
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().keep_tokenizer(tokenizer)
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
     def reserve(self, model: Any, optimizer: Any) -> None:

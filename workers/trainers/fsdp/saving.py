@@ -65,8 +65,8 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
     def prepare(self, args: TrainingArguments) -> None:
         enter_sharding(args)
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().keep_tokenizer(tokenizer)
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
     def reserve(self, model: Any, optimizer: Any) -> None:

@@ -65,10 +65,10 @@ class MegatronLoop:
         self.state = self._going_on.started()
         if resume_from_checkpoint is not None:
             self.restore(resume_from_checkpoint)
-        self._tell("on_train_begin")
+        self._notify("on_train_begin")
         while self.state.global_step < self.state.max_steps and not self._control.should_training_stop:
             self._train_epoch()
-        self._tell("on_train_end")
+        self._notify("on_train_end")
 
     def is_finished(self, checkpoint: str) -> bool:
         return self._going_on.step_of(Path(checkpoint)) >= self._going_on.steps
@@ -80,8 +80,8 @@ class MegatronLoop:
         if self._data.validation is None:
             return
         found = self._measured(self._data.validation, metrics.EVAL_PREFIX)
-        self._tell("on_log", found)
-        self._tell("on_evaluate", found)
+        self._notify("on_log", found)
+        self._notify("on_evaluate", found)
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
         return self._measured(dataset, "test_")
@@ -89,21 +89,21 @@ class MegatronLoop:
     def save(self) -> None:
         directory = Path(str(self._args.output_dir)) / f"checkpoint-{self.state.global_step}"
         self._saving.take(directory, self._part, self.state, self._going_on.common())
-        self._tell("on_save")
+        self._notify("on_save")
 
     def whole_model(self) -> PreTrainedModel | None:
         return whole(self._part, self._boundary)
 
     def _train_epoch(self) -> None:
-        self._tell("on_epoch_begin")
+        self._notify("on_epoch_begin")
         for share in self._data.training(self.state.global_step):
-            self._tell("on_step_begin")
+            self._notify("on_step_begin")
             self._step(share)
-            self._tell("on_step_end")
+            self._notify("on_step_end")
             self._do_what_is_due()
             if self._control.should_training_stop:
                 break
-        self._tell("on_epoch_end")
+        self._notify("on_epoch_end")
         self._do_what_is_due()
 
     def _step(self, share: StepBatches) -> None:
@@ -141,7 +141,7 @@ class MegatronLoop:
             logs = {name: sum(step[name] for step in self._unlogged) / len(self._unlogged) for name in metrics.COMMON}
             last = {name: self._unlogged[-1][name] for name in ("learning_rate", "grad_norm")}
             self._unlogged = []
-            self._tell("on_log", {**logs, **last, "num_tokens": self._tokens})
+            self._notify("on_log", {**logs, **last, "num_tokens": self._tokens})
         if self._control.should_evaluate:
             self.evaluate()
         if self._control.should_save:
@@ -159,7 +159,7 @@ class MegatronLoop:
         means["perplexity"] = metrics.perplexity(means["loss"])
         return {prefix + name: means[name] for name in metrics.evaluated(self._context.spec.method)}
 
-    def _tell(self, event: str, values: dict[str, float] | None = None) -> None:
+    def _notify(self, event: str, values: dict[str, float] | None = None) -> None:
         """Call the callbacks, which set in the control what is due."""
         more = () if values is None else (values,)
         self._control = getattr(self._callbacks, event)(self._args, self.state, self._control, *more)

@@ -63,7 +63,7 @@ class MegatronCheckpointSaver:
         self._thread: threading.Thread | None = None
         self._validated = False
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if self._context.rank == 0:
             tokenizer.save_pretrained(self._tokenizer)
 

@@ -79,7 +79,7 @@ class HostCheckpointSaver:
         """The model to export, on rank 0; collective."""
         return trainer.accelerator.unwrap_model(trainer.model)
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Serialize the tokenizer once: it does not change, and writing a large vocabulary takes longer than copying
         the rest.
         """

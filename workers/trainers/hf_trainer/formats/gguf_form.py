@@ -107,7 +107,7 @@ def _tensors(directory: Path, config: PretrainedConfig) -> Iterator[tuple[str, A
                 tensor = opened.get_tensor(name)
                 given = known.get_name(name, try_suffixes=_ENDS)
                 if given is None:
-                    raise ExportFailed(f"GGUF has no name for the tensor {name}; say export_format safetensors")
+                    raise ExportFailed(f"GGUF has no name for the tensor {name}; use export_format safetensors")
                 yield given, *_values(_ordered(tensor, name, config))
 
 

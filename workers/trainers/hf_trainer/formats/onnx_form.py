@@ -50,7 +50,7 @@ def convert(directory: Path, _tokenizer: PreTrainedTokenizerBase) -> None:
             output_names=["logits"], dynamic_shapes=(free, dict(free)),
         )  # fmt: skip
     if program is None:
-        raise ExportFailed("torch made no ONNX graph of the model; say export_format safetensors")
+        raise ExportFailed("torch made no ONNX graph of the model; use export_format safetensors")
     large = sum(file.stat().st_size for file in weights(directory)) > _MOST_BYTES
     onnx_ir.save(program.model, directory / FILE, external_data=DATA if large else None)
     _verify(model, directory / FILE)
@@ -73,4 +73,4 @@ def _verify(model: _Logits, file: Path) -> None:
             expected = model(tokens, mask)
         seen = mask.bool()
         if not torch.allclose(torch.from_numpy(found)[seen], expected[seen], rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise ExportFailed("onnxruntime computes other logits than torch; say export_format safetensors")
+            raise ExportFailed("onnxruntime computes other logits than torch; use export_format safetensors")

@@ -48,7 +48,7 @@ def batch_plan(context: RunContext, devices: int) -> BatchPlan:
     if rest:
         fitting = [str(number) for number in range(1, records + 1) if records % number == 0]
         raise InvalidConfig(
-            f"earlier steps of this job had {records} records, which {asked.devices} devices can't split equally: "
+            f"earlier steps of this job had {records} records, which {asked.devices} devices can't share equally: "
             f"set resource_config.gpu_count to one of {', '.join(fitting[:_MOST_NAMED])}"
         )
     halvings = int(context.spec.adjustments.get("batch_halvings") or 0)

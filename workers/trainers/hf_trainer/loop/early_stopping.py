@@ -53,7 +53,7 @@ class EarlyStopping(TrainerCallback):
             self.stopped = control.should_training_stop = True
             # Save the last step too when checkpoints are enabled.
             control.should_save = control.should_save or args.save_strategy != "no"
-            self._say(state.global_step)
+            self._log(state.global_step)
 
     def _judge(self) -> None:
         found = score_of(self._reporting.latest, self._metric, greater_is_better=self._greater_is_better)
@@ -68,7 +68,7 @@ class EarlyStopping(TrainerCallback):
         self._without_improvement = int(document.get("without_improvement", 0))
         self.stopped = bool(document.get("stopped", False))
 
-    def _say(self, step: int) -> None:
+    def _log(self, step: int) -> None:
         if self._leads:
             text = f"early stopping at step {step}: {self._metric} did not improve in {self._patience} evaluations"
             print(text, flush=True)  # noqa: T201  (the job's log is stdout)

@@ -19,7 +19,7 @@ from workers.trainers.hf_trainer.monitoring.reporting import Reporting
 class CheckpointSaver(Protocol):
     """How a framework writes checkpoints."""
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Provide the tokenizer, which every checkpoint contains."""
 
     def reserve(self, model: Any, optimizer: Any) -> None:
@@ -163,7 +163,7 @@ class StopAndSaveCallback(TrainerCallback):
         with self._context.section("checkpoint"):
             problem = self._context.secure() if self._context.rank == 0 else ""
             if not self._boundary.any_rank(bool(problem)):
-                return not self._is_given_up(stop)
+                return not self._is_abandoned(stop)
         # The request may have been upgraded meanwhile.
         latest = self._context.stop or stop
         if self._boundary.any_rank(latest.kind != "pause" or latest.force):
@@ -176,7 +176,7 @@ class StopAndSaveCallback(TrainerCallback):
         self._context.pause_failed(stop, problem)
         return False
 
-    def _is_given_up(self, stop: Stop) -> bool:
+    def _is_abandoned(self, stop: Stop) -> bool:
         """An evaluation before the save may have taken longer than the pause's time limit."""
         given_up = self._boundary.any_rank(self._context.rank == 0 and self._context.is_given_up(stop))
         if given_up:

@@ -103,7 +103,7 @@ class Training(ABC):
             tokenizer = pretrained.load_tokenizer(self.context.spec)
             splits = self._load_data(tokenizer)
             trainer = self.build(splits, tokenizer)
-            self.saving.keep_tokenizer(tokenizer)
+            self.saving.set_tokenizer(tokenizer)
         self._train(trainer)
         if not self._stops(trainer):
             self._measure(trainer, splits)

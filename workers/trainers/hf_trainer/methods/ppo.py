@@ -121,11 +121,11 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         policy, clipped = policy_loss(ratio, inputs["advantages"], mask, wanted["cliprange"])
         value = value_loss(values, inputs["values"], inputs["returns"], mask, wanted["cliprange_value"])
         told = {"policy_loss": policy, "value_loss": value, "clip_ratio": clipped}
-        self._tell(model, {**told, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
+        self._report(model, {**told, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
         loss: Tensor = policy + wanted["vf_coef"] * value
         return loss
 
-    def _tell(self, model: Any, values: dict[str, Tensor]) -> None:
+    def _report(self, model: Any, values: dict[str, Tensor]) -> None:
         measured = self._metrics["train" if model.training else "eval"]
         for name, value in values.items():
             measured[name].append(value.item())

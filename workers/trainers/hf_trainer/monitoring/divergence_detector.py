@@ -29,8 +29,8 @@ DEVIATIONS = 8.0
 _SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
 
 _WAY_OUT = (
-    "lower learning_rate or max_grad_norm, lengthen warmup_steps, look at the data around there; with "
-    "training_config.on_divergence the job can go back to its last good checkpoint by itself"
+    "lower learning_rate or max_grad_norm, lengthen warmup_steps, check the data around there; with "
+    "training_config.on_divergence the job can return to its last good checkpoint automatically"
 )
 
 

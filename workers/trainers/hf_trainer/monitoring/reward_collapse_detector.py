@@ -40,8 +40,8 @@ class RewardCollapseDetector(TrainerCallback):
             reward = float((logs or {}).get("reward", 0.0))
             self._context.note(
                 REWARDS_ALIKE,
-                f"since step {self._since} every completion was worth the same, {reward:.4g}: nothing is learned from "
-                "them. Lower learning_rate or raise beta if the model has collapsed, else give a reward that tells "
-                "completions apart",
+                f"since step {self._since} all completions have the same reward, {reward:.4g}: nothing is learned from "
+                "them. Lower learning_rate or raise beta if the model has collapsed, otherwise use a reward that "
+                "distinguishes completions",
                 {"since_step": self._since, "reward": reward},
             )
