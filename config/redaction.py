@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from config.settings import Settings
 
 MASK = "***"
-# Shorter secrets occur in ordinary words and numbers; masking them would make a log unreadable and reveal them.
+# Shorter secrets occur in ordinary words and numbers; masking them would make a log unreadable without hiding them.
 SHORTEST = 6
 SHORTEST_NUMBER = 12
 SHORTEST_ENCODED = 8

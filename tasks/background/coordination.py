@@ -116,12 +116,12 @@ class Coordination:
         self._passes.look(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
-            self._deliver_webhooks(planner.unannounced(db, older_than_seconds=resend))
+            self._wake_nodes(planner.unannounced(db, older_than_seconds=resend))
 
     def _announce(self, placed: list[Dispatched]) -> None:
         # a pass that starts many jobs takes long, and a leader that stops renewing is replaced
         self._seat.hold(time.monotonic())
-        self._deliver_webhooks(placed)
+        self._wake_nodes(placed)
 
     def _admit(self) -> None:
         settings = self._runtime.settings
@@ -130,7 +130,7 @@ class Coordination:
         if admission.admit_waiting(self._runtime.database, reading_rules(settings), looking=preflight_policy(settings)):
             self._go_on()
 
-    def _deliver_webhooks(self, dispatched: list[Dispatched]) -> None:
+    def _wake_nodes(self, dispatched: list[Dispatched]) -> None:
         told: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for d in dispatched:
             told.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))

@@ -55,9 +55,9 @@ class AttemptManager:
             self.clean()
         self._start_dispatched()
         live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
-        self._pass_nudges_on(live)
+        self._signal_nudged(live)
         for lease in live:
-            self._watch(lease)
+            self._check(lease)
         self._missing = {key: n for key, n in self._missing.items() if key in {lease.lease_id for lease in live}}
 
     def clean(self) -> None:
@@ -89,7 +89,7 @@ class AttemptManager:
             directory.remove()
 
     def _return_devices(self, there: set[tuple[str, int]]) -> None:
-        """Return devices whose attempt directory was lost, so that it can no longer be found by its directory."""
+        """Return stuck devices of attempts whose directory was lost, once their processes are gone."""
         here = processes.place()
         for row in stuck_devices.of_node(self._db, self._node):
             if (row.job_id, row.attempt) in there or processes.is_hidden(row.place):
@@ -106,7 +106,7 @@ class AttemptManager:
         """Start the attempts dispatched to this node, whether or not their message arrived."""
         start_attempts(self._settings, self._db, planner.dispatched_to(self._db, self._node), node=self._node)
 
-    def _pass_nudges_on(self, live: list[LiveLease]) -> None:
+    def _signal_nudged(self, live: list[LiveLease]) -> None:
         with self._lock:
             nudged, self._nudged = self._nudged, set()
         for lease in live:
@@ -114,7 +114,7 @@ class AttemptManager:
             if lease.job_id in nudged and identity is not None and identity.is_alive():
                 os.kill(identity.pid, signal.SIGUSR1)
 
-    def _watch(self, lease: LiveLease) -> None:
+    def _check(self, lease: LiveLease) -> None:
         if is_starting(lease.job_id, lease.attempt) or self._is_alive(lease):
             self._missing.pop(lease.lease_id, None)
             self._adopt(lease)

@@ -74,7 +74,7 @@ def damaged(file: DataFile, error: Exception, after: str) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return error
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return DataInvalid(f"{file.name} is damaged or truncated{after}: {reason}")
+    return DataInvalid(f"{file.name} is damaged or cut off{after}: {reason}")
 
 
 @contextmanager
