@@ -58,7 +58,7 @@ def test_what_the_hub_holds_otherwise_is_noticed(near: Hub, order):
     weights = next(file for file in order.files if file.path == "model.safetensors")
     near.repositories.objects[weights.sha256] = b"not what its name says"
 
-    with pytest.raises(NotPublished, match=r"model\.safetensors is not on the hub as it was sent") as failed:
+    with pytest.raises(NotPublished, match=r"model\.safetensors on the hub does not match what was sent") as failed:
         pushing.push(repository(), order)
 
     assert failed.value.transient

@@ -119,7 +119,7 @@ def test_only_the_columns_that_are_needed_are_read(write, name, format_):
         (b'[{"a": 1},\n{"a": "\xff"}]', "json", r"^a is not UTF-8 in line 2"),
         (b'{"a": 1}', "json", r"neither an array of objects nor an object with one list"),
         (b"a,b\n1,2\n1,2,3\n", "csv", r"^a line 3 has 3 fields; line 1 names 2 columns$"),
-        (b"a,a\n1,2\n", "csv", r"line 1 must name the columns, each differently"),
+        (b"a,a\n1,2\n", "csv", r"line 1 must name the columns, without duplicates"),
         (b'a,b\n1,2\n1,"never closed\n3,4\n', "csv", r"^a line 3 is not CSV: unexpected end of data$"),
         (b"a,b\n1,\xff\n", "csv", r"^a line 2 is not UTF-8"),
         (parquet()[:-20], "parquet", r"^a is damaged or cut off, or no Parquet file"),
