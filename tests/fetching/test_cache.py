@@ -98,11 +98,11 @@ def test_what_is_in_use_is_never_evicted(store, root, used):
 
 def test_users_that_died_use_nothing(store, root):
     program = (
-        "import sys, os, pathlib; from workers.fetching.directory_locks import Held\n"
+        "import sys, os, pathlib; from workers.fetching.directory_locks import DirectoryLock\n"
         "from workers.fetching.cache import Cache\n"
-        "root = pathlib.Path(sys.argv[1]); cache = Cache(root, 1000); use = Held(root / 'uses', 'use')\n"
+        "root = pathlib.Path(sys.argv[1]); cache = Cache(root, 1000); use = DirectoryLock(root / 'uses', 'use')\n"
         "with cache.scratch(600) as d: (d / 'x').write_bytes(b'a' * 600); cache.adopt(d / 'x', use.path / 'x')\n"
-        "Held(root / 'parts', '300')  # a download in its middle\n"
+        "DirectoryLock(root / 'parts', '300')  # a download in its middle\n"
         "os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, str(root)], check=False)
@@ -164,7 +164,7 @@ def test_lost_record_costs_a_reading_and_nothing_else(store, root, used):
 def test_other_bytes_than_expected_are_not_taken_over(store, root, used):
     with store.scratch(3) as directory:
         (directory / "data").write_bytes(b"abc")
-        with pytest.raises(Trouble, match="other bytes"):
+        with pytest.raises(Trouble, match="the content differs"):
             store.adopt(directory / "data", used / "a", expected="0" * 64)
 
     assert names(root) == set()
