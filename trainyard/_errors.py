@@ -41,10 +41,10 @@ class ApiError(ClientError):
         self.retry_after: float | None = _seconds(error.get("retry_after"))
         self.request_id = request_id
         # For a single field the message is the rule itself, so it is not repeated with the field.
-        told = [detail for detail in self.details if detail.get("message") != self.message]
-        fields = [detail["field"] for detail in self.details if detail not in told and detail.get("field")]
+        listed = [detail for detail in self.details if detail.get("message") != self.message]
+        fields = [detail["field"] for detail in self.details if detail not in listed and detail.get("field")]
         where = f" [{', '.join(fields)}]" if fields and not any(name in self.message for name in fields) else ""
-        super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, told)]))
+        super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, listed)]))
 
 
 class InvalidRequest(ApiError):

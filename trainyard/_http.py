@@ -112,9 +112,9 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
             envelope = json.loads(error.read())
             request_id = str((envelope.get("meta") or {}).get("request_id", ""))
             if envelope.get("kind") == "Status":  # the Kubernetes error format
-                told = {"code": envelope["reason"], "message": envelope["message"]}
-                return api_error(error.code, {**later, **told})
+                problem = {"code": envelope["reason"], "message": envelope["message"]}
+                return api_error(error.code, {**later, **problem})
             return api_error(error.code, {**later, **envelope["error"]}, request_id=request_id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
-            told = {"code": "INTERNAL", "message": f"the server answered {error.code}"}
-            return api_error(error.code, {**later, **told})
+            problem = {"code": "INTERNAL", "message": f"the server answered {error.code}"}
+            return api_error(error.code, {**later, **problem})

@@ -131,10 +131,10 @@ class Coordination:
             self._go_on()
 
     def _wake_nodes(self, dispatched: list[Dispatched]) -> None:
-        told: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+        by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for d in dispatched:
-            told.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))
-        for (node, device_type, priority), attempts in told.items():
+            by_queue.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))
+        for (node, device_type, priority), attempts in by_queue.items():
             self._runtime.dispatcher.ring_run(attempts, node, device_type, priority)
 
     def _reap(self) -> None:

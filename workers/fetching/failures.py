@@ -19,7 +19,7 @@ class NotThere(FetchFailed):
 
 
 class Missing(NotThere):
-    """The server has nothing by this name, whoever requests it."""
+    """The server has nothing by this name, for any requester."""
 
 
 class Refused(FetchFailed):

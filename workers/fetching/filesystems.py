@@ -118,5 +118,5 @@ class Objects:
 def _found(info: Mapping[str, Any]) -> Found:
     if info["type"] == "directory":
         return Found(path=info["name"].rstrip("/"), kind="directory")
-    told = str(info.get("ETag") or info.get("LastModified") or "")
-    return Found(path=info["name"], size=int(info["size"]), version=f"{told} {info['size']}" if told else "")
+    tag = str(info.get("ETag") or info.get("LastModified") or "")
+    return Found(path=info["name"], size=int(info["size"]), version=f"{tag} {info['size']}" if tag else "")

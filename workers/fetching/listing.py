@@ -104,11 +104,11 @@ def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tupl
 
 def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[tuple[str, Found]]:
     """The files of a format; without one, all of the only format there is. Raises NotThere, Refused."""
-    told = [(format_of(name), (name, found)) for name, found in files]
-    formats = sorted({each for each, _ in told if each is not None})
+    with_formats = [(format_of(name), (name, found)) for name, found in files]
+    formats = sorted({each for each, _ in with_formats if each is not None})
     if wanted is None and len(formats) > 1:
         raise Refused(f"it contains files of several formats ({', '.join(formats)}); set format")
-    chosen = [file for each, file in told if each is not None and each == (wanted or each)]
+    chosen = [file for each, file in with_formats if each is not None and each == (wanted or each)]
     if not chosen:
         kind = f"{wanted} file" if wanted else "file of a known format"
         raise NotThere(f"it contains no {kind}; formats are detected by suffix, or name the files by a glob")

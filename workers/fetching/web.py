@@ -233,9 +233,9 @@ def _without_user(url: URL) -> URL:
 
 
 def _version(answer: aiohttp.ClientResponse, *, personal: bool) -> str:
-    told = {name: answer.headers.get(name, "") for name in ("ETag", "Last-Modified")}
-    is_old = not personal and _is_settled(told["Last-Modified"], answer.headers.get("Date", ""))
-    return json.dumps(told) if told["ETag"] or is_old else ""
+    validators = {name: answer.headers.get(name, "") for name in ("ETag", "Last-Modified")}
+    is_old = not personal and _is_settled(validators["Last-Modified"], answer.headers.get("Date", ""))
+    return json.dumps(validators) if validators["ETag"] or is_old else ""
 
 
 def _is_settled(modified: str, now: str) -> bool:
@@ -249,10 +249,10 @@ def _is_settled(modified: str, now: str) -> bool:
 def _conditions(known: str) -> dict[str, str]:
     if not known:
         return {}
-    told = json.loads(known)
-    if told["ETag"]:
-        return {"If-None-Match": told["ETag"]}
-    return {"If-Modified-Since": told["Last-Modified"]}
+    validators = json.loads(known)
+    if validators["ETag"]:
+        return {"If-None-Match": validators["ETag"]}
+    return {"If-Modified-Since": validators["Last-Modified"]}
 
 
 def _starts_at(answer: aiohttp.ClientResponse) -> int | None:

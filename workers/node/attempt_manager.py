@@ -121,9 +121,9 @@ class AttemptManager:
             return
         if lease.boot_id != processes.place():
             return  # another boot or container: nothing can be proved from here, so the lease must expire
-        looks = self._missing.get(lease.lease_id, 0) + 1
-        self._missing[lease.lease_id] = looks
-        if looks >= POLLS_BEFORE_DEATH:
+        missed = self._missing.get(lease.lease_id, 0) + 1
+        self._missing[lease.lease_id] = missed
+        if missed >= POLLS_BEFORE_DEATH:
             self._release(lease)
 
     def _is_alive(self, lease: LiveLease) -> bool:

@@ -99,13 +99,13 @@ class Publication:
 
     def carry_out(self) -> Published:
         """Run on the calling thread. Raises PublicationStopped."""
-        wishes, result = publish_options(self._work), Published()
-        if wishes.output_path:
-            with result.noting(f"output_path {wishes.output_path}"):
-                self._copy(wishes.output_path, result)
-        if wishes.hub_repository:
+        options, result = publish_options(self._work), Published()
+        if options.output_path:
+            with result.noting(f"output_path {options.output_path}"):
+                self._copy(options.output_path, result)
+        if options.hub_repository:
             with result.noting("push_to_hub"):
-                self._push(wishes, result)
+                self._push(options, result)
         return result
 
     def _run(self) -> None:
@@ -124,9 +124,9 @@ class Publication:
         result.beside = bool(answer.get("folder"))
         result.uri = target.shown(answer.get("folder", ""))
 
-    def _push(self, wishes: PublishOptions, result: Published) -> None:
-        repository = {"name": wishes.hub_repository, "private": wishes.hub_private}
-        answer = self._answer({"repository": repository}, what=wishes.hub_repository)
+    def _push(self, options: PublishOptions, result: Published) -> None:
+        repository = {"name": options.hub_repository, "private": options.hub_private}
+        answer = self._answer({"repository": repository}, what=options.hub_repository)
         result.hub_url = answer.get("url", "")
 
     def _answer(self, request: dict[str, Any], *, what: str) -> dict[str, Any]:

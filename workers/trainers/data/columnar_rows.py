@@ -52,9 +52,9 @@ def _arrow_batches(file: DataFile, stream: IO[bytes], only: Collection[str]) -> 
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader
     for batch in batches:
         columns = _chosen(batch.schema.names, only)
-        kept = batch.select(columns) if columns else batch
-        for start in range(0, kept.num_rows, _BATCH_ROWS):
-            yield kept.slice(start, _BATCH_ROWS)
+        selected = batch.select(columns) if columns else batch
+        for start in range(0, selected.num_rows, _BATCH_ROWS):
+            yield selected.slice(start, _BATCH_ROWS)
 
 
 def _chosen(names: list[str], only: Collection[str]) -> list[str] | None:

@@ -56,7 +56,7 @@ class Ppo(GenerationTrainer, RLOOTrainer):
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(checkpoint, model)
         # An adapter's model has no other file for it.
-        head, kept = (
+        head, buffered = (
             torch.load(Path(checkpoint) / name, map_location=self.args.device, weights_only=True)
             for name in (_HEAD_FILE, _COMPLETIONS_FILE)
         )
@@ -64,8 +64,8 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         # Batches of another size (as after running out of memory) split completions differently, so new ones are
         # generated.
         steps = cast("RLOOConfig", self.args).steps_per_generation
-        if kept is not None and self._taken_over is None and len(kept) == steps:
-            self._buffered_inputs = kept
+        if buffered is not None and self._taken_over is None and len(buffered) == steps:
+            self._buffered_inputs = buffered
 
     def _init_training_state(self, *given: Any) -> tuple[int, int]:
         place = super()._init_training_state(*given)
