@@ -184,7 +184,7 @@ def test_line_without_end_is_refused_before_it_fills_the_memory(write, monkeypat
 
 
 def test_file_that_is_not_there_is_no_data_error(tmp_path):
-    with pytest.raises(DataNotFound, match=r"^gone\.jsonl is not there"):
+    with pytest.raises(DataNotFound, match=r"^gone\.jsonl does not exist"):
         read(DataFile(tmp_path / "gone.jsonl", "gone.jsonl"), "jsonl")
 
 
