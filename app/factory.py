@@ -45,7 +45,7 @@ from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging
-from config.measuring import shared_counts
+from config.measuring import inherited_multiprocess_directory
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 
@@ -81,7 +81,7 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     app.url_map.strict_slashes, app.url_map.merge_slashes = True, False
     app.url_map.redirect_defaults = False
     app.extensions[EXTENSION] = backend_of(settings, db=db, dispatcher=dispatcher)
-    prometheus.register(app, directory=shared_counts())
+    prometheus.register(app, directory=inherited_multiprocess_directory())
     errors.register(app)
     auth.register(app)
     app.after_request(_finish)

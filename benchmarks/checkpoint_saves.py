@@ -41,7 +41,7 @@ from workers.trainers import distributed
 from workers.trainers.data.datasets import Splits
 from workers.trainers.deepspeed.configuration import enter
 from workers.trainers.fsdp.sharding import enter_sharding
-from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
 
@@ -152,7 +152,7 @@ def plain(spec: dict[str, Any], context: RunContext, _: TimedSession) -> dict[st
         per_device_train_batch_size=spec["batch_size"], max_length=spec["tokens"], learning_rate=RATE,
         use_cpu=spec["device"] == "cpu", bf16=spec["device"] == "cuda", dataloader_pin_memory=False,
         logging_steps=1, gradient_checkpointing=False, report_to=[], disable_tqdm=True,
-        **division_of(spec["framework"]).arguments(context),
+        **parallelism_of(spec["framework"]).arguments(context),
     )  # fmt: skip
     enter_sharding(args)
     trainer = SFTTrainer(

@@ -1,4 +1,4 @@
-"""Settings of what nodes fetch for jobs, data and models behind URIs, and of the cache in which they keep it."""
+"""Settings for fetching models and data by URI, and for the cache that stores them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,29 +9,29 @@ from config.fields import setting
 
 @dataclass(frozen=True, kw_only=True)
 class FetchSettings:
-    allow: tuple[str, ...] = setting((), "comma-separated hosts or networks that URIs may name although private")
+    allow: tuple[str, ...] = setting((), "comma-separated private hosts or networks that URIs may name")
     max_bytes: int = setting(
         200 * 1024**3, "largest data source or model that is fetched, all its files together", rules.at_least_one
     )
-    max_files: int = setting(10_000, "most files that one directory or glob may name", rules.at_least_one)
+    max_files: int = setting(10_000, "maximum number of files that one directory or glob may match", rules.at_least_one)
     max_seconds: float = setting(21_600.0, "longest time that fetching one data source or model may take")
-    stalled_seconds: float = setting(300.0, "a download of which nothing arrives for this long is given up")
-    max_redirects: int = setting(5, "most redirects that one download follows", rules.not_negative)
+    stalled_seconds: float = setting(300.0, "a download that receives nothing for this long is aborted")
+    max_redirects: int = setting(5, "maximum number of redirects per download", rules.not_negative)
     pvc_dir: Path | None = setting(
         None,
         "directory in which each pvc:// claim is a directory of its name; empty: `files/pvc` of the data directory",
     )
     oci_dir: Path | None = setting(
         None,
-        "the same of the buckets of oci://, instead of a service; empty: the service, or without one `files/oci`",
+        "directory in which each oci:// bucket is a directory, not a service; empty: the service, else `files/oci`",
     )
     obs_dir: Path | None = setting(
         None,
-        "the same of the buckets of obs://, instead of a service; empty: the service, or without one `files/obs`",
+        "directory in which each obs:// bucket is a directory, not a service; empty: the service, else `files/obs`",
     )
     s3_endpoint: str = setting("", "URL of the service behind s3://; empty: Amazon's", rules.http_url)
     s3_region: str = setting("", "its region")
-    s3_key: str = setting("", "its access key; empty: only what everybody may read")
+    s3_key: str = setting("", "its access key; empty: anonymous access to public data")
     s3_secret: str = setting("", "its secret key")
     s3_buckets: tuple[str, ...] = setting((), "comma-separated buckets that s3:// may name; empty: all")
     oci_endpoint: str = setting("", "S3-compatible URL of the service behind oci://", rules.http_url)
@@ -48,13 +48,17 @@ class FetchSettings:
     scaidrive_url: str = setting("", "URL below which scaidrive:// shares lie", rules.http_url)
     scaiatlas_url: str = setting("", "URL below which scaiatlas:// shares lie", rules.http_url)
     token_exchange_url: str = setting(
-        "", "RFC 8693 endpoint that turns a submitting user's token into one for scaidrive or scaiatlas", rules.http_url
+        "",
+        "RFC 8693 endpoint that exchanges a submitting user's token for one for scaidrive or scaiatlas",
+        rules.http_url,
     )
     token_exchange_client: str = setting("", "client id for the token exchange")
     token_exchange_secret: str = setting("", "client secret for the token exchange")
 
     def directory_of(self, scheme: str) -> Path | None:
-        """In which each claim or bucket of these URIs is a directory; None where they name something elsewhere."""
+        """The directory with a subdirectory per claim or bucket of the scheme; None when the scheme uses a remote
+        service.
+        """
         found: Path | None = getattr(self, f"{scheme}_dir", None)
         return found
 
@@ -62,5 +66,7 @@ class FetchSettings:
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
     max_bytes: int = setting(
-        500 * 1024**3, "how much fetched data and models a node keeps; the longest unused go first", rules.at_least_one
+        500 * 1024**3,
+        "size of the cache of fetched data and models on a node; least recently used entries are evicted first",
+        rules.at_least_one,
     )

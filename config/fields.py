@@ -1,4 +1,4 @@
-"""How a setting is declared: a dataclass field that also carries its meaning and the rule for its values."""
+"""Declares a setting: a dataclass field with its description and validation rule."""
 
 from dataclasses import field
 from typing import Any
@@ -9,6 +9,6 @@ from config import value_rules as rules
 def setting(default: Any, meaning: str, rule: rules.Rule | None = None) -> Any:
     """A field with its default, its sentence in ``docs/reference/settings.md``, and the rule for its values.
 
-    ``…_seconds`` must be positive and finite without being told so.
+    ``…_seconds`` fields must be positive and finite by default.
     """
     return field(default=default, metadata={"meaning": meaning, "rule": rule})

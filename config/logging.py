@@ -1,4 +1,6 @@
-"""Logs as one JSON object per line on stderr, with the ids of what a thread or request works on, without secrets."""
+"""JSON logs on stderr, one object per line, with the ids of the current job, attempt, node and request, without
+secrets.
+"""
 
 import json
 import logging
@@ -15,20 +17,20 @@ from config.redaction import Redaction
 
 _context: ContextVar[MappingProxyType[str, str | int]] = ContextVar("log_context", default=MappingProxyType({}))
 
-# They log what their callers are told anyway; Celery two lines for each wake-up, which do not say whose it was.
+# Loggers that repeat what their callers report; Celery's two lines per wake-up do not name the job.
 QUIET = {
     "amqp": logging.WARNING, "urllib3": logging.WARNING, "fsspec": logging.WARNING, "filelock": logging.WARNING,
     "celery.worker.strategy": logging.WARNING, "celery.app.trace": logging.WARNING,
 }  # fmt: skip
 
-# They write by themselves what should go the way of everything else.
-SELF_WILLED = ("gunicorn.error",)
+# Loggers that install handlers of their own.
+SELF_CONFIGURED = ("gunicorn.error",)
 
 
 def configure_logging(level: str, *, process: str, redaction: Redaction | None = None) -> None:
-    """Send everything this process logs to stderr; ``process`` names it in every line.
+    """Send all logs of this process to stderr; ``process`` names it in every line.
 
-    ``redaction`` knows the secrets of this process; what has the form of a secret is masked without it, too.
+    ``redaction`` knows the secrets of this process; text in the form of a secret is masked without it, too.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(process, redaction or Redaction()))
@@ -40,13 +42,13 @@ def configure_logging(level: str, *, process: str, redaction: Redaction | None =
     logging.captureWarnings(capture=True)
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(least)
-    for name in SELF_WILLED:
+    for name in SELF_CONFIGURED:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
 
 
 def log_crashes() -> None:
-    """Have what ends the process or one of its threads logged like everything else; Python would print it as it is."""
+    """Log uncaught exceptions of the process and its threads as JSON, instead of Python's plain traceback."""
 
     def crashed(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):

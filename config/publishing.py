@@ -1,4 +1,4 @@
-"""Settings of how finished models are carried to where their jobs wish them."""
+"""Settings for publishing finished models to the job's destination."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,5 @@ from config.fields import setting
 
 @dataclass(frozen=True, kw_only=True)
 class PublishSettings:
-    stalled_seconds: float = setting(
-        300.0, "an upload of a finished model that moves nothing for this long is given up"
-    )
-    retry_seconds: float = setting(1.0, "pause before a failed one is tried again; four times as long after each try")
+    stalled_seconds: float = setting(300.0, "an upload of a finished model without progress for this long is aborted")
+    retry_seconds: float = setting(1.0, "pause before a failed upload is retried; four times as long after each try")

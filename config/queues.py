@@ -1,4 +1,4 @@
-"""Queue names, broker options and the command lines of everything that speaks Celery."""
+"""Queue names, broker options and the command lines of all Celery processes."""
 
 import socket
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 from config.settings import Settings, SettingsError
 
-# Celery must have a default queue. Nobody sends to this one: whoever forgets to name a queue finds it unread.
+# Celery must have a default queue. It has no consumer, so a message sent without a queue name stays visible there.
 UNROUTED_QUEUE = "unrouted"
 ADMISSION_PREFIX = "jobs."
 DEFAULT_ADMISSION_QUEUE = "jobs.default"
@@ -15,7 +15,7 @@ DEFAULT_ADMISSION_QUEUE = "jobs.default"
 # queue and priority is kombu's own, which `celery -b URL inspect` expects in the bindings of its replies.
 PRIORITY_STEPS = list(range(10))
 
-# A wake-up that nobody took in this time has been overtaken by the polls of those it was meant for.
+# A wake-up that is not consumed in this time has been superseded by polling.
 MESSAGE_EXPIRES_SECONDS = 300
 POOL_THREADS = 4
 
@@ -29,17 +29,17 @@ def node_name(settings: Settings) -> str:
 
 
 def worker_hostname(role: str, name: str) -> str:
-    """Celery's name of a worker. It follows from the node's name alone, so that anybody can address a node."""
+    """A worker's Celery name, derived from the node's name alone, so that every process can address a node."""
     return f"{role}@{name}"
 
 
 def coordinator_prefix() -> str:
-    """What the names of all coordinators of this machine begin with; several may run, and a suffix tells them apart."""
+    """Prefix of the names of all coordinators on this machine; a suffix distinguishes them."""
     return worker_hostname(COORDINATOR, f"{socket.gethostname()}-")
 
 
 def broker_url(settings: Settings) -> str:
-    """The configured broker. Raises SettingsError when there is none; whether it answers is not asked."""
+    """The configured broker URL. Raises SettingsError when there is none; does not connect."""
     if not settings.broker.url:
         raise SettingsError(
             [f"no broker: set TRAINYARD_BROKER_URL, or start `trainyard up` on {settings.data.dir} first"]
@@ -48,7 +48,7 @@ def broker_url(settings: Settings) -> str:
 
 
 def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, Any]:
-    """Celery's configuration; ``publisher`` gives up sooner, because somebody is waiting. Raises SettingsError."""
+    """Celery's configuration; a ``publisher`` fails faster, because a caller waits. Raises SettingsError."""
     url = broker_url(settings)
     timeout = settings.broker.publish_timeout_seconds if publisher else settings.broker.socket_timeout_seconds
     return {
@@ -56,7 +56,7 @@ def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, A
         "broker_transport_options": _transport_options(timeout, settings.broker.publish_timeout_seconds),
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,  # the default gives up after 100
-        # A Redis that is full, or a replica for a while, answers with an error; by default the worker ends over that.
+        # A full Redis, or a temporary replica, answers with an error, which by default ends the worker.
         "broker_channel_error_retry": True,
         "broker_connection_timeout": timeout,
         **_result_options(settings, url),
@@ -66,7 +66,7 @@ def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, A
 
 
 def consume_only(app: Any, names: list[str]) -> None:
-    """Make the worker of ``app`` read these queues and no other; before its consumer starts."""
+    """Restrict the worker of ``app`` to these queues; call before its consumer starts."""
     queues = app.amqp.queues
     for name in names:
         queues.add(name)
@@ -74,10 +74,10 @@ def consume_only(app: Any, names: list[str]) -> None:
 
 
 def worker_command(role: str) -> list[str]:
-    """How to start a worker of the role ``coordinator`` or ``node`` in a process of its own.
+    """The command line of a worker with the role ``coordinator`` or ``node``.
 
-    Not ``celery -A tasks.… worker``, although that works: it imports what lies in the current directory in preference
-    to our modules, and takes 0.4 s of processor time more.
+    Not ``celery -A tasks.… worker``, although that works: it imports modules of the current directory in preference to
+    ours, and takes 0.4 s more processor time.
     """
     return [sys.executable, "-m", f"tasks.{role}"]
 
@@ -88,13 +88,13 @@ def flower_command() -> list[str]:
 
 def _transport_options(timeout: float, connect_timeout: float) -> dict[str, Any]:
     return {
-        # Tasks last seconds; what an ended worker left unacknowledged comes back after this time.
+        # Tasks last seconds; messages that an ended worker left unacknowledged are redelivered after this time.
         "visibility_timeout": MESSAGE_EXPIRES_SECONDS,
         "unacked_restore_interval": 10,
         "unacked_restore_throttle": 1,
         "priority_steps": PRIORITY_STEPS,
         "queue_order_strategy": "round_robin",
-        # Without them a connection whose other end vanished blocks for ever, and the whole worker with it.
+        # Without timeouts a connection whose peer vanished blocks the whole worker forever.
         "socket_timeout": timeout,
         "socket_connect_timeout": connect_timeout,
         "socket_keepalive": True,
@@ -104,7 +104,7 @@ def _transport_options(timeout: float, connect_timeout: float) -> dict[str, Any]
 
 
 def _result_options(settings: Settings, url: str) -> dict[str, Any]:
-    # The backend only mirrors the states of jobs. Whoever mirrors must not hang: it will try again anyway.
+    # The backend only mirrors job states. The mirror must not block: it retries anyway.
     return {
         "result_backend": url,
         "result_expires": settings.broker.result_expires_seconds,
@@ -136,7 +136,7 @@ _TASK_OPTIONS: dict[str, Any] = {
     "task_reject_on_worker_lost": True,
     "task_publish_retry": True,
     "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
-    "task_send_sent_event": False,  # dispatch messages are not worth a second message each
+    "task_send_sent_event": False,  # dispatch messages do not need a second message each
     "task_serializer": "json",
     "result_serializer": "json",
     "accept_content": ["json"],

@@ -1,4 +1,4 @@
-"""Takes secrets out of text before it is kept or shown: known ones in any writing, unknown ones by their form."""
+"""Removes secrets from text before it is stored or shown: known ones in any encoding, unknown ones by their form."""
 
 import base64
 import json
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from config.settings import Settings
 
 MASK = "***"
-# Shorter ones stand in ordinary words and numbers, and masking them would make a log unreadable without hiding them.
+# Shorter secrets occur in ordinary words and numbers; masking them would make a log unreadable without hiding them.
 SHORTEST = 6
 SHORTEST_NUMBER = 12
 SHORTEST_ENCODED = 8
-SHORTEST_BEGINNING = 4  # of a secret, where a text was cut
-SECRET_NAMES = ("password", "secret", "secret_key")  # how the names of settings end that hold one
+SHORTEST_BEGINNING = 4  # of a secret, where a text was truncated
+SECRET_NAMES = ("password", "secret", "secret_key")  # suffixes of settings that hold a secret
 
-# With more of them than this, what a text could hold at all is looked up first.
-FEW = 60
+# With more secrets than this, candidates are prefiltered.
+PREFILTER_ABOVE = 60
 
 _WORD = r"[^\s'\"\\,;&<>]"
-# What every text of a form holds in lower case, its pattern, and what is shown instead. Almost no line holds any of
-# that, and looking for it is quick. Whoever prints may be hostile: no pattern may look at the same character again and
-# again.
+# A substring that every match contains in lower case, the pattern, and its replacement. Almost no line contains the
+# substring, and searching for it is fast. Log output may be hostile: no pattern may backtrack over the same character
+# repeatedly.
 _FORMS = (
-    # Our API keys: what identifies one stays, so that it can be found and revoked.
+    # Our API keys: the identifying part stays, so that the key can be found and revoked.
     ("ty_", re.compile(r"\b(ty_[0-9a-z]{12})_[0-9A-Za-z]{20,}"), rf"\1_{MASK}"),
     ("hf_", re.compile(r"\bhf_[0-9A-Za-z]{20,}"), f"hf_{MASK}"),
     ("whsec_", re.compile(r"\bwhsec_[\w+/=-]{16,}"), f"whsec_{MASK}"),
@@ -45,10 +45,10 @@ _FORMS = (
     ),
     ("passw", re.compile(rf"(?i)(passw(?:or)?d['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
     ("pwd", re.compile(rf"(?i)(pwd['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
-    # scheme://user:password@host and scheme://token@host; a password may hold an @ that nobody encoded.
+    # scheme://user:password@host and scheme://token@host; a password may contain an unencoded @.
     ("://", re.compile(r"(://)[^\s/'\"<>]+@"), rf"\1{MASK}@"),
 )
-# What a URL is signed with, by its parameter's name.
+# Signature parameters of URLs, by name.
 _PARAMETER = re.compile(rf"([?&])([\w.%-]{{1,128}})={_WORD}+")
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
@@ -56,7 +56,7 @@ _SIGNS = re.compile(r"sig|token|key|secret|passw|auth|hmac|jwt|credential", re.I
 
 
 class Redaction:
-    """Masks the given secrets, as they are and as they are written encoded, and what has the form of one."""
+    """Masks the given secrets, plain and encoded, and text in the form of a secret."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._needles: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ class Redaction:
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Mask these from now on, too; from any thread."""
-        new = {needle for secret in secrets for needle in _writings(secret)}
+        """Mask these secrets from now on, too; safe from any thread."""
+        new = {needle for secret in secrets for needle in _encodings(secret)}
         needles = sorted(new.union(self._needles), key=len, reverse=True)
         by_head: dict[str, list[str]] = {}
         for needle in needles:
@@ -73,31 +73,33 @@ class Redaction:
         self._by_head, self._needles = by_head, tuple(needles)
 
     def __call__(self, text: str) -> str:
-        for needle in self._needles if len(self._needles) <= FEW else self._that_may_be_in(text):
+        for needle in self._needles if len(self._needles) <= PREFILTER_ABOVE else self._that_may_be_in(text):
             if needle in text:
                 text = text.replace(needle, MASK)
         return masked_forms(text)
 
-    def of_cut(self, text: str) -> str:
-        """The same for text that was cut off at its end, where only the beginning of a secret may stand."""
-        # A letter that was cut in two has become a mark; the secret goes on there.
+    def redact_truncated(self, text: str) -> str:
+        """Redact text that was truncated at its end, where only the beginning of a secret may remain."""
+        # A character split by the truncation has become a replacement mark; the secret may continue there.
         text = self(text.rstrip("\ufffd"))
         kept = min((_length_without(text, needle) for needle in self._needles), default=len(text))
         return text if kept == len(text) else text[:kept] + MASK
 
     def bounded(self, text: str, limit: int) -> str:
-        """The same for text that was cut off if it is that long."""
-        return self.of_cut(text) if len(text) >= limit else self(text)
+        """Redact text that was truncated if it has this length."""
+        return self.redact_truncated(text) if len(text) >= limit else self(text)
 
     def _that_may_be_in(self, text: str) -> list[str]:
-        """Those whose beginning stands there, the longest first."""
+        """Secrets whose beginning occurs in the text, longest first."""
         by_head = self._by_head
         heads = {text[i : i + SHORTEST] for i in range(len(text) - SHORTEST + 1)} & by_head.keys()
         return sorted((needle for head in heads for needle in by_head[head]), key=len, reverse=True)
 
 
 def masked_forms(text: str) -> str:
-    """Without what looks like a key, a token, an Authorization header, or a password or signature in a URL."""
+    """The text without what has the form of a key, a token, an Authorization header, or a password or signature in a
+    URL.
+    """
     lower = text.lower()
     for hint, form, shown in _FORMS:
         if hint in lower:
@@ -112,7 +114,7 @@ def _parameter(found: re.Match[str]) -> str:
 
 
 def secrets_of(settings: "Settings") -> list[str]:
-    """What the settings hold that nobody may read in a log: passwords, keys, and passwords in URLs."""
+    """The secret values in the settings: passwords, keys, and passwords in URLs."""
     return [secret for concern in fields(settings) for secret in _secrets_in(getattr(settings, concern.name))]
 
 
@@ -128,26 +130,28 @@ def _secrets_in(part: object) -> Iterator[str]:
             yield from (password, unquote(password))
 
 
-def _writings(secret: str) -> Iterator[str]:
-    """How a secret may stand in a text; the lines of one that has several, too, as a log shows them one by one."""
+def _encodings(secret: str) -> Iterator[str]:
+    """The encodings in which a secret may occur; also each line of a multi-line secret, as logs show lines
+    separately.
+    """
     text = secret.strip()
-    if _can_be_told(text):
+    if _is_distinctive(text):
         raw = text.encode("utf-8", "surrogatepass")
         yield from {*_escaped(text), *_quoted(raw)}
         encoded = {raw.hex(), raw.hex().upper(), *_base64(raw)}
         yield from (writing for writing in encoded if len(writing) >= SHORTEST_ENCODED)
-    # A file of many lines must not take ten times its size: what is encoded is the whole.
+    # A file of many lines must not take ten times its size, so only the whole secret is encoded.
     lines = {line.strip() for line in text.splitlines()} if "\n" in text else set()
-    yield from (writing for line in lines if _can_be_told(line) for writing in {*_escaped(line)})
+    yield from (writing for line in lines if _is_distinctive(line) for writing in {*_escaped(line)})
 
 
-def _can_be_told(text: str) -> bool:
-    """Whether it is unlike ordinary words and numbers."""
+def _is_distinctive(text: str) -> bool:
+    """Whether the text differs from ordinary words and numbers."""
     return len(text) >= (SHORTEST_NUMBER if text.isdecimal() else SHORTEST)
 
 
 def _escaped(text: str) -> Iterator[str]:
-    """Plain, and as Python, JSON and XML write it; also JSON within JSON, as logs of logs hold it."""
+    """The text plain, and as Python, JSON and XML escape it; also JSON within JSON, as nested logs contain it."""
     yield from (text, repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode("utf-8", "surrogatepass"))[2:-1])
     for written in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
         yield from (written, written.replace("/", "\\/"), json.dumps(written)[1:-1])
@@ -160,7 +164,7 @@ def _quoted(raw: bytes) -> Iterator[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Wherever the secret begins in what was encoded, without the characters that depend on its neighbours."""
+    """The base64 forms for every alignment, without the characters that depend on adjacent bytes."""
     for before in range(3):
         standard = base64.b64encode(bytes(before) + raw).decode()
         begin = (0, 2, 3)[before]
@@ -170,7 +174,7 @@ def _base64(raw: bytes) -> Iterator[str]:
 
 
 def _length_without(text: str, needle: str) -> int:
-    """How long the text is without the beginning of the needle that it ends with."""
+    """Length of the text without a partial match of the needle at its end."""
     head = needle[:SHORTEST_BEGINNING]
     at = text.find(head, max(0, len(text) - len(needle) + 1))
     while at >= 0 and not needle.startswith(text[at:]):

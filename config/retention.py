@@ -1,4 +1,4 @@
-"""Settings of what is thrown away when it is old, or when there is too much of it."""
+"""Retention settings: when old or excess data is deleted."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,24 @@ from config.fields import setting
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionSettings:
-    enabled: bool = setting(False, "coordinators throw away by these rules once an hour, not only `trainyard db prune`")
+    enabled: bool = setting(False, "coordinators apply these rules once an hour, in addition to `trainyard db prune`")
     jobs_days: int = setting(
-        0, "ended jobs go with all that is theirs, this many days after their end; 0: never", rules.not_negative
+        0, "ended jobs and all their data are deleted this many days after their end; 0: never", rules.not_negative
     )
     checkpoints_days: int = setting(
-        0, "checkpoints of ended jobs that nobody resumes from; 0: as long as their job", rules.not_negative
+        0, "checkpoints of ended jobs that no job resumes from; 0: as long as their job", rules.not_negative
     )
     logs_days: int = setting(0, "log lines of ended jobs; 0: as long as their job", rules.not_negative)
     metrics_days: int = setting(0, "metric points of ended jobs; 0: as long as their job", rules.not_negative)
     events_days: int = setting(0, "histories of ended jobs; 0: as long as their job", rules.not_negative)
-    audit_days: int = setting(0, "lines of the audit trail; 0: for ever", rules.not_negative)
+    audit_days: int = setting(0, "entries of the audit trail; 0: for ever", rules.not_negative)
     checkpoints_max_bytes: int = setting(
-        0, "when all checkpoints take more, those of the jobs that ended first go; 0: no limit", rules.not_negative
+        0,
+        "total size of checkpoints above which those of the jobs that ended first are deleted; 0: no limit",
+        rules.not_negative,
     )
     logs_max_bytes: int = setting(
-        0, "when logs of ended jobs take more, those of the jobs that ended first go; 0: no limit", rules.not_negative
+        0,
+        "total size of logs of ended jobs above which those of the jobs that ended first are deleted; 0: no limit",
+        rules.not_negative,
     )

@@ -1,4 +1,4 @@
-"""Settings of who starts where, and of nodes that are given nothing."""
+"""Scheduling settings: planner intervals, retries, scoring weights and quarantine."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from config.fields import setting
 @dataclass(frozen=True, kw_only=True)
 class SchedulerSettings:
     poll_seconds: float = setting(
-        0.5, "how often planner and reconciler look at the database without being woken", rules.poll_seconds
+        0.5, "how often planner and reconciler poll the database without being woken", rules.poll_seconds
     )
-    resend_seconds: float = setting(5.0, "a dispatched attempt nobody claimed is announced again after this long")
+    resend_seconds: float = setting(5.0, "a dispatched attempt that is not claimed for this long is announced again")
     reserve_after_seconds: float = setting(
-        1800.0, "a job that has waited this long gets a node kept for it, where from then on only short jobs start"
+        1800.0, "a job that has waited this long gets a reserved node, on which only short jobs start from then on"
     )
     retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
     retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
@@ -21,37 +21,35 @@ class SchedulerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings:
-    """Weights of ``app.domain.scheduling.scoring.SCORES``, by their names."""
+    """Weights of ``app.domain.scheduling.scoring.SCORES``, by name."""
 
-    device: float = setting(100.0, "points of a node for having the devices that a job asks for", rules.finite)
-    memory: float = setting(50.0, "points of a node for having enough memory free", rules.finite)
-    reputation: float = setting(30.0, "points of a node on which attempts always ended well", rules.finite)
-    active_jobs: float = setting(-10.0, "points of a node for each job that runs there", rules.finite)
+    device: float = setting(100.0, "score of a node for having the requested devices", rules.finite)
+    memory: float = setting(50.0, "score of a node for having enough free memory", rules.finite)
+    reputation: float = setting(30.0, "score of a node on which attempts always ended well", rules.finite)
+    active_jobs: float = setting(-10.0, "score of a node for each job running there", rules.finite)
     shares: float = setting(
         500.0,
-        "points of a node for taking a part of a device that is shared already, the more the fuller it gets",
+        "score of a node for placing a share on a device that is shared already, higher the fuller it gets",
         rules.finite,
     )
     linked: float = setting(
-        100.0, "points of a node for giving a job of several devices such as NVLink connects", rules.finite
+        100.0, "score of a node for giving a multi-device job devices connected by NVLink", rules.finite
     )
     affinity: float = setting(
         1000.0,
-        "points of a node for having what a job's node_affinity prefers, by the part that it has, less for what its "
-        "node_anti_affinity avoids",
+        "score of a node for the part of a job's node_affinity that it matches, minus the part of its "
+        "node_anti_affinity",
         rules.rate,
     )
     same_switch: float = setting(
         200.0,
-        "points of the nodes of one job for sharing a label switch=…, by the part that does; half of it for rack=…",
+        "score of the nodes of one job for sharing a label switch=…, by the part that does; half of it for rack=…",
         rules.finite,
     )
-    cached: float = setting(
-        50.0, "points of a node for having a job's model and data in its cache, by the part that it has", rules.rate
-    )
+    cached: float = setting(50.0, "score of a node for the part of a job's model and data in its cache", rules.rate)
     pack: float = setting(
         0.0,
-        "points of a node that the job would fill; raised, with active_jobs at 0, it fills nodes one after the other",
+        "score of a node that the job would fill; raised, with active_jobs at 0, it fills nodes one after the other",
         rules.finite,
     )
 
@@ -59,6 +57,6 @@ class ScoreSettings:
 @dataclass(frozen=True, kw_only=True)
 class QuarantineSettings:
     faults: int = setting(
-        3, "a node that ends attempts of so many jobs by its own doing gets no more jobs; 0: never", rules.not_negative
+        3, "a node that causes the end of attempts of this many jobs is quarantined; 0: never", rules.not_negative
     )
     window_seconds: float = setting(3600.0, "within this time", rules.positive_seconds)

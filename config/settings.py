@@ -1,7 +1,7 @@
 """Frozen settings, one class per concern; the only reader of the environment.
 
-``TRAINYARD_<CONCERN>_<FIELD>`` becomes ``settings.<concern>.<field>``. All problems are reported at once, and a
-``TRAINYARD_…`` variable that no field knows is a problem too: a typo must not be ignored.
+``TRAINYARD_<CONCERN>_<FIELD>`` becomes ``settings.<concern>.<field>``. All problems are reported at once, and an
+unknown ``TRAINYARD_…`` variable is a problem too: a typo must not be ignored.
 """
 
 import os
@@ -24,7 +24,7 @@ from config.webhooks import WebhookSettings
 
 
 class SettingsError(Exception):
-    """The environment does not make valid settings; ``problems`` names every one of them."""
+    """The environment does not form valid settings; ``problems`` lists every problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("invalid settings:\n  " + "\n  ".join(problems))
@@ -33,49 +33,50 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    dir: Path = setting(Path("~/.local/share/trainyard"), "where the embedded database, files, keys and logs lie")
+    dir: Path = setting(Path("~/.local/share/trainyard"), "directory of the embedded database, files, keys and logs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
     url: str = setting(
-        "", "SQLAlchemy URL; empty: SQLite in the data directory (started alone: what the last `trainyard up` used)"
+        "",
+        "SQLAlchemy URL; empty: SQLite in the data directory (started alone: that of the last `trainyard up`)",
     )
-    busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another one; a PostgreSQL connect timeout")
-    pool_size: int = setting(10, "connections kept per process (PostgreSQL)", rules.at_least_one)
+    busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another; connect timeout for PostgreSQL")
+    pool_size: int = setting(10, "connections per process (PostgreSQL)", rules.at_least_one)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings:
-    url: str = setting("", "Redis URL of broker and result backend; empty: the one `trainyard up` wrote down")
-    socket_timeout_seconds: float = setting(10.0, "after this long without an answer a broker connection is given up")
-    publish_timeout_seconds: float = setting(2.0, "the same for publishing wake-ups from the API")
+    url: str = setting("", "Redis URL of broker and result backend; empty: the one recorded by `trainyard up`")
+    socket_timeout_seconds: float = setting(10.0, "timeout of broker connections")
+    publish_timeout_seconds: float = setting(2.0, "timeout for publishing wake-ups from the API")
     result_expires_seconds: int = setting(90 * 86400, "how long mirrored job states stay in the result backend")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseSettings:
-    ttl_seconds: float = setting(15.0, "a lease whose counter stands still this long is taken away")
-    renew_seconds: float = setting(2.0, "how often a supervisor renews its lease and reads its job's wishes")
+    ttl_seconds: float = setting(15.0, "a lease whose counter has not changed for this long is revoked")
+    renew_seconds: float = setting(2.0, "how often a supervisor renews its lease and reads its job's control requests")
     fence_seconds: float = setting(10.0, "a supervisor that could not renew for this long is killed by the kernel")
     kill_grace_seconds: float = setting(3.0, "time between SIGTERM and SIGKILL for ranks")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightSettings:
-    enabled: bool = setting(True, "coordinators look at model and data of a built-in trainer before a job may wait")
-    rows: int = setting(1000, "records of each source that are read and tokenized then", rules.at_least_one)
+    enabled: bool = setting(True, "coordinators run a preflight for jobs of built-in trainers before they are queued")
+    rows: int = setting(1000, "records of each source that a preflight reads and tokenizes", rules.at_least_one)
     fetch_bytes: int = setting(
         64 << 20,
-        "data behind URIs, and models without their weights, are fetched for it up to this size",
+        "maximum size of data behind URIs, and of models without their weights, that a preflight fetches",
         rules.not_negative,
     )
-    timeout_seconds: float = setting(120.0, "a look that takes longer is given up, and the job left to its node")
+    timeout_seconds: float = setting(120.0, "a preflight that takes longer is aborted, and the job is left to its node")
     memory_mb: int = setting(
-        4096, "memory that one look may use; beyond it the job is left to its node", rules.at_least_one
+        4096, "memory limit of one preflight; beyond it the job is left to its node", rules.at_least_one
     )
-    processes: int = setting(0, "looks at the same time; 0: half of the cores, at most 2", rules.not_negative)
-    waiting: int = setting(20, "with so many different looks waiting, jobs are left to their nodes", rules.at_least_one)
+    processes: int = setting(0, "concurrent preflights; 0: half of the cores, at most 2", rules.not_negative)
+    waiting: int = setting(20, "pending preflights above which jobs skip preflight", rules.at_least_one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +95,11 @@ class ApiSettings:
     )
     rate_burst: int = setting(4000, "requests that a key may make at once after a pause", rules.at_least_one)
     wrong_keys_per_second: float = setting(
-        50.0, "requests with a wrong key per second and address; 0: no limit", rules.rate
+        50.0, "requests with an invalid key per second and address; 0: no limit", rules.rate
     )
-    wrong_keys_burst: int = setting(1000, "the same at once after a pause", rules.at_least_one)
+    wrong_keys_burst: int = setting(1000, "requests with an invalid key at once after a pause", rules.at_least_one)
     proxies: int = setting(
-        0, "proxies in front of the API, so many of X-Forwarded-For are believed", rules.not_negative
+        0, "number of proxies in front of the API, and so of trusted X-Forwarded-For entries", rules.not_negative
     )
 
 
@@ -107,14 +108,16 @@ class NodeSettings:
     name: str = setting("", "this node's name; empty: the host name", rules.node_name)
     config: Path | None = setting(None, "node.toml with labels, capabilities, limits and declared devices")
     poll_seconds: float = setting(
-        1.0, "how often a node looks for attempts dispatched to it without being woken", rules.poll_seconds
+        1.0, "how often a node polls for attempts dispatched to it without being woken", rules.poll_seconds
     )
-    heartbeat_seconds: float = setting(2.0, "how often a node reports itself")
-    lost_seconds: float = setting(8.0, "a node whose counter stands still this long gets no new jobs")
+    heartbeat_seconds: float = setting(2.0, "how often a node sends a heartbeat")
+    lost_seconds: float = setting(8.0, "a node whose heartbeat counter has not changed for this long gets no new jobs")
     address: str = setting(
-        "", "where ranks on other nodes reach those on this one; empty: the address from which it reaches the broker"
+        "", "address at which ranks on other nodes reach those on this one; empty: the address used to reach the broker"
     )
-    sandbox: str = setting("auto", "auto: no job without bubblewrap; bubblewrap: no node; process: none", rules.sandbox)
+    sandbox: str = setting(
+        "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
+    )
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 
@@ -122,13 +125,13 @@ class NodeSettings:
 class SecuritySettings:
     secret_key: str = setting("", "key that encrypts stored secrets; empty: the key file in the data directory")
     secrets_dir: Path | None = setting(
-        None, "secrets that documents of other vocabularies name, as files PROJECT/NAME/KEY; empty: `DIR/secrets`"
+        None, "secrets referenced by documents of other vocabularies, as files PROJECT/NAME/KEY; empty: `DIR/secrets`"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowerSettings:
-    host: str = setting("127.0.0.1", "address Flower listens on; elsewhere a proxy with TLS belongs before it")
+    host: str = setting("127.0.0.1", "address Flower listens on; outside loopback, put a TLS proxy in front")
     port: int = setting(5555, "port of Flower", rules.port)
     user: str = setting("admin", "Flower's user", rules.flower_user)
     password: str = setting(
@@ -138,11 +141,11 @@ class FlowerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorboardSettings:
-    host: str = setting("127.0.0.1", "address TensorBoard listens on; elsewhere a proxy with TLS belongs before it")
+    host: str = setting("127.0.0.1", "address TensorBoard listens on; outside loopback, put a TLS proxy in front")
     port: int = setting(5556, "port of TensorBoard; not 6006, where mpirun sees an X server", rules.port)
-    url: str = setting("", "where browsers reach TensorBoard; empty: jobs tell of none, `trainyard up` names its own")
-    most: int = setting(8, "TensorBoards that run at a time, some 150 MB each", rules.at_least_one)
-    idle_seconds: float = setting(900.0, "a TensorBoard that is asked for nothing ends after this time")
+    url: str = setting("", "URL at which browsers reach TensorBoard; empty: not shown, `trainyard up` sets its own")
+    most: int = setting(8, "maximum number of concurrent TensorBoards, about 150 MB each", rules.at_least_one)
+    idle_seconds: float = setting(900.0, "a TensorBoard without requests ends after this time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +155,7 @@ class LogSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that a process of Trainyard is configured by."""
+    """The complete configuration of a Trainyard process."""
 
     data: DataSettings
     database: DatabaseSettings
@@ -194,12 +197,12 @@ class Settings:
 
     @property
     def storage_roots(self) -> tuple[Path, ...]:
-        """Directories from which jobs may read: the stored files and the configured roots."""
+        """Directories that jobs may read: the stored files and the configured roots."""
         return (self.data.dir / "files", *self.storage.roots)
 
 
-# Variables of the same prefix that other parts read: the client's two, and what a rank finds in its environment.
-# The submitting user's own tokens for storage: variable → what each is for.
+# Variables with the same prefix that other components read: the client's two, and those that a rank finds in its
+# environment. The submitting user's own tokens for storage: variable → service.
 TOKEN_VARIABLES = {
     "TRAINYARD_SCAIDRIVE_TOKEN": "scaidrive", "TRAINYARD_SCAIATLAS_TOKEN": "scaiatlas", "TRAINYARD_USER_TOKEN": "user",
 }  # fmt: skip
@@ -221,7 +224,7 @@ _DATA_OF_A_RANK = re.compile(r"TRAINYARD_DATA_[0-9]+")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from the environment (the process's own, unless given).
+    """Settings from the environment (the process's own by default).
 
     Raises SettingsError with every problem at once.
     """
@@ -258,13 +261,13 @@ def variable_name(concern: str, name: str) -> str:
 
 
 def client_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """(URL, API key) that client commands were given by environment; empty strings when they were not."""
+    """(URL, API key) for client commands from the environment; empty strings when unset."""
     env = os.environ if environ is None else environ
     return env.get("TRAINYARD_URL", ""), env.get("TRAINYARD_API_KEY", "")
 
 
 def client_tokens(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The user's tokens for storage that client commands were given by environment, by what they are for."""
+    """The user's tokens for storage from the environment, by service, for client commands."""
     env = os.environ if environ is None else environ
     return {name: env[variable] for variable, name in TOKEN_VARIABLES.items() if env.get(variable)}
 
@@ -324,7 +327,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 
 
 def _complete(settings: Settings) -> Settings:
-    """Fill what is derived from the data directory."""
+    """Fill in the defaults derived from the data directory."""
     data_dir = settings.data.dir.expanduser().absolute()
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     values["data"] = DataSettings(dir=data_dir)
@@ -346,7 +349,7 @@ def _complete(settings: Settings) -> Settings:
 
 
 def _own_directories(fetch: FetchSettings, files: Path) -> dict[str, Path]:
-    """Of URIs for which nothing is configured."""
+    """Directories of the URI schemes for which nothing is configured."""
     return {
         f"{scheme}_dir": files / scheme
         for scheme in ("pvc", "oci", "obs")
@@ -355,7 +358,7 @@ def _own_directories(fetch: FetchSettings, files: Path) -> dict[str, Path]:
 
 
 def own_sqlite(data_dir: Path) -> str:
-    """The URL of the database in a data directory, which is used where no other one is named."""
+    """The URL of the database in a data directory, the default when none is configured."""
     return f"sqlite:///{data_dir / 'trainyard.db'}"
 
 
@@ -388,7 +391,7 @@ def _contradictions(settings: Settings) -> list[str]:
     for scheme in ("s3", "oci", "obs"):
         if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):
             names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"
-            problems.append(f"{names}: one of them does not do without the other")
+            problems.append(f"{names}: set both or neither")
     if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
         # Without it redis-py accepts any certificate and only logs a warning.
         problems.append("TRAINYARD_BROKER_URL: rediss:// needs ?ssl_cert_reqs=required&ssl_ca_certs=FILE")

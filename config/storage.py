@@ -1,4 +1,4 @@
-"""Settings of where files are kept, and of how much of them a job may leave there."""
+"""Storage settings: where files are stored, and limits on a job's output."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,9 @@ from config.fields import setting
 
 @dataclass(frozen=True, kw_only=True)
 class StorageSettings:
-    url: str = setting("", "where checkpoints, artefacts and logs are kept; empty: `files` in the data directory")
+    url: str = setting("", "where checkpoints, artefacts and logs are stored; empty: `files` in the data directory")
     roots: tuple[Path, ...] = setting((), "colon-separated directories from which jobs may read models and data")
-    max_output_files: int = setting(
-        10_000, "a job whose output has more files fails as it is exported", rules.at_least_one
-    )
+    max_output_files: int = setting(10_000, "a job whose output has more files fails during export", rules.at_least_one)
     max_output_size_mb: int = setting(
-        1 << 20, "the same for an output that is larger than this, sparse files at their full size", rules.at_least_one
+        1 << 20, "the same for the total size of the output; sparse files count at their full size", rules.at_least_one
     )

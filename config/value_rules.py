@@ -1,4 +1,4 @@
-"""What the value of a setting must be like: each rule raises ValueError with what it expected."""
+"""Validation rules for setting values; each raises ValueError with what it expected."""
 
 import math
 import re
@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 Rule = Callable[[Any], None]
 
-# A lost wake-up must cost no more than this: everybody who is meant by one also polls.
+# The maximum delay after a lost wake-up: every receiver of wake-ups also polls.
 LONGEST_POLL_SECONDS = 2.0
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# Names stand in URLs, file names, queue names and, behind an @, in Celery's names of workers.
+# Names appear in URLs, file names, queue names and, after an @, in Celery's worker names.
 _NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
 
 
@@ -51,7 +51,7 @@ def rate(value: float) -> None:
 
 
 def http_url(value: str) -> None:
-    """Empty means that there is none."""
+    """Empty means none."""
     parts = urlsplit(value)
     more = parts.username or parts.password or parts.query or parts.fragment
     if value and (parts.scheme not in ("http", "https") or not parts.hostname or more):
@@ -75,9 +75,9 @@ def node_name(value: str) -> None:
 
 
 def flower_login(value: str) -> None:
-    """Flower takes USER:PASSWORD pairs with commas between them."""
+    """Flower takes USER:PASSWORD pairs separated by commas."""
     if "," in value:
-        raise ValueError("expected no comma, where Flower would begin another user")
+        raise ValueError("expected no comma, which separates users in Flower")
 
 
 def flower_user(value: str) -> None:

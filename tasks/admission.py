@@ -1,4 +1,4 @@
-"""The task that lets submitted jobs into the queue."""
+"""The task that admits submitted jobs to the queue."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ from celery import shared_task
 from app.services.preflight import admission
 from app.services.requests import wakeups
 from app.services.requests.storage_access import reading_rules
-from tasks.background.preflight import looking_of
+from tasks.background.preflight import preflight_policy
 
 
 @shared_task(bind=True, name=wakeups.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
 def admit(self: Any, *job_ids: str) -> None:
-    """Admit the jobs, or ask for their inspection, and wake who goes on with them.
+    """Admit the jobs, or request their inspection, and wake the component that continues with them.
 
-    A second delivery does nothing; the planner admits what no message told.
+    Idempotent; the planner admits jobs whose message was lost.
     """
     runtime = self.app.runtime
     settings = runtime.settings
     for job_id in admission.admit_each(
-        runtime.database, job_ids, reading_rules(settings), inspection=looking_of(settings)
+        runtime.database, job_ids, reading_rules(settings), inspection=preflight_policy(settings)
     ):  # fmt: skip
         runtime.on_admitted(job_id)

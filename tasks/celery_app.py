@@ -1,4 +1,4 @@
-"""The Celery application of our processes: configured from settings, with what its tasks need hung on it."""
+"""Builds the Celery application from settings, with the runtime objects its tasks need."""
 
 import logging
 import os
@@ -20,8 +20,8 @@ from config.redaction import Redaction, secrets_of
 from config.settings import Settings
 
 HEARTBEAT_SECONDS = 10
-# Celery says good-bye to the broker when it ends, and a broker that hangs would keep it. Whoever starts us kills us
-# only after more than this.
+# Celery sends a farewell to the broker when it ends, and a hanging broker would block it. Process managers must wait
+# longer than this before SIGKILL.
 SHUTDOWN_SECONDS = 6
 
 logger = logging.getLogger(__name__)
@@ -29,16 +29,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Runtime:
-    """What tasks, control commands and bootsteps of a process share, as ``app.runtime``.
+    """Objects shared by tasks, control commands and bootsteps of a process, as ``app.runtime``.
 
-    Bootsteps hang their callbacks in: both are called from Celery's own thread and must return at once.
+    Bootsteps set the callbacks. Both are called on Celery's own thread and must return at once.
     """
 
     settings: Settings
     database: Database
     dispatcher: Dispatcher
-    on_admitted: Callable[[str], None] = field(default=lambda _job_id: None)  # a job was admitted here
-    on_nudge: Callable[[str], None] = field(default=lambda _job_id: None)  # wishes about a job changed
+    on_admitted: Callable[[str], None] = field(default=lambda _job_id: None)  # called when a job was admitted here
+    # called when a job's control requests changed
+    on_nudge: Callable[[str], None] = field(default=lambda _job_id: None)
 
     def close(self) -> None:
         self.dispatcher.close()
@@ -46,7 +47,7 @@ class Runtime:
 
 
 def build_app(settings: Settings) -> Celery:
-    """A Celery application; nothing connects yet. The caller imports the tasks and adds the bootsteps it wants."""
+    """A Celery application; nothing connects yet. The caller imports the tasks and adds the bootsteps it needs."""
     celery = Celery("trainyard")
     celery.conf.update(celery_config(settings))
     celery.runtime = Runtime(settings, open_database(settings.database), Dispatcher(settings))
@@ -54,16 +55,16 @@ def build_app(settings: Settings) -> Celery:
 
 
 def run_worker(celery: Celery, *, hostname: str, process: str) -> int:
-    """Be a worker until somebody ends it; returns the exit code.
+    """Run a worker until it is stopped; returns the exit code.
 
-    By Celery's own worker class, not its command: that imports the whole command line, which takes 0.4 s.
+    Uses Celery's worker class instead of its command, which imports the whole command line and takes 0.4 s.
     """
     settings: Settings = celery.runtime.settings
     configure_logging(settings.log.level, process=process, redaction=Redaction(secrets_of(settings)))
     log_crashes()
-    # Nothing but JSON is accepted, so root can be talked into nothing; in a container it is usual.
+    # Only JSON is accepted, so running as root is no deserialization risk; it is common in containers.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    # Whoever listens to this signal has configured logging, and Celery leaves it alone.
+    # A receiver of this signal tells Celery that logging is configured, so Celery leaves it alone.
     signals.setup_logging.connect(_logging_is_configured)
     signals.worker_shutting_down.connect(_limit_shutdown)
     worker: Any = celery.Worker(
@@ -89,12 +90,12 @@ def _logging_is_configured(**_: Any) -> None:
 
 
 def _limit_shutdown(**_: Any) -> None:
-    # This runs inside a signal handler, where no thread may be started; an alarm is all it takes.
+    # Threads must not be started in a signal handler; an alarm suffices.
     signal.signal(signal.SIGALRM, _leave)
     signal.alarm(SHUTDOWN_SECONDS)
 
 
 def _leave(_number: int, _frame: Any) -> None:
-    # Nothing is lost: tasks are done or come back, and transactions that are open now never happened.
+    # No data is lost: tasks are done or redelivered, and open transactions roll back.
     os.write(2, b"the broker does not let us end in time; ending without it\n")
     os._exit(1)

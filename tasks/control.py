@@ -1,6 +1,6 @@
-"""Remote-control commands: `revoke` of a job's id becomes the wish to cancel it, `nudge` tells a node of a wish.
+"""Remote-control commands: `revoke` of a job's id becomes a cancel request, `nudge` tells a node about a new request.
 
-Handlers run in the worker's own loop and must return at once; what touches the database goes to a thread.
+Handlers run in the worker's own loop and must return at once; database access runs on a thread.
 """
 
 import logging
@@ -30,7 +30,7 @@ def revoke(state: Any, task_id: str | Iterable[str], **options: Any) -> Any:
     ids = {task_id} if isinstance(task_id, str) else set(task_id or ())
     jobs = sorted(filter(revocation.is_job_id, ids))
     if jobs:
-        # One thread for each command, not one for good: a revoke is rare, and must not wait for an earlier one.
+        # One thread per command: revokes are rare and must not wait for each other.
         runtime: Runtime = state.app.runtime
         threading.Thread(target=_revoke_jobs, args=(runtime, jobs), name="revoke", daemon=True).start()
     tasks = ids.difference(jobs)
@@ -47,7 +47,7 @@ def terminate(state: Any, signal: str, task_id: str | Iterable[str], **options: 
 
 @control_command(name=wakeups.NUDGE, args=[("job_id", str)], signature="<job_id>")
 def nudge(state: Any, job_id: str, **_: Any) -> dict[str, str]:
-    """Look at the wishes about a job of this node now, not at the next renewal of its lease."""
+    """Read the control requests of a job on this node now, not at the next renewal of its lease."""
     state.app.runtime.on_nudge(job_id)
     return {"ok": job_id}
 
@@ -59,5 +59,5 @@ def _revoke_jobs(runtime: Runtime, job_ids: list[str]) -> None:
                 revocation.revoke_job(runtime.database, job_id, runtime.dispatcher.nudge)
                 break
             except Exception:
-                logger.exception("job %s is not revoked yet", job_id)
+                logger.exception("job %s could not be revoked yet", job_id)
                 time.sleep(PAUSE_SECONDS)

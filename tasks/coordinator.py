@@ -17,7 +17,7 @@ __all__ = ["admission", "control", "make_app"]
 
 
 class CoordinatorStep(bootsteps.StartStopStep):
-    """Starts what needs no broker, before Celery's consumer, which waits for a broker for ever."""
+    """Starts everything that needs no broker before Celery's consumer, which blocks until a broker is available."""
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
@@ -35,7 +35,7 @@ class CoordinatorStep(bootsteps.StartStopStep):
 
 
 def _consume(worker: Any, queue: str) -> None:
-    """Also read this queue; from any thread."""
+    """Also consume this queue; safe from any thread."""
     worker.app.amqp.queues.select_add(queue)  # for the next connection
     consumer = worker.consumer
 
@@ -54,7 +54,7 @@ def make_app(settings: Settings) -> Celery:
 
 
 def own_hostname() -> str:
-    """Several coordinators may run on one machine, and each must have a name of its own."""
+    """A unique worker name: several coordinators may run on one machine."""
     return coordinator_prefix() + secrets.token_hex(3)
 
 

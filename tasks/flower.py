@@ -1,4 +1,6 @@
-"""Flower on our broker: `python -m tasks.flower`; its password comes by environment or file, never by argument."""
+"""Flower on our broker: `python -m tasks.flower`; its password comes from the environment or a file, never from an
+argument.
+"""
 
 import os
 import sys
@@ -17,7 +19,7 @@ def main() -> None:
     try:
         settings = load_settings()
         config = celery_config(settings)
-        os.environ["FLOWER_BASIC_AUTH"] = login(settings)  # as an option everybody could see it in the process list
+        os.environ["FLOWER_BASIC_AUTH"] = login(settings)  # as an option it would be visible in the process list
     except SettingsError as error:
         sys.exit(str(error))
     urls.settings["template_loader"] = JobPages(urls.settings["template_path"])
@@ -29,9 +31,11 @@ def main() -> None:
 
 
 def login(settings: Settings) -> str:
-    """Flower's user and password. Raises SettingsError: without one Flower would let everybody in."""
+    """Flower's user and password. Raises SettingsError without one, because Flower would then allow everyone in."""
     if not settings.flower.password:
-        raise SettingsError(["Flower needs TRAINYARD_FLOWER_PASSWORD; `trainyard up` makes one in its data directory"])
+        raise SettingsError(
+            ["Flower needs TRAINYARD_FLOWER_PASSWORD; `trainyard up` generates one in its data directory"]
+        )
     return f"{settings.flower.user}:{settings.flower.password}"
 
 

@@ -12,12 +12,12 @@ from tasks.celery_app import build_app, run_worker
 
 __all__ = ["control", "make_app", "training"]
 
-# By name: tasks import nothing of the workers but the function that starts an attempt.
+# Loaded by name: tasks may import only the function that starts attempts from the workers.
 NODE_STEP = "workers.node.worker_step:NodeStep"
 
 
 def make_app(settings: Settings) -> Celery:
-    """The step takes the inventory and tells the application which queues to consume."""
+    """The step takes the inventory and registers the queues to consume."""
     celery = build_app(settings)
     celery.steps["worker"].add(NODE_STEP)
     return celery

@@ -1,4 +1,4 @@
-"""The task that a node takes up attempts by."""
+"""The task by which a node starts attempts."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from workers.node.spawn_supervisor import start_attempts
 
 @shared_task(bind=True, name=wakeups.RUN, send_events=False)  # Flower shows jobs, not wake-ups
 def run(self: Any, *attempts: tuple[str, int]) -> None:
-    """Claim each attempt and start its supervisor; from there on its lease keeps it alive, not this message."""
+    """Claim each attempt and start its supervisor; from then on the lease keeps the attempt alive, not this message."""
     runtime = self.app.runtime
-    # JSON knows no tuples.
+    # JSON has no tuples.
     pairs = [(job_id, attempt) for job_id, attempt in attempts]
     start_attempts(runtime.settings, runtime.database, pairs, node=node_name(runtime.settings))

@@ -16,7 +16,7 @@ from app.http.context import EXTENSION
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import keys
-from config.measuring import shared_counts
+from config.measuring import inherited_multiprocess_directory
 from config.settings import ApiSettings, Settings, load_settings
 from tests.factories import make_document, make_project, make_queue
 from tests.fakes import FakeDispatcher
@@ -35,7 +35,7 @@ def _application(settings: Settings, database: Database, dispatcher: FakeDispatc
         return create_app(settings, db=database, dispatcher=dispatcher)
     app = _spare[settings.api].pop()
     app.extensions[EXTENSION] = backend_of(settings, db=database, dispatcher=dispatcher)
-    app.extensions[prometheus.EXTENSION] = prometheus.RequestFigures(shared_counts())
+    app.extensions[prometheus.EXTENSION] = prometheus.RequestFigures(inherited_multiprocess_directory())
     return app
 
 

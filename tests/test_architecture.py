@@ -32,7 +32,7 @@ ENVIRONMENT = {
     "app/cli/local/up.py": "its options override the environment for all of them",
     "workers/sandbox/launcher.py": "hands a part of it on to the sandbox",
     "workers/rank/environment.py": "makes the ranks' environment from its own",
-    "workers/trainers/parts.py": "the launcher says which node a rank is on",
+    "workers/trainers/checkpoint_shards.py": "the launcher says which node a rank is on",
     "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
     "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
     "workers/node/spawn_supervisor.py": "hands it on to supervisors",

@@ -1,9 +1,9 @@
-"""How the ranks of a script agree on one step boundary without a collective: through small files.
+"""Agreement of a script's ranks on one step boundary without a collective, through small files.
 
-Every rank asks the same question ("stop?") equally often, so the n-th asking of each rank is the
-same step. When a wish reaches a rank, its reader thread notes how often it has asked so far; the
-boundary is the first asking that no rank has passed yet. Only reader threads have to move for
-that, so a rank that waits in a collective of the script cannot block the agreement.
+Every rank asks the same question ("stop?") equally often, so the n-th call of each rank belongs to the same step. When
+a control request reaches a rank, its reader thread records how often the rank has asked so far; the boundary is the
+first call that no rank has passed yet. Only reader threads have to make progress for that, so a rank that blocks in a
+collective of the script cannot block the agreement.
 """
 
 import threading
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.005
 
 
 class Agreement:
-    """One rank's part in it. `directory` is private to the attempt and shared by its ranks."""
+    """One rank's part in the agreement. `directory` is private to the attempt and shared by its ranks."""
 
     def __init__(self, directory: Path, rank: int, given_up: Callable[[], bool]) -> None:
         self._directory = directory
@@ -27,14 +27,14 @@ class Agreement:
         self._proposed: set[str] = set()
         self._lock = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
-        # First join, then look: a rank that did not see us join has proposed before we look.
+        # Join before reading: a rank that did not see this one join has already proposed.
         self._joined(rank).touch()
         for path in directory.glob("proposal.*"):
             _, question, number, _ = path.name.split(".")
             self.propose(question, int(number), reason=_read(path).reason)
 
     def propose(self, question: str, number: int = 0, *, reason: str = "") -> None:
-        """Note that the answer to `question` shall become yes, for the `number`-th time, and why."""
+        """Record that the `number`-th answer to `question` becomes yes, and why."""
         with self._lock:
             key = f"{question}.{number}"
             if key not in self._proposed:
@@ -42,7 +42,7 @@ class Agreement:
                 self._proposed.add(key)
 
     def due(self, question: str, number: int = 0) -> bool:
-        """Ask once; the same asking is answered yes on every rank."""
+        """Ask once; the same call returns yes on every rank."""
         with self._lock:
             self._asked[question] += 1
             asked = self._asked[question]
@@ -52,37 +52,37 @@ class Agreement:
         return passed is None or asked > passed
 
     def reasons(self, question: str, number: int = 0) -> set[str]:
-        """Why it was answered yes: the same on every rank, whichever of them heard what."""
+        """Why the answer was yes: the same set on every rank, whichever rank received which request."""
         return {_read(path).reason for path in self._directory.glob(f"proposal.{question}.{number}.*")}
 
-    def given_up_stops(self) -> int:
-        """How many stops were asked for and then not followed."""
+    def abandoned_stops(self) -> int:
+        """Number of stops that were requested and then abandoned."""
         return sum(1 for _ in self._directory.glob("over.*"))
 
-    def give_up_stop(self, number: int) -> None:
-        """Note that the ``number``-th stop is not followed; the next one is another question."""
+    def abandon_stop(self, number: int) -> None:
+        """Record that the ``number``-th stop is abandoned; the next stop is a new question."""
         self._publish(f"over.{number}", "")
 
     def answer(self, question: str, word: str) -> None:
-        """Rank 0 says what all ranks are to hear."""
+        """Publish rank 0's answer to all ranks."""
         self._publish(f"answer.{question}", word)
 
     def answered(self, question: str) -> str | None:
-        """Wait for rank 0's word; None when it asks no more, or the wait is given up."""
+        """Wait for rank 0's answer; None when rank 0 has left or the wait is abandoned."""
         path = self._directory / f"answer.{question}"
         while not path.exists():
-            # Looked at in this order: rank 0 may answer and leave at once.
+            # Checked in this order because rank 0 may answer and leave at once.
             if (self._given_up() or not self._joined(0).exists()) and not path.exists():
                 return None
             time.sleep(_POLL_SECONDS)
         return path.read_text()
 
     def contribute(self, round_name: str, outcome: str) -> None:
-        """Say that this rank has done its part of a common work."""
+        """Report that this rank has done its part of a collective operation."""
         self._publish(f"done.{round_name}.{self._rank}", outcome)
 
     def outcomes(self, round_name: str, world_size: int) -> list[str]:
-        """Wait for every rank's contribution; fewer than `world_size` when given up."""
+        """Wait for every rank's contribution; fewer than `world_size` when the wait is abandoned."""
         while True:
             found = [path.read_text() for path in self._directory.glob(f"done.{round_name}.*")]
             if len(found) >= world_size or self._given_up():
@@ -90,13 +90,13 @@ class Agreement:
             time.sleep(_POLL_SECONDS)
 
     def leave(self) -> None:
-        """This rank asks no more, so nobody has to wait for it."""
+        """This rank asks no more, so other ranks do not wait for it."""
         self._joined(self._rank).unlink(missing_ok=True)
 
     def _passed(self, key: str) -> int | None:
-        """The highest asking that some rank has passed, once all who joined have said; else None."""
+        """The highest call that some rank has passed, once all joined ranks have answered; else None."""
         while not self._given_up():
-            # The joined ones must be listed first: see __init__.
+            # Joined ranks must be listed first: see __init__.
             ranks = {path.suffix for path in self._directory.glob("joined.*")}
             counts = {path.suffix: path for path in self._directory.glob(f"proposal.{key}.*")}
             if ranks <= counts.keys():

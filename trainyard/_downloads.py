@@ -1,4 +1,4 @@
-"""A file of a job saved here: what breaks goes on where it broke, and only what is whole gets its name."""
+"""Downloads a file of a job: resumes after a broken connection, and renames the file when it is complete."""
 
 import hashlib
 import http.client
@@ -6,20 +6,20 @@ import time
 from pathlib import Path
 from typing import IO
 
-from trainyard._calls import Calls, Tries
+from trainyard._calls import Calls, RetryState
 from trainyard._errors import ApiError, BrokenContent, Unreachable
 
 _PIECE = 1024 * 1024
 
 
 def download(calls: Calls, url: str, to: Path) -> Path:
-    """Save what lies at ``url`` as the file ``to``; beside it ``….part`` grows, from which a later call goes on.
+    """Save ``url`` as the file ``to``; a partial ``….part`` beside it is resumed by a later call.
 
-    Raises Unreachable when it breaks again and again, BrokenContent when what came is not what was recorded.
+    Raises Unreachable when it breaks repeatedly, BrokenContent when the content differs from what the server recorded.
     """
     unfinished = to.with_name(to.name + ".part")
     tag_file = to.with_name(to.name + ".part.etag")
-    tries = Tries(calls.patience)
+    tries = RetryState(calls.patience)
     while True:
         before = _size(unfinished)
         try:
@@ -27,10 +27,10 @@ def download(calls: Calls, url: str, to: Path) -> Path:
             break
         except (Unreachable, ApiError) as error:
             if isinstance(error, ApiError) and error.status == 416:
-                _forget(unfinished, tag_file)  # longer than the file there is now: it is another one
+                _forget(unfinished, tag_file)  # longer than the current file: it belongs to another version
                 continue
             if _size(unfinished) > before:
-                tries = Tries(calls.patience)  # it gets on
+                tries = RetryState(calls.patience)  # progress resets the retries
             time.sleep(tries.pause(error))
     _check(unfinished, tag_file, tag)
     tag_file.unlink(missing_ok=True)
@@ -38,7 +38,7 @@ def download(calls: Calls, url: str, to: Path) -> Path:
 
 
 def _fetch(calls: Calls, url: str, unfinished: Path, tag_file: Path) -> str:
-    """Get what is missing; returns the entity tag of the whole."""
+    """Fetch the missing part; returns the entity tag of the whole file."""
     have = _size(unfinished)
     known = tag_file.read_text() if have and tag_file.exists() else ""
     headers = {"Range": f"bytes={have}-", "If-Range": known} if known else {}
@@ -71,7 +71,7 @@ def _check(unfinished: Path, tag_file: Path, tag: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         _forget(unfinished, tag_file)
-        raise BrokenContent(f"{unfinished.name.removesuffix('.part')} came with the SHA-256 {found}, not {expected}")
+        raise BrokenContent(f"{unfinished.name.removesuffix('.part')} arrived with the SHA-256 {found}, not {expected}")
 
 
 def _forget(*files: Path) -> None:

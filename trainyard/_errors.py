@@ -1,8 +1,8 @@
 """What a client's calls raise.
 
 ClientError
-├── Unreachable              nobody answers, or the connection broke
-├── BrokenContent            what was downloaded is not what the server has recorded
+├── Unreachable              no answer, or the connection broke
+├── BrokenContent            the download differs from what the server has recorded
 └── ApiError                 the server refused: status, code, message, details, retry_after, request_id
     ├── InvalidRequest       400, 413, 415, 416, 422
     ├── Unauthenticated      401
@@ -23,15 +23,15 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):
-    """Nobody answers at the URL, or the connection broke; asking again may cure it."""
+    """The server does not answer at the URL, or the connection broke; a retry may succeed."""
 
 
 class BrokenContent(ClientError):
-    """A file arrived whole, but not as the server has recorded it."""
+    """A file arrived complete, but differs from what the server has recorded."""
 
 
 class ApiError(ClientError):
-    """The server refused; ``code`` is its machine-readable name, ``details`` name fields."""
+    """The server refused the request; ``code`` is its machine-readable name, ``details`` name fields."""
 
     def __init__(self, status: int, error: Mapping[str, Any], *, request_id: str = "") -> None:
         self.status = status
@@ -40,15 +40,15 @@ class ApiError(ClientError):
         self.details: list[dict[str, str]] = list(error.get("details") or [])
         self.retry_after: float | None = _seconds(error.get("retry_after"))
         self.request_id = request_id
-        # A single field's rule is the message itself: said once, and the field with it.
-        told = [detail for detail in self.details if detail.get("message") != self.message]
-        fields = [detail["field"] for detail in self.details if detail not in told and detail.get("field")]
+        # For a single field the message is the rule itself, so it is not repeated with the field.
+        listed = [detail for detail in self.details if detail.get("message") != self.message]
+        fields = [detail["field"] for detail in self.details if detail not in listed and detail.get("field")]
         where = f" [{', '.join(fields)}]" if fields and not any(name in self.message for name in fields) else ""
-        super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, told)]))
+        super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, listed)]))
 
 
 class InvalidRequest(ApiError):
-    """The request is malformed or means something impossible; ``details`` say which fields."""
+    """The request is malformed or asks for something impossible; ``details`` name the fields."""
 
 
 class Unauthenticated(ApiError):
@@ -60,7 +60,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """Not there, or another project's."""
+    """Does not exist, or belongs to another project."""
 
 
 class Conflict(ApiError):
@@ -68,7 +68,7 @@ class Conflict(ApiError):
 
 
 class LimitExceeded(ApiError):
-    """Too many requests, or a quota; ``retry_after`` says in how many seconds to ask again."""
+    """Too many requests, or a quota; ``retry_after`` is the number of seconds to wait."""
 
 
 class ServerError(ApiError):
@@ -76,7 +76,7 @@ class ServerError(ApiError):
 
 
 class Unavailable(ServerError):
-    """A part that the server needs does not answer."""
+    """A component that the server needs does not answer."""
 
 
 _CLASSES: dict[int, type[ApiError]] = {
@@ -95,7 +95,7 @@ _CLASSES: dict[int, type[ApiError]] = {
 
 
 def api_error(status: int, error: Mapping[str, Any], *, request_id: str = "") -> ApiError:
-    """Of the class that its status has."""
+    """The error class for the status."""
     kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
     return kind(status, error, request_id=request_id)
 
@@ -104,7 +104,7 @@ def _seconds(given: Any) -> float | None:
     try:
         return None if given is None else max(0.0, float(given))
     except (TypeError, ValueError):
-        return None  # the header may also hold a date, which nobody here sends
+        return None  # the header may also hold a date, which Trainyard never sends
 
 
 def _line(detail: Mapping[str, str]) -> str:

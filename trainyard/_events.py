@@ -1,4 +1,4 @@
-"""Server-sent events that go on after a broken connection, without loss or repeats."""
+"""Server-sent events that resume after a broken connection, without loss or repeats."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from trainyard._errors import ApiError, Unreachable
 
 DONE = "[DONE]"
-COMMENT = ":"  # in the place of an event's name; no server can name one so
+COMMENT = ":"  # stands for an event name that no server can send
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 # The server sends at least a comment every 15 s.
@@ -26,47 +26,47 @@ class StreamEvent:
     data: Any
 
 
-Connect = Callable[[str], AbstractContextManager[Iterable[bytes]]]  # takes the last id that was seen, "" at first
+Connect = Callable[[str], AbstractContextManager[Iterable[bytes]]]  # takes the last event id, "" at first
 
 
 def follow(connect: Connect, *, last_id: str = "", patience_seconds: float = 60.0) -> Iterator[StreamEvent]:
-    """Events until the server says that all is sent.
+    """Events until the server announces the end of the stream.
 
-    A connection that breaks is made again and continues after the last event; Unreachable is raised after
-    ``patience_seconds`` without a sign of life, ApiError at once when the server refuses.
+    A broken connection is reopened and continues after the last event. Raises Unreachable after ``patience_seconds``
+    without a sign of life, and ApiError at once when the server refuses.
     """
-    life = _Life(patience_seconds)
+    life = _StreamHealth(patience_seconds)
     while True:
         try:
             for event in _connection(connect, last_id, life):
                 last_id = event.id
                 yield event
-                life.sign()  # whoever took it may have taken its time
+                life.sign()  # the consumer may have taken its time
         except (ApiError, Unreachable, OSError, http.client.HTTPException) as error:
             time.sleep(life.pause(error))
         else:
             return
 
 
-def _connection(connect: Connect, last_id: str, life: "_Life") -> Iterator[StreamEvent]:
-    """The events of one connection; raises unless all is sent."""
+def _connection(connect: Connect, last_id: str, life: "_StreamHealth") -> Iterator[StreamEvent]:
+    """The events of one connection; raises unless the stream is complete."""
     with connect(last_id) as response:
         for number, (name, event_id, text) in enumerate(parse(response)):
             if text == DONE:
                 return
             if name == "error":
                 raise Unreachable(_message(text))
-            # The first comment only opens a stream; whoever sends a later one has something to stream.
+            # The first comment only opens a stream; a later one shows that the server is streaming.
             if name != COMMENT or number > 0:
                 life.sign()
             if name != COMMENT:
                 last_id = event_id or last_id
                 yield StreamEvent(last_id, json.loads(text))
-    raise Unreachable("the stream ended before its end was told")
+    raise Unreachable("the stream ended without its end marker")
 
 
-class _Life:
-    """Since when nothing was heard of a stream, and how long to wait before it is asked for again."""
+class _StreamHealth:
+    """How long a stream has been silent, and how long to wait before reconnecting."""
 
     def __init__(self, patience_seconds: float) -> None:
         self._patience_seconds = patience_seconds
@@ -76,7 +76,7 @@ class _Life:
         self._heard_at, self._pause = time.monotonic(), FIRST_PAUSE_SECONDS
 
     def pause(self, error: Exception) -> float:
-        """Raises the error, or that it lasts too long."""
+        """Seconds to wait; raises the error, or Unreachable when the silence lasts too long."""
         seconds = self._pause
         if isinstance(error, ApiError):
             if error.status < 500 and (error.status != 429 or error.retry_after is None):
@@ -89,7 +89,7 @@ class _Life:
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, str, str]]:
-    """(event name, id, data) of each complete event, and of each comment; an unfinished event is dropped."""
+    """(event name, id, data) of each complete event and comment; an unfinished event is dropped."""
     name, event_id = "", ""
     data: list[str] = []
     for raw in lines:

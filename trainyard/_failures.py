@@ -1,4 +1,4 @@
-"""Why a script fails, in the words that the platform knows."""
+"""Maps a script's exceptions to the platform's error types."""
 
 import errno
 
@@ -6,8 +6,8 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def error_type(error: BaseException, *, otherwise: str = "SCRIPT_ERROR") -> str:
-    """The error type to report for what a script raised."""
-    # torch's own class is known by its name: torch must not be imported for this.
+    """The error type to report for an exception of a script."""
+    # torch's own class is matched by name, because torch must not be imported for this.
     if type(error).__name__ == "OutOfMemoryError":
         return "OUT_OF_MEMORY"
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""One HTTP request at a time to a Trainyard server, by the standard library; errors of the envelope as exceptions."""
+"""HTTP requests to a Trainyard server with the standard library; error envelopes become exceptions."""
 
 import http.client
 import json
@@ -16,14 +16,14 @@ Query = Iterable[tuple[str, Any]]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The standard handler would send our key along to wherever it is told to go."""
+    """The standard handler would send our key along to any redirect target."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class Transport:
-    """Knows URL, key and project; opens responses. Safe to share between threads."""
+    """Holds URL, key and project; opens responses. Safe to share between threads."""
 
     def __init__(self, url: str, key: str, timeout_seconds: float, *, project: str = "") -> None:
         parts = urllib.parse.urlsplit(url)
@@ -37,7 +37,7 @@ class Transport:
             self._own_headers["X-Project"] = project
         self._timeout_seconds = timeout_seconds
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if parts.hostname in LOOPBACK:  # a proxy for the outside world can't reach this machine's own servers
+        if parts.hostname in LOOPBACK:  # a proxy cannot reach servers on this machine
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -53,7 +53,7 @@ class Transport:
     ) -> Any:
         """The ``data`` of the answer; None for an answer without a body. Raises ApiError and Unreachable.
 
-        ``most_seconds``: a server that is silent for so long is given up, where the usual time is longer.
+        ``most_seconds`` limits the wait for a silent server, where the usual timeout is longer.
         """
         patience = min(most_seconds, self._timeout_seconds)
         with self.open(method, path, query=query, body=body, headers=headers, timeout_seconds=patience) as response:
@@ -63,7 +63,7 @@ class Transport:
             except (OSError, http.client.HTTPException) as error:
                 raise Unreachable(f"the connection to {self.url} broke: {error}") from error
             except (ValueError, KeyError, TypeError) as error:
-                raise ClientError(f"{self.url}{path} answered something that is no Trainyard answer") from error
+                raise ClientError(f"{self.url}{path} did not answer like a Trainyard server") from error
 
     def open(
         self,
@@ -111,10 +111,10 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
         try:
             envelope = json.loads(error.read())
             request_id = str((envelope.get("meta") or {}).get("request_id", ""))
-            if envelope.get("kind") == "Status":  # as Kubernetes tells it
-                told = {"code": envelope["reason"], "message": envelope["message"]}
-                return api_error(error.code, {**later, **told})
+            if envelope.get("kind") == "Status":  # the Kubernetes error format
+                problem = {"code": envelope["reason"], "message": envelope["message"]}
+                return api_error(error.code, {**later, **problem})
             return api_error(error.code, {**later, **envelope["error"]}, request_id=request_id)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
-            told = {"code": "INTERNAL", "message": f"the server answered {error.code}"}
-            return api_error(error.code, {**later, **told})
+            problem = {"code": "INTERNAL", "message": f"the server answered {error.code}"}
+            return api_error(error.code, {**later, **problem})

@@ -1,4 +1,4 @@
-"""The double of a supervised session: the run belongs to a person at a terminal."""
+"""Replacement for a supervised session when a script runs in a terminal."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ _CHECKPOINTS_KEPT = 3
 
 
 class LocalSession:
-    """Stands in when no supervisor is there: prints, and keeps checkpoints under the run directory."""
+    """Used without a supervisor: prints, and stores checkpoints under the run directory."""
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
@@ -20,38 +20,38 @@ class LocalSession:
         self._leads = identity.rank == 0
 
     def declare(self, *, can_checkpoint: bool) -> None:
-        """Nobody asks."""
+        """No supervisor to inform."""
 
     def phase(self, name: str) -> None:
-        """Nobody asks."""
+        """No supervisor to inform."""
 
     def progress(self, progress: Progress) -> None:
-        """Metrics are enough to read."""
+        """Not printed: metrics suffice."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads:
             pairs = "  ".join(f"{name}={value:.6g}" for name, value in values.items())
-            self._say(f"step {step}  {pairs}")
+            self._print(f"step {step}  {pairs}")
 
     def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
         if self._leads:
-            self._say(" ".join([f"{reason}: {message}", *(f"{name}={value}" for name, value in data.items())]))
+            self._print(" ".join([f"{reason}: {message}", *(f"{name}={value}" for name, value in data.items())]))
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
-        """Nobody watches."""
+        """No watchdog."""
 
     def wait_stored(self) -> None:
-        """It is where it stays."""
+        """Local checkpoints are stored at once."""
 
     def pause_failed(self, number: int, message: str) -> None:
-        """Nobody asks for a pause."""
+        """Local runs have no pause requests."""
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         final_dir = self._checkpoints() / f"step-{saved.step:08d}"
         if final_dir.exists():
             manifest.discard(final_dir)
         manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
-        self._say(f"checkpoint {final_dir}")
+        self._print(f"checkpoint {final_dir}")
         for old in sorted(final_dir.parent.glob("step-*"))[:-_CHECKPOINTS_KEPT]:
             manifest.discard(old)
         return str(final_dir)
@@ -62,21 +62,21 @@ class LocalSession:
             try:
                 return path, manifest.verify(path)
             except manifest.CorruptCheckpoint as error:
-                self._say(f"skipping {path}: {error}")
+                self._print(f"skipping {path}: {error}")
         return None
 
     def finish(self, result: Result) -> None:
         if self._leads:
             outcome = f"stopped ({result.stopped})" if result.stopped else "finished"
-            self._say(f"{outcome} after step {result.step}; output in {result.output or 'nothing'}")
+            self._print(f"{outcome} after step {result.step}; output in {result.output or 'nothing'}")
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """The traceback is on the terminal already."""
+        """The traceback is already on the terminal."""
 
     def _checkpoints(self) -> Path:
         directory = self.identity.run_dir / "checkpoints"
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"trainyard: {text}", flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Which files of an exported model are its weights: the ones the report's hash is made of."""
+"""Finds the weight files of an exported model, from which the report's hash is computed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ WEIGHT_SUFFIXES = frozenset(
 def weight_files(directory: Path | str) -> list[str]:
     """Relative paths of the weight files below `directory` in sorted order.
 
-    A script may write its model in a form of its own: without any known suffix, every file counts.
+    A script may export its own format: without any known suffix, every file counts.
     """
     names = sorted(_files(Path(directory)))
     return [name for name in names if Path(name).suffix in WEIGHT_SUFFIXES] or names

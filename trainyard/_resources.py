@@ -1,15 +1,15 @@
-"""What a client reaches besides jobs: one small class for each noun of the API."""
+"""The client's API besides jobs: one small class per resource."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from trainyard import records
-from trainyard._calls import Calls, given, query_of
+from trainyard._calls import Calls, query_of, without_unset
 from trainyard._http import quote
 
 Time = datetime | str
-UNCHANGED: Any = object()  # where None says something of its own: no limit
+UNCHANGED: Any = object()  # where None has a meaning of its own: no limit
 
 
 class Queues:
@@ -23,7 +23,7 @@ class Queues:
         return cast("records.Queue", self._calls.record("GET", f"/v1/queues/{quote(name)}"))
 
     def create(self, name: str, **limits: Any) -> records.Queue:
-        """``limits`` as of ``change``."""
+        """``limits`` as in ``change``."""
         return cast("records.Queue", self._calls.record("POST", "/v1/queues", body={"name": name, **limits}))
 
     def change(
@@ -34,13 +34,13 @@ class Queues:
         max_running_jobs: int | None = UNCHANGED,
         max_waiting_jobs: int | None = UNCHANGED,
     ) -> records.Queue:
-        """Pause or limit; a limit of None takes it away."""
+        """Pause the queue or set limits; None removes a limit."""
         limits = {"max_running_jobs": max_running_jobs, "max_waiting_jobs": max_waiting_jobs}
-        body = given(paused=paused) | {key: value for key, value in limits.items() if value is not UNCHANGED}
+        body = without_unset(paused=paused) | {key: value for key, value in limits.items() if value is not UNCHANGED}
         return cast("records.Queue", self._calls.record("PATCH", f"/v1/queues/{quote(name)}", body=body))
 
     def line(self, *, queue: str = "", order_by: str = "") -> Iterator[records.QueueEntry]:
-        """The jobs that wait, in the order of service unless ``order_by`` says another."""
+        """The waiting jobs, in the order of service unless ``order_by`` says otherwise."""
         query = query_of(queue=queue, order_by=order_by)
         return cast("Iterator[records.QueueEntry]", self._calls.pages("/v1/queue", "entries", query))
 
@@ -56,12 +56,12 @@ class Nodes:
         return cast("records.Node", self._calls.record("GET", f"/v1/nodes/{quote(name)}"))
 
     def label(self, name: str, labels: Sequence[str]) -> records.Node:
-        """All labels that it has from now on; those of its node.toml must be among them."""
+        """Replace all labels; those of its node.toml must be included."""
         body = {"labels": [*labels]}
         return cast("records.Node", self._calls.record("PATCH", f"/v1/nodes/{quote(name)}", body=body))
 
     def drain(self, name: str, *, requeue: bool = False) -> records.Node:
-        """Give it no new jobs; with ``requeue`` those it runs save and go back to the queue."""
+        """Stop new jobs from starting there; with ``requeue``, running jobs save and return to the queue."""
         body = {"requeue": requeue}
         return cast("records.Node", self._calls.record("POST", f"/v1/nodes/{quote(name)}/drain", body=body))
 
@@ -89,7 +89,7 @@ class Projects:
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
 
     def delete(self, name: str) -> None:
-        """Only a project without jobs; its keys are revoked."""
+        """Delete a project without jobs; its keys are revoked."""
         self._calls.send("DELETE", f"/v1/projects/{quote(name)}")
 
 
@@ -106,12 +106,12 @@ class Keys:
     def create(
         self, *, role: str = "user", project: str | None = None, name: str = "", expires_days: int | None = None
     ) -> records.NewKey:
-        body = given(role=role, project=project, name=name, expires_days=expires_days)
+        body = without_unset(role=role, project=project, name=name, expires_days=expires_days)
         return cast("records.NewKey", self._calls.record("POST", "/v1/keys", body=body))
 
     def rotate(self, key_id: str, *, grace_seconds: int | None = None) -> records.NewKey:
-        """A new key in the place of the old one, which is good for a while yet."""
-        body = given(grace_seconds=grace_seconds)
+        """Replace a key; the old one stays valid for ``grace_seconds``."""
+        body = without_unset(grace_seconds=grace_seconds)
         return cast("records.NewKey", self._calls.record("POST", f"/v1/keys/{quote(key_id)}/rotate", body=body))
 
     def revoke(self, key_id: str) -> None:
@@ -142,18 +142,18 @@ class Webhooks:
         self, url: str, *, event_types: Sequence[str] = (), secret: str | None = None, **more: Any
     ) -> records.NewWebhook:
         """``more``: ``description``, ``is_active``, ``project``. Without ``secret`` one is made."""
-        body = {"url": url, "event_types": list(event_types), **given(secret=secret, **more)}
+        body = {"url": url, "event_types": list(event_types), **without_unset(secret=secret, **more)}
         return cast("records.NewWebhook", self._calls.record("POST", "/v1/webhooks", body=body))
 
     def change(self, webhook_id: str, **changes: Any) -> records.Webhook:
-        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; what is left out stays."""
+        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; omitted fields stay unchanged."""
         return cast("records.Webhook", self._calls.record("PATCH", _hook(webhook_id), body=changes))
 
     def delete(self, webhook_id: str) -> None:
         self._calls.send("DELETE", _hook(webhook_id))
 
     def test(self, webhook_id: str) -> records.Delivery:
-        """Send it an event that is none."""
+        """Send it a test event."""
         return cast("records.Delivery", self._calls.record("POST", f"{_hook(webhook_id)}/test", body={}))
 
     def deliveries(self, webhook_id: str, *, state: str = "") -> Iterator[records.Delivery]:
@@ -172,8 +172,8 @@ class Data:
     def validate(
         self, data_config: Mapping[str, Any], training_config: Mapping[str, Any] | None = None
     ) -> records.DataReport:
-        """Look at data, and with ``training_config`` at the model that would learn from it, before submitting."""
-        body = {"data_config": data_config, **given(training_config=training_config)}
+        """Validate data before submitting, and with ``training_config`` the model to train on it."""
+        body = {"data_config": data_config, **without_unset(training_config=training_config)}
         return cast("records.DataReport", self._calls.record("POST", "/v1/data/validate", body=body))
 
 

@@ -1,4 +1,4 @@
-"""The run as a script sees it: what it was given, what it reports, when it should stop or save."""
+"""The run from a script's view: its inputs, its reports, and when it should stop or save."""
 
 import contextlib
 import itertools
@@ -8,20 +8,20 @@ from typing import Any
 
 from trainyard._agreement import Agreement
 from trainyard._outputs import weight_files
-from trainyard._stopping import Stopping
+from trainyard._stopping import StopCoordinator
 from trainyard.protocol import manifest
 from trainyard.protocol.numbers import whole
 from trainyard.protocol.session import Progress, Result, Saved, Session
 
 
 class Run:
-    """One rank of a run. `hooks.init()` makes it; reports of other ranks than 0 are not shown."""
+    """One rank of a run. `hooks.init()` creates it; reports of ranks other than 0 are not shown."""
 
     def __init__(self, session: Session, spec: Mapping[str, Any], agreement: Agreement | None) -> None:
         identity = session.identity
         self.hyperparameters: dict[str, Any] = dict(spec.get("hyperparameters") or {})
         self.data_paths: list[str] = list(spec.get("data_paths") or [])
-        # As submitted: what a built-in trainer acts on by itself is the script's to follow.
+        # As submitted: settings that a built-in trainer applies by itself are the script's to apply.
         self.training_config: dict[str, Any] = dict(spec.get("training_config") or {})
         self.data_config: dict[str, Any] = dict(spec.get("data_config") or {})
         self.output_config: dict[str, Any] = dict(spec.get("output_config") or {})
@@ -38,18 +38,18 @@ class Run:
         self._rounds = itertools.count(1)
         self._declared = False
         self._agreement = agreement
-        self._stopping = Stopping(session, agreement)
-        session.wishes.watch(self._spread_wishes)
+        self._stopping = StopCoordinator(session, agreement)
+        session.wishes.watch(self._propagate_requests)
 
     @property
     def stop_reason(self) -> str | None:
-        """Why `should_stop` said yes: pause, requeue or cancel; None as long as it did not."""
+        """Why `should_stop` returned True: pause, requeue or cancel; None until then."""
         return self._stopping.reason
 
     def log_metrics(self, values: Mapping[str, Any], *, step: int | None = None) -> None:
-        """Record numbers (or what float() takes) of one step; NaN is recorded as it is.
+        """Record numbers (or what float() accepts) of one step; NaN is recorded as it is.
 
-        Without `step` they belong to the step of the last `progress`. Never waits.
+        Without `step` they belong to the step of the last `progress`. Never blocks.
         """
         numbers = {name: float(value) for name, value in values.items()}
         self._metrics.update(numbers)
@@ -64,7 +64,7 @@ class Run:
         total_epochs: float | None = None,
         tokens: int | None = None,
     ) -> None:
-        """Say how many steps are finished, of how many. Cheap enough for every step.
+        """Report how many steps are finished, and of how many. Cheap enough for every step.
 
         Steps and tokens are whole numbers, 1e6 among them. Raises TypeError for others.
         """
@@ -80,22 +80,21 @@ class Run:
     def should_stop(self) -> bool:
         """Whether the script should save a checkpoint and end now, with exit code 0.
 
-        Ask at every step boundary, equally often on every rank: all ranks then hear yes at the
-        same asking. It means pause, requeue or cancel; `stop_reason` says which, and for a cancel a
-        checkpoint is not needed. After a pause the script starts again with `resume_checkpoint()`
-        naming its newest checkpoint; one that ends without saving goes back to the checkpoint before
-        that.
+        Call it at every step boundary, equally often on every rank: all ranks then get True in the same call. It means
+        pause, requeue or cancel; `stop_reason` says which, and for a cancel a checkpoint is not needed. After a pause
+        the script starts again with `resume_checkpoint()` naming its newest checkpoint; one that ends without saving
+        resumes from the checkpoint before that.
 
-        A pause whose checkpoint can't be saved is given up: what the block of `checkpoint` raises is
-        printed and goes no further, the next asking is answered no, and the script should go on. So
-        ask again after saving and before ending.
+        A pause whose checkpoint cannot be saved is abandoned: what the block of `checkpoint` raises is printed and not
+        propagated, the next call returns False, and the script should continue. So call it again after saving and
+        before ending.
         """
         return self._stopping.due()
 
     def should_checkpoint(self) -> bool:
-        """Whether somebody asked for a checkpoint without stopping; yes once for each time.
+        """Whether a checkpoint was requested without stopping; True once per request.
 
-        Ask equally often on every rank, as with `should_stop`.
+        Call it equally often on every rank, as with `should_stop`.
         """
         number = self._answered_requests + 1
         if self._agreement:
@@ -106,7 +105,7 @@ class Run:
         return due
 
     def resume_checkpoint(self) -> str | None:
-        """Directory of the checkpoint to go on from, verified; None for a fresh start. Read-only."""
+        """Directory of the verified checkpoint to resume from; None for a fresh start. Read-only."""
         self._declare()
         return self._resume
 
@@ -114,15 +113,13 @@ class Run:
     def checkpoint(
         self, *, step: int, metrics: Mapping[str, Any] | None = None, all_ranks: bool = False
     ) -> Iterator[str]:
-        """Give an empty directory to write a checkpoint into; it is committed when the block ends.
+        """Provide an empty directory for a checkpoint; it is committed when the block ends.
 
-        When the block raises, nothing of it is left (and after a pause, see `should_stop`, the run goes
-        on). Rank 0 saves: on every other rank the
-        directory is scratch and thrown away, so that a script may use the block on all ranks or on
-        rank 0 only. With `all_ranks=True` every rank must enter the block for this step, all get
-        the same directory, each writes files of its own names, and rank 0 commits when all are
-        through; if one of them raises, nothing is committed and rank 0 raises, too. That needs
-        Trainyard around it, and all ranks on one node.
+        When the block raises, the checkpoint is discarded (and after a pause, see `should_stop`, the run continues).
+        Rank 0 saves: on every other rank the directory is scratch and discarded, so that a script may use the block on
+        all ranks or on rank 0 only. With `all_ranks=True` every rank must enter the block for this step, all get the
+        same directory, each writes files of its own names, and rank 0 commits when all are done; if one of them raises,
+        nothing is committed and rank 0 raises, too. That needs Trainyard as supervisor, and all ranks on one node.
         """
         if all_ranks and self.world_size > 1 and self._agreement is None:
             raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only, and on one node")
@@ -149,9 +146,9 @@ class Run:
 
     @contextlib.contextmanager
     def section(self, name: str, *, max_seconds: float | None = None) -> Iterator[None]:
-        """Announce work that makes no steps and may take long, so that it is not taken for a hang.
+        """Announce work without steps that may take long, so that it is not treated as a hang.
 
-        `max_seconds` is how long it may take; default: the installation's TRAINYARD_WATCH_SECTION_SECONDS.
+        `max_seconds` is its time limit; default: the installation's TRAINYARD_WATCH_SECTION_SECONDS.
         """
         self._session.section(name, max_seconds=max_seconds)
         try:
@@ -160,13 +157,13 @@ class Run:
             self._session.section(None)
 
     def note(self, message: str, *, reason: str = "SCRIPT", **data: Any) -> None:
-        """Write a line into the job's history; `reason` in capitals names it for programs."""
+        """Add an entry to the job's history; `reason` in capitals identifies it for programs."""
         self._session.note(reason, message, data)
 
     def finish(self) -> None:
-        """Report how the script ended. Called by itself when the script ends.
+        """Report how the script ended. Called automatically when the script ends.
 
-        Raises CheckpointNotSaved when that was for a stop whose checkpoint is lost.
+        Raises CheckpointNotSaved when it ended for a stop whose checkpoint was lost.
         """
         self._stopping.check()
         if self._agreement:
@@ -184,7 +181,7 @@ class Run:
         )
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """Report why the script breaks. Called by itself when the script raises."""
+        """Report why the script failed. Called automatically when the script raises."""
         self._session.fail(error_type, message, stack)
 
     def _draft(self, step: int, *, together: bool) -> Path:
@@ -215,8 +212,8 @@ class Run:
             self._declared = True
             self._session.declare(can_checkpoint=True)
 
-    def _spread_wishes(self) -> None:
-        """Runs on the reader thread, so that a rank busy with its step still takes part."""
+    def _propagate_requests(self) -> None:
+        """Runs on the reader thread, so that a rank that is busy with its step still takes part."""
         if self._agreement is None:
             return
         self._stopping.spread()

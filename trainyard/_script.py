@@ -1,4 +1,4 @@
-"""Ties a run to the life of a script's process: where it is started from and how it ends."""
+"""Binds a run to the script's process: where it starts and how it ends."""
 
 import atexit
 import json
@@ -25,7 +25,7 @@ _SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 
 
 def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
-    """The run of this process, reporting by itself when the process ends."""
+    """The run of this process, which reports automatically when the process ends."""
     channel = os.environ.get("TRAINYARD_CHANNEL")
     if channel:
         spec = json.loads(Path(os.environ["TRAINYARD_SPEC"]).read_text(encoding="utf-8"))
@@ -39,7 +39,7 @@ def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
         spec = {"resume_checkpoint": str(newest[0]), "resume_step": newest[1].step} if newest else {}
         agreement = None
     run = Run(session, _with_defaults(spec, defaults), agreement)
-    _Ending(run, session, supervised=bool(channel)).watch()
+    _ExitReporter(run, session, supervised=bool(channel)).watch()
     return run
 
 
@@ -71,7 +71,8 @@ def _world_size() -> int:
 
 def _agreement(session: Session) -> Agreement | None:
     identity = session.identity
-    if identity.world_size == 1 or int(os.environ.get("NNODES", "1")) > 1:  # ranks agree by files in the run directory
+    # ranks agree through files in the run directory
+    if identity.world_size == 1 or int(os.environ.get("NNODES", "1")) > 1:
         return None
 
     def given_up() -> bool:
@@ -91,7 +92,7 @@ def _with_defaults(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     }
 
 
-class _Ending:
+class _ExitReporter:
     """Reports exactly once how this process ends: normally, by an exception or by SIGTERM."""
 
     def __init__(self, run: Run, session: Session, *, supervised: bool) -> None:
@@ -105,7 +106,7 @@ class _Ending:
     def watch(self) -> None:
         sys.excepthook = self._on_exception
         atexit.register(self._on_exit)
-        # Python allows handlers in the main thread only; a handler of the script's own stays.
+        # Python allows handlers only in the main thread; an existing handler of the script stays.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -120,7 +121,7 @@ class _Ending:
         except CheckpointNotSaved as error:
             message = f"the checkpoint of this stop could not be stored: {error}"
             self._run.fail(error.error_type, message, "")
-            # An exception cannot change the exit code any more at this point.
+            # An exception can no longer change the exit code at this point.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)
@@ -133,7 +134,7 @@ class _Ending:
 
     def _on_sigterm(self, _number: int, frame: FrameType | None) -> None:
         if not self._supervised and self._session.wishes.stop is None:
-            # A terminal's way to say pause; the second one ends the script at once.
+            # SIGINT in a terminal means pause; a second one ends the script at once.
             self._session.wishes.receive({"type": "pause", "force": True})
             return
         if self._first():
@@ -149,7 +150,7 @@ class _Ending:
             return
 
     def _first(self) -> bool:
-        """True once, and never in a child that the script forked."""
+        """True once, and never in a child forked by the script."""
         first = not self._reported and os.getpid() == self._pid
         self._reported = True
         return first

@@ -1,4 +1,4 @@
-"""The wish to stop as all ranks of a script follow it together, and how it is given up when it can't be saved."""
+"""Coordinates a stop across all ranks of a script, and abandons it when its checkpoint cannot be saved."""
 
 import contextlib
 import traceback
@@ -9,44 +9,44 @@ from trainyard._failures import error_type
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
 from trainyard.protocol.session import Session
 
-# When ranks heard different wishes.
+# Precedence when ranks received different requests.
 _STRONGEST_FIRST = ("cancel", "pause", "requeue")
 
 
-class Stopping:
-    """One rank's part. A pause without a checkpoint would lose steps, so one that can't be saved is not followed."""
+class StopCoordinator:
+    """One rank's part. A pause without a checkpoint would lose steps, so a pause that cannot be saved is abandoned."""
 
     def __init__(self, session: Session, agreement: Agreement | None) -> None:
         self.reason: str | None = None
         self._session = session
         self._agreement = agreement
         self._leads = session.identity.rank == 0
-        self._number = agreement.given_up_stops() if agreement else 0
+        self._number = agreement.abandoned_stops() if agreement else 0
         self._repeats = 0
         self._unsaved: Exception | None = None
 
     def due(self) -> bool:
-        """Ask once; all ranks hear the same at the same asking."""
+        """Ask once; the same call returns the same answer on all ranks."""
         if self.reason is not None:
             if self._holds():
                 return True
             self._go_on()
             return False
-        if not self._asked():
+        if not self._is_requested():
             return False
         self.reason = self._why()
-        # Whether it is given up meanwhile one rank decides: others may not have heard of that yet.
+        # One rank decides whether it was abandoned meanwhile: others may not know yet.
         if not self._holds():
             self._go_on()
         return self.reason is not None
 
     def spread(self) -> None:
-        """Tell the other ranks what this one has heard; runs on the reader thread."""
+        """Propagate this rank's requests to the other ranks; runs on the reader thread."""
         if self._agreement is None:
             return
         wishes = self._session.wishes
         for given_up in range(self._number, wishes.given_up + 1):
-            # All go past it at the same boundary, also those who never heard of it.
+            # All ranks pass it at the same boundary, including those that never received the request.
             self._agreement.propose("stop", given_up, reason="pause")
         stop = wishes.stop
         if stop is not None:
@@ -55,7 +55,7 @@ class Stopping:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Around a save. One that a pause asked for and that fails ends the pause instead of the run."""
+        """Wraps a save. A failing save that a pause requested ends the pause instead of the run."""
         try:
             yield
             if self._may_go_on():
@@ -77,7 +77,7 @@ class Stopping:
         stop = self._session.wishes.stop
         return self.reason == "pause" and (stop is None or (stop.kind == "pause" and not stop.force))
 
-    def _asked(self) -> bool:
+    def _is_requested(self) -> bool:
         if self._agreement is not None:
             return self._agreement.due("stop", self._number)
         stop = self._session.wishes.stop
@@ -86,7 +86,7 @@ class Stopping:
         return stop is not None
 
     def _holds(self) -> bool:
-        """Whether the stop is still to be followed, as rank 0 knows, which saves."""
+        """Whether the stop is still valid; rank 0 decides, because it saves."""
         given_up = self.reason == "pause" and self._number <= self._session.wishes.given_up
         holds = self._unsaved is None and not given_up
         if self._agreement is None:
@@ -96,7 +96,7 @@ class Stopping:
         if not self._leads:
             return self._agreement.answered(question) != "no"
         if not holds:
-            self._agreement.give_up_stop(self._number)
+            self._agreement.abandon_stop(self._number)
         self._agreement.answer(question, "yes" if holds else "no")
         return holds
 
@@ -107,10 +107,10 @@ class Stopping:
         self._session.wishes.forget(given_up)
 
     def _why(self) -> str:
-        """One word on all ranks; a rank that was cancelled meanwhile does not wait for the others' word."""
+        """The stop's kind, equal on all ranks; a rank that was cancelled meanwhile does not wait for the others."""
         stop = self._session.wishes.stop
         heard = {stop.kind} if stop is not None else set()
         if self._agreement and "cancel" not in heard:
             heard = self._agreement.reasons("stop", self._number)
-        # Heard no more: a pause that was given up just now.
+        # No request is left: the pause was abandoned just now.
         return next((kind for kind in _STRONGEST_FIRST if kind in heard), "pause")

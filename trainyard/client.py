@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trainyard import records
-from trainyard._calls import Calls, Patience, Tries, given, query_of, several
+from trainyard._calls import Calls, RetryPolicy, RetryState, as_list, query_of, without_unset
 from trainyard._downloads import download
 from trainyard._errors import (
     ApiError,
@@ -45,22 +45,24 @@ from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Web
 from trainyard.records import TERMINAL, Job, Submitted
 
 __all__ = [
-    "IMPATIENT", "TERMINAL", "ApiError", "BrokenContent", "Client", "ClientError", "Conflict", "Forbidden",
-    "InvalidRequest", "Job", "LimitExceeded", "NotFound", "Patience", "ServerError", "StreamEvent", "Submitted",
-    "Unauthenticated", "Unavailable", "Unreachable",
+    "IMPATIENT", "NO_RETRY", "TERMINAL", "ApiError", "BrokenContent", "Client", "ClientError", "Conflict", "Forbidden",
+    "InvalidRequest", "Job", "LimitExceeded", "NotFound", "Patience", "RetryPolicy", "ServerError", "StreamEvent",
+    "Submitted", "Unauthenticated", "Unavailable", "Unreachable",
 ]  # fmt: skip
 
 TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
-IMPATIENT = Patience(tries=1, seconds=0.0)
-WAIT_PATIENCE = Patience(tries=1_000_000, seconds=60.0)  # a job runs on, whoever is away for a minute
-LAST_LOOK_SECONDS = 1.0  # so long the server may take to answer when the time to wait is over
+NO_RETRY = RetryPolicy(tries=1, seconds=0.0)
+Patience, IMPATIENT = RetryPolicy, NO_RETRY  # former names, which programs of users import
+# the job runs on while the client or the server is away for a minute
+WAIT_RETRY_POLICY = RetryPolicy(tries=1_000_000, seconds=60.0)
+LAST_POLL_SECONDS = 1.0  # timeout of the last poll, after the deadline
 
 
 class Client:
-    """Speaks to one server with one key; safe to use from several threads.
+    """A client of one server with one key; safe to use from several threads.
 
-    ``project`` is for a key that sees several: it acts in that one. ``patience`` says how often a request is tried
-    again when the connection breaks, and how long a busy server is waited for.
+    ``project`` selects the project for a key that sees several. ``patience`` is the retry policy: how often to retry
+    broken connections, and how long to wait for a busy server.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Client:
         *,
         project: str = "",
         timeout_seconds: float = 30.0,
-        patience: Patience = Patience(),  # noqa: B008 – a frozen value
+        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 – a frozen value
     ) -> None:
         self._http = Transport(url, key, timeout_seconds, project=project)
         self._calls = Calls(self._http, patience)
@@ -91,7 +93,7 @@ class Client:
     def submit(
         self, document: Mapping[str, Any], *, idempotency_key: str = "", tokens: Mapping[str, str] | None = None
     ) -> Submitted:
-        """Hand in a job. A broken connection is tried again, never making a second job; a busy server is waited for.
+        """Submit a job. A broken connection is retried without creating a second job; a busy server is waited for.
 
         ``tokens`` open the user's own storage: those of ``TOKEN_HEADERS``.
         """
@@ -101,7 +103,7 @@ class Client:
     def apply(
         self, path: str, manifest: Mapping[str, Any], *, warn: Callable[[str], None] | None = None
     ) -> tuple[dict[str, Any], bool]:
-        """Create or change the resource of Kubernetes at this path; what it is then, and whether it was created.
+        """Create or update the Kubernetes resource at this path; returns the resource, and whether it was created.
 
         ``warn`` is called with a line for each field of the manifest that has no effect.
         """
@@ -114,14 +116,14 @@ class Client:
             return found, response.status == HTTPStatus.CREATED
 
     def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
-        """Everything that submitting would check, without submitting: the plan and the warnings."""
+        """Run all checks of a submission without submitting: the plan and the warnings."""
         query, headers = query_of(dry_run="true"), _forwarded(tokens)
         return cast(
             "records.DryRun", self._calls.record("POST", "/v1/jobs", query=query, body=document, headers=headers)
         )
 
-    def get(self, job_id: str, *, patience: Patience | None = None) -> Job:
-        """``patience`` other than the client's own, ``IMPATIENT`` for whoever asks again and again by itself."""
+    def get(self, job_id: str, *, patience: RetryPolicy | None = None) -> Job:
+        """``patience`` overrides the client's retry policy; use ``NO_RETRY`` for callers that poll themselves."""
         return Job.of(Calls(self._http, patience or self._calls.patience).record("GET", _job(job_id)))
 
     def list(
@@ -139,9 +141,9 @@ class Client:
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
         ``parent_job_id``.
         """
-        # Not by query_of: an empty value is one that a label may have.
+        # Not by query_of: an empty value is a valid label value.
         wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]
-        query = [*query_of(status=several(status)), *wanted]
+        query = [*query_of(status=as_list(status)), *wanted]
         query += query_of(created_after=created_after, created_before=created_before, order_by=order_by, **filters)
         return map(Job.of, self._calls.pages("/v1/jobs", "jobs", query))
 
@@ -153,27 +155,29 @@ class Client:
         labels: Mapping[str, str] | None = None,
         preemptible: bool | None = None,
     ) -> Job:
-        """Of a job that has not ended; ``labels`` replace all it had."""
-        body = given(priority=priority, labels=labels, preemptible=preemptible)
+        """Change a job that has not ended; ``labels`` replace all existing ones."""
+        body = without_unset(priority=priority, labels=labels, preemptible=preemptible)
         return Job.of(self._calls.record("PATCH", _job(job_id), body=body))
 
     def delete(self, job_id: str, *, artifacts: bool = False) -> None:
-        """Of a job that has ended; with ``artifacts`` its files go too."""
+        """Delete an ended job; with ``artifacts`` also its files."""
         self._calls.send("DELETE", _job(job_id), query=query_of(artifacts="true" if artifacts else ""))
 
     def cancel(self, job_id: str, *, reason: str = "") -> Job:
         return self._verb(job_id, "cancel", {"reason": reason})
 
     def pause(self, job_id: str, *, save_checkpoint: bool = True, force: bool = False) -> Job:
-        """Save and stop until it is resumed; ``wait_paused`` waits for it. Raises Conflict when it can't save.
+        """Save and stop until it is resumed; ``wait_paused`` waits for it. Raises Conflict when it cannot save.
 
-        Without ``save_checkpoint`` it is stopped at once; with ``force`` also when the checkpoint can't be saved.
+        Without ``save_checkpoint`` it is stopped at once; with ``force`` also when the checkpoint cannot be saved.
         """
-        return self._verb(job_id, "pause", {"save_checkpoint": save_checkpoint, **given(force=force or None)})
+        return self._verb(job_id, "pause", {"save_checkpoint": save_checkpoint, **without_unset(force=force or None)})
 
     def resume(self, job_id: str, *, checkpoint_id: str = "", from_best: bool = False) -> Job:
-        """Let a paused job go on: where it was, from one of its checkpoints, or from its best one."""
-        return self._verb(job_id, "resume", {"checkpoint_id": checkpoint_id, **given(from_best=from_best or None)})
+        """Resume a paused job: where it stopped, from one of its checkpoints, or from its best one."""
+        return self._verb(
+            job_id, "resume", {"checkpoint_id": checkpoint_id, **without_unset(from_best=from_best or None)}
+        )
 
     def retry(
         self,
@@ -184,10 +188,10 @@ class Client:
         resources: Mapping[str, Any] | None = None,
         tokens: Mapping[str, str] | None = None,
     ) -> Job:
-        """A new job that does the work of one that has ended again, by default from its newest checkpoint.
+        """Retry an ended job as a new job, by default from its newest checkpoint.
 
-        ``resources`` replace those of its ``resource_config`` one by one; ``tokens`` as of ``submit``, where older ones
-        would not do any more. The answer is the new job.
+        ``resources`` override entries of its ``resource_config``; ``tokens`` as in ``submit``, where the earlier ones
+        have expired. Returns the new job.
         """
         body: dict[str, Any] = {"checkpoint_id": checkpoint_id, "from_start": from_start}
         if resources:
@@ -195,33 +199,33 @@ class Client:
         return Job.of(self._calls.record("POST", f"{_job(job_id)}/retry", body=body, headers=_forwarded(tokens)))
 
     def checkpoint(self, job_id: str) -> Job:
-        """Ask for a checkpoint now, without stopping."""
+        """Request a checkpoint now, without stopping."""
         return self._verb(job_id, "checkpoint", {})
 
     def wait(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 1.0) -> Job:
-        """The job once it has ended. Raises TimeoutError: the last look is made when the time is over.
+        """The job once it has ended. Raises TimeoutError after a last poll at the deadline.
 
-        A server that is away or busy for up to a minute is waited for, but not beyond that time.
+        Retries while the server is away or busy for up to a minute, but not beyond the deadline.
         """
         return self._wait(job_id, lambda job: job.is_terminal, "ended", timeout_seconds, poll_seconds)
 
     def wait_paused(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5) -> Job:
-        """The job once nothing is left of the wish to pause it: PAUSED, or it has ended or goes on, because its
-        checkpoint could not be saved (event ``job.pause_failed``). Raises TimeoutError.
+        """The job once no pause is pending: it is PAUSED, has ended, or continues because its checkpoint could not
+        be saved (event ``job.pause_failed``). Raises TimeoutError.
         """
         return self._wait(job_id, lambda job: job.requested is None, "paused", timeout_seconds, poll_seconds)
 
     def _wait(
         self, job_id: str, happened: Callable[[Job], bool], what: str, timeout_seconds: float, poll_seconds: float
     ) -> Job:
-        deadline, tries = time.monotonic() + timeout_seconds, Tries(WAIT_PATIENCE)
+        deadline, tries = time.monotonic() + timeout_seconds, RetryState(WAIT_RETRY_POLICY)
         while True:
             try:
-                patient_seconds = max(deadline - time.monotonic(), LAST_LOOK_SECONDS)
+                patient_seconds = max(deadline - time.monotonic(), LAST_POLL_SECONDS)
                 job = Job.of(self._http.json("GET", _job(job_id), most_seconds=patient_seconds))
                 if happened(job):
                     return job
-                pause, tries = poll_seconds, Tries(WAIT_PATIENCE)
+                pause, tries = poll_seconds, RetryState(WAIT_RETRY_POLICY)
             except (Unreachable, ApiError) as error:
                 pause = tries.pause(error, least_seconds=poll_seconds)
             left = deadline - time.monotonic()
@@ -229,16 +233,16 @@ class Client:
                 raise TimeoutError(f"job {job_id} has not {what} within {timeout_seconds:g} s")
             time.sleep(min(pause, left))
 
-    # What a job tells
+    # Job data
 
     def events(self, job_id: str) -> Iterator[records.Event]:
-        """Its history, oldest first."""
+        """The job's history, oldest first."""
         return cast("Iterator[records.Event]", self._calls.pages(f"{_job(job_id)}/events", "events"))
 
     def metrics(
         self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None, max_points: int | None = None
     ) -> records.Metrics:
-        query = query_of(names=",".join(several(names)), since_step=since_step, max_points=max_points)
+        query = query_of(names=",".join(as_list(names)), since_step=since_step, max_points=max_points)
         return cast("records.Metrics", self._calls.record("GET", f"{_job(job_id)}/metrics", query=query))
 
     def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> records.LogLines:
@@ -246,11 +250,11 @@ class Client:
         return cast("records.LogLines", self._calls.record("GET", f"{_job(job_id)}/logs", query=query)["lines"])
 
     def follow_events(self, job_id: str, *, last_id: str = "") -> Iterator[StreamEvent]:
-        """The history and what is added to it, until the job has ended."""
+        """The history and its additions, until the job has ended."""
         return self._stream(f"{_job(job_id)}/events", [], last_id)
 
     def follow_metrics(self, job_id: str, *, names: Iterable[str] = (), last_id: str = "") -> Iterator[StreamEvent]:
-        return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(several(names))), last_id)
+        return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(as_list(names))), last_id)
 
     def follow_logs(
         self, job_id: str, *, tail: int | None = None, rank: int | None = None, last_id: str = ""
@@ -268,14 +272,14 @@ class Client:
         return cast("records.Report", self._calls.record("GET", f"{_job(job_id)}/report"))
 
     def artifacts(self, job_id: str, *, kind: str = "") -> records.Artifacts:
-        """The files of the model; ``kind`` ``tensorboard``, ``diagnostics`` or ``all`` says which others."""
+        """The files of the model; ``kind`` ``tensorboard``, ``diagnostics`` or ``all`` selects others."""
         path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
         return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 
     def download(self, job_id: str, path: str, to: Path) -> Path:
         """Save one artifact as the file ``to``, which appears when it is complete and its hash is right.
 
-        What was cut off goes on where it was, also in a later call.
+        A broken download is resumed, also by a later call.
         """
         return download(self._calls, f"{_job(job_id)}/artifacts/" + "/".join(map(quote, path.split("/"))), to)
 
@@ -286,7 +290,7 @@ class Client:
         return self._calls.record("GET", "/v1/cluster")
 
     def training_types(self) -> records.TrainingTypes:
-        """What can be trained, with every hyperparameter."""
+        """The training types with all their hyperparameters."""
         return cast("records.TrainingTypes", self._calls.record("GET", "/v1/training-types")["training_types"])
 
     def error_types(self) -> records.ErrorTypes:
@@ -294,7 +298,7 @@ class Client:
         return cast("records.ErrorTypes", self._calls.record("GET", "/v1/error-types")["error_types"])
 
     def is_ready(self) -> bool:
-        """Whether database, broker and a coordinator are there."""
+        """Whether database, broker and a coordinator are available."""
         try:
             self._http.open("GET", "/health/ready").close()
         except ClientError:

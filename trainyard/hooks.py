@@ -43,11 +43,10 @@ def init(
 ) -> Run:
     """Connect this process to its job and return the run; calling it again returns the same.
 
-    Call it on every rank, early. `can_checkpoint=True` declares that the script saves when
-    `should_stop` or `should_checkpoint` asks for it, so that it may be paused without loss. A
-    script need not declare it: `resume_checkpoint` and `checkpoint` say the same when first used.
-    The other arguments are defaults for what the job leaves open, and all there is outside
-    Trainyard. Values of `run.hyperparameters` that come from the job are strings.
+    Call it on every rank, early. `can_checkpoint=True` declares that the script saves when `should_stop` or
+    `should_checkpoint` requests it, so that it may be paused without loss. The declaration is optional: the first use
+    of `resume_checkpoint` or `checkpoint` implies it. The other arguments are defaults for values that the job does not
+    set, and the only values outside Trainyard. Values of `run.hyperparameters` that come from the job are strings.
     """
     global _current  # noqa: PLW0603  (one process is one rank of one run)
     if _current is None:

@@ -1,7 +1,7 @@
-"""What the server's answers hold, for type checkers: at run time all but ``Job`` and ``Submitted`` are plain dicts.
+"""Types of the server's answers, for type checkers: at run time all but ``Job`` and ``Submitted`` are plain dicts.
 
 Times are texts such as ``2026-05-17T09:30:00.000Z``, which ``datetime.fromisoformat`` reads. A newer server may send
-more than is named here.
+more fields than these.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the server tells it; ``data`` holds everything, the other fields what most programs ask for."""
+    """A job; ``data`` holds the complete answer, the other fields the most used values."""
 
     job_id: str
     name: str
@@ -270,7 +270,7 @@ class Key(TypedDict):
 
 
 class NewKey(TypedDict):
-    """The only place where ``key`` and ``secret_key`` are ever told."""
+    """The only answer that ever contains ``key`` and ``secret_key``."""
 
     key_id: str
     key: str
@@ -307,7 +307,7 @@ class Webhook(TypedDict):
 
 
 class NewWebhook(Webhook):
-    """The only place where ``secret`` is ever told."""
+    """The only answer that ever contains ``secret``."""
 
     secret: str
 
@@ -327,7 +327,7 @@ class Delivery(TypedDict):
 
 
 class DataReport(TypedDict):
-    """What was not looked at has no figures."""
+    """Parts that were not checked have no figures."""
 
     valid: bool
     errors: list[dict[str, str]]
@@ -356,7 +356,7 @@ class ErrorType(TypedDict):
     retried: bool
 
 
-# By name, because a class that has a method `list` can't say list[…] of its others.
+# Aliases, because a class with a method `list` cannot annotate list[…] in its other methods.
 LogLines = list[LogLine]
 Checkpoints = list[Checkpoint]
 Attempts = list[Attempt]

@@ -1,4 +1,4 @@
-"""Why an attempt can't go on, as an exception that carries the error type people will see."""
+"""The exception that fails an attempt, with the error type shown to users."""
 
 
 class AttemptFailed(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.host.privacy import hide_from_same_user
-from config.measuring import shared_counts
+from config.measuring import inherited_multiprocess_directory
 
 PR_SET_PDEATHSIG = 1
 
@@ -27,7 +27,7 @@ def post_fork(arbiter: Any, _worker: Any) -> None:
 
 def _count_from_zero(environment: Mapping[str, str]) -> None:
     """What processes of an earlier start have counted must not be added to what ours count."""
-    directory = shared_counts(environment)
+    directory = inherited_multiprocess_directory(environment)
     if directory is None:
         return
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -7,10 +7,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
-from workers.trainers.hf_trainer.model.trainable_weights import AllWeights
+from workers.trainers.hf_trainer.model.trainable_weights import FullWeights
 
 
-class Norms(AllWeights):
+class Norms(FullWeights):
     """The rest of the weights is frozen, and exported with them."""
 
     def load(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

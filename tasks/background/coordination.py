@@ -1,7 +1,7 @@
-"""What a coordinator does without any message: planning, inspecting, reaping, mirroring and housekeeping, each in its
-own thread.
+"""The coordinator's own work, independent of messages: planning, preflight, reaping, mirroring and housekeeping, each
+in its own thread.
 
-All of it reads the database and nothing else, so it goes on when the broker is away from the start.
+All of it reads only the database, so it works without a broker from the start.
 """
 
 import logging
@@ -26,12 +26,12 @@ from app.services.scheduling.planning_loop import PlanningLoop
 from app.services.webhooks import deliveries
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.background.loop import Loop
-from tasks.background.preflight import Inspector, looking_of
-from tasks.background.result_mirror import Mirror
-from tasks.background.webhook_delivery import Deliverer
+from tasks.background.preflight import PreflightRunner, preflight_policy
+from tasks.background.result_mirror import ResultMirror
+from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
 
-# Under `trainyard up` we are started before the tables are there, and nobody should wait for us afterwards.
+# Under `trainyard up` the coordinator starts before the tables exist, and must not add a delay.
 SCHEMA_POLL_SECONDS = 0.05
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class Coordination:
-    """Started before Celery's consumer, so that it needs no broker. Only the holder of the seat plans and reaps."""
+    """Started before Celery's consumer, so it needs no broker. Only the leader plans and reaps."""
 
     def __init__(self, celery: Any, name: str, *, consume: Callable[[str], None]) -> None:
         runtime: Runtime = celery.runtime
@@ -58,14 +58,14 @@ class Coordination:
         self._leader_lease = LeaderLease(runtime.database, self._identity)
         self._passes = PlanningLoop(runtime.database, "planner")
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
-        self._mirror = Mirror(celery)
+        self._mirror = ResultMirror(celery)
         self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
         self._due: dict[str, float] = {}
         self._planner = Loop("planner", self._plan, poll)
-        # By itself: files are looked at, and a slow disk must not hold up the planner.
+        # In its own loop: it reads files, and a slow disk must not delay the planner.
         self._admission = Loop("admission", self._admit, poll)
-        self._inspector = Inspector(runtime, name)
-        self._deliverer = Deliverer(runtime)
+        self._inspector = PreflightRunner(runtime, name)
+        self._deliverer = WebhookDeliverer(runtime)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops = [
             self._planner,
@@ -73,7 +73,8 @@ class Coordination:
             Loop("reaper", self._reap, max(poll, 0.5)),
             Loop("mirror", self._show, poll),
             Loop("signs of life", self._beat, BEAT_SECONDS),
-            Loop("sweep", self._sweep, SWEEP_SECONDS),  # by itself: a storage far away must not hold up the reaper
+            # in its own loop: a slow remote storage must not delay the reaper
+            Loop("sweep", self._sweep, SWEEP_SECONDS),
             Loop("retention", self._prune, BEAT_SECONDS),
         ]
 
@@ -82,14 +83,19 @@ class Coordination:
         self._gate.start()
 
     def stop(self) -> None:
-        loops: list[Loop | Inspector | Deliverer] = [self._gate, *self._loops, self._inspector, self._deliverer]
+        loops: list[Loop | PreflightRunner | WebhookDeliverer] = [
+            self._gate,
+            *self._loops,
+            self._inspector,
+            self._deliverer,
+        ]
         for loop in loops:
             loop.stop()
         for loop in loops:
             loop.join()
 
     def _start_once_there(self) -> None:
-        """Without tables every loop would only fail, and say so."""
+        """Waits for the tables: without them every loop would fail and log it."""
         if is_current(self._runtime.database.engine):
             self._gate.stop()
             for loop in self._loops:
@@ -98,7 +104,7 @@ class Coordination:
             self._deliverer.start()
 
     def _go_on(self) -> None:
-        """With a job that was let in, or handed to an inspection."""
+        """Continue with a job that was admitted, or queued for inspection."""
         self._inspector.wake()
         self._planner.wake()
 
@@ -110,26 +116,27 @@ class Coordination:
         self._passes.run_pass(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
         if self._is_due("announce", ANNOUNCE_SECONDS, now):
             resend = settings.scheduler.resend_seconds
-            self._ring(planner.unannounced(db, older_than_seconds=resend))
+            self._wake_nodes(planner.unannounced(db, older_than_seconds=resend))
 
     def _announce(self, placed: list[Dispatched]) -> None:
-        self._leader_lease.acquire(
-            time.monotonic()
-        )  # a pass that starts many jobs takes long, and who stands still is replaced
-        self._ring(placed)
+        # a pass that starts many jobs takes long, and a leader that stops renewing is replaced
+        self._leader_lease.acquire(time.monotonic())
+        self._wake_nodes(placed)
 
     def _admit(self) -> None:
         settings = self._runtime.settings
         if not self._leader_lease.is_leader:
             return
-        if admission.admit_waiting(self._runtime.database, reading_rules(settings), inspection=looking_of(settings)):
+        if admission.admit_waiting(
+            self._runtime.database, reading_rules(settings), inspection=preflight_policy(settings)
+        ):
             self._go_on()
 
-    def _ring(self, dispatched: list[Dispatched]) -> None:
-        told: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+    def _wake_nodes(self, dispatched: list[Dispatched]) -> None:
+        by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for d in dispatched:
-            told.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))
-        for (node, device_type, priority), attempts in told.items():
+            by_queue.setdefault((d.node, d.device_type, d.priority), []).append((d.job_id, d.attempt))
+        for (node, device_type, priority), attempts in by_queue.items():
             self._runtime.dispatcher.ring_run(attempts, node, device_type, priority)
 
     def _reap(self) -> None:
@@ -144,7 +151,7 @@ class Coordination:
             )
         if self._is_due("quarantine", QUARANTINE_SECONDS, now):
             quarantine.evaluate(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
-        # Not Celery beat: this needs no broker, and the seat already sees to it that one of many does it.
+        # Not Celery beat: this needs no broker, and leader election already limits it to one coordinator.
         if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             housekeeping.drop_old_replies(self._runtime.database)
             housekeeping.drop_dead_coordinators(self._runtime.database)
@@ -163,7 +170,7 @@ class Coordination:
         if wanted and self._is_due("retention", RETENTION_SECONDS, time.monotonic()):
             for rule, pruned in retention.prune(self._runtime.database, settings, actor=self._name):
                 if pruned.count:
-                    logger.info("%s thrown away: %d, because of %s", rule.what, pruned.count, rule.variable or "age")
+                    logger.info("%s deleted: %d, because of %s", rule.what, pruned.count, rule.variable or "age")
 
     def _show(self) -> None:
         if self._leader_lease.is_leader:

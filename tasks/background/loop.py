@@ -1,22 +1,24 @@
-"""Threads that do something again and again, whatever happens, and sooner when they are woken."""
+"""Threads that repeat one task, survive its failures, and can be woken early."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
 
-FIRST_REST_SECONDS = 0.1
-LONGEST_REST_SECONDS = 2.0
-# At a start under `trainyard up` the tables may come a moment later than we do: not worth a traceback.
-COMPLAIN_AFTER_SECONDS = 3.0
-REPEAT_COMPLAINT_SECONDS = 60.0
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 2.0
+# At a start under `trainyard up` the tables may be created a moment later: not worth a traceback.
+LOG_AFTER_SECONDS = 3.0
+LOG_AGAIN_SECONDS = 60.0
 STOP_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class Loop:
-    """Calls ``work`` at least every ``every_seconds``; a failure is logged and followed by a rest, never by the end."""
+    """Calls ``work`` at least every ``every_seconds``; a failure is logged and followed by a backoff, and never ends
+    the loop.
+    """
 
     def __init__(self, name: str, work: Callable[[], None], every_seconds: float) -> None:
         self._name = name
@@ -32,11 +34,11 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Work soon; safe from any thread."""
+        """Run the work soon; safe from any thread."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Ask it to end; what it is doing now is done to the end."""
+        """Request the end of the loop; the current run is finished."""
         self._stopping.set()
         self._woken.set()
 
@@ -45,15 +47,15 @@ class Loop:
             self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
-        rest = FIRST_REST_SECONDS
+        rest = FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             self._woken.clear()
             if self._succeeds():
-                rest = FIRST_REST_SECONDS
+                rest = FIRST_BACKOFF_SECONDS
                 self._woken.wait(self._every_seconds)
             else:
                 self._stopping.wait(rest)
-                rest = min(rest * 2, LONGEST_REST_SECONDS)
+                rest = min(rest * 2, MAX_BACKOFF_SECONDS)
 
     def _succeeds(self) -> bool:
         try:
@@ -62,16 +64,16 @@ class Loop:
             self._complain(error, time.monotonic())
             return False
         if self._complained_at is not None:
-            logger.info("%s works again", self._name)
+            logger.info("%s recovered", self._name)
         self._failing_since = self._complained_at = None
         return True
 
     def _complain(self, error: Exception, now: float) -> None:
         if self._failing_since is None:
             self._failing_since = now
-            logger.info("%s failed and tries again: %s: %s", self._name, type(error).__name__, error)
-        elif now - self._failing_since < COMPLAIN_AFTER_SECONDS:
+            logger.info("%s failed and will be retried: %s: %s", self._name, type(error).__name__, error)
+        elif now - self._failing_since < LOG_AFTER_SECONDS:
             return
-        elif self._complained_at is None or now - self._complained_at >= REPEAT_COMPLAINT_SECONDS:
-            logger.error("%s fails and goes on trying", self._name, exc_info=error)
+        elif self._complained_at is None or now - self._complained_at >= LOG_AGAIN_SECONDS:
+            logger.error("%s keeps failing and will be retried", self._name, exc_info=error)
             self._complained_at = now

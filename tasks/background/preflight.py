@@ -1,4 +1,6 @@
-"""Looks at model and data of waiting jobs, in child processes, a few at a time: no thread of the coordinator waits."""
+"""Runs preflights of waiting jobs in child processes, a bounded number at a time, without blocking a coordinator
+thread.
+"""
 
 import contextlib
 import functools
@@ -20,8 +22,8 @@ from config.settings import PreflightSettings, Settings
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
-# After its own time limit the child still says what it found; then nobody waits for it any more.
-PATIENCE_SECONDS = 15.0
+# After its own time limit the child still reports its findings; it is abandoned this long after.
+GRACE_SECONDS = 15.0
 MOST_PROCESSES = 2
 OFF = "TRAINYARD_PREFLIGHT_ENABLED is off"
 NEEDED = ("torch", "transformers", "datasets", "trl")
@@ -29,8 +31,8 @@ NEEDED = ("torch", "transformers", "datasets", "trl")
 logger = logging.getLogger(__name__)
 
 
-def looking_of(settings: Settings) -> InspectionSettings | None:
-    """What admission is told: None when no job is to be looked at."""
+def preflight_policy(settings: Settings) -> InspectionSettings | None:
+    """The preflight policy for admission; None when preflights are disabled."""
     preflight = settings.preflight
     if not preflight.enabled:
         return None
@@ -39,15 +41,17 @@ def looking_of(settings: Settings) -> InspectionSettings | None:
 
 @functools.cache
 def why_unable() -> str:
-    """Empty when this coordinator has what trains installed; nothing of it is imported here."""
+    """Why this coordinator cannot run preflights; empty when the training libraries are installed. Imports nothing
+    of them.
+    """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     return f"this coordinator has no {', '.join(missing)} installed" if missing else ""
 
 
-class Inspector:
-    """Claims waiting inspections and sees them to their end, or till nobody wants to know any more.
+class PreflightRunner:
+    """Claims waiting inspections and runs each to its end, or until it is no longer needed.
 
-    Where nothing can or shall be looked at, it leaves to the nodes what no other coordinator takes up.
+    Where preflights are impossible or disabled, inspections that no other coordinator claims are left to the nodes.
     """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
@@ -60,7 +64,7 @@ class Inspector:
         self._running: dict[str, threading.Thread] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
-        self._loop = Loop("inspections", self._look, runtime.settings.scheduler.poll_seconds)
+        self._loop = Loop("inspections", self._poll, runtime.settings.scheduler.poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
@@ -69,7 +73,7 @@ class Inspector:
         self._loop.wake()
 
     def stop(self) -> None:
-        """What is under way is given up: the next coordinator, or the next start, begins it anew."""
+        """Abandons running inspections: another coordinator, or the next start, repeats them."""
         self._stopping.set()
         self._loop.stop()
         for child in list(self._children.values()):
@@ -80,7 +84,7 @@ class Inspector:
         for thread in list(self._running.values()):
             thread.join(RENEW_SECONDS)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._why_not:
             self._leave(self._why_not)
             return
@@ -98,7 +102,7 @@ class Inspector:
         work = inspections.claim(self._runtime.database, seen, self._line.me)
         if work is None:
             return
-        if work.report is not None:  # known already
+        if work.report is not None:  # already known
             self._conclude(work, work.report)
             return
         thread = threading.Thread(target=self._inspect, args=(work,), name=f"inspection-{work.id}", daemon=True)
@@ -106,15 +110,13 @@ class Inspector:
         thread.start()
 
     def _inspect(self, work: InspectionTask) -> None:
-        """The child dies with this thread, so it stays until the child's end."""
+        """The child dies with this thread, so the thread waits for it."""
         try:
-            report = self._ask(work)
+            report = self._run_child(work)
             if report is not None:
                 self._conclude(work, report)
         except Exception:
-            logger.exception(
-                "the inspection %s of %s goes wrong and is tried again", work.id, work.job_id or "a request"
-            )
+            logger.exception("inspection %s of %s failed and will be retried", work.id, work.job_id or "a request")
         finally:
             del self._running[work.id]
             self._loop.wake()
@@ -123,41 +125,41 @@ class Inspector:
         if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:
             self._runtime.on_admitted(work.job_id)
 
-    def _ask(self, work: InspectionTask) -> Report | None:
-        """The child's report; None when it is not wanted any more."""
+    def _run_child(self, work: InspectionTask) -> Report | None:
+        """The child's report; None when it is no longer needed."""
         command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             self._children[work.id] = process
             try:
-                said = self._hear(process, work)
+                said = self._read_output(process, work)
             finally:
                 del self._children[work.id]
                 process.kill()
         return None if said is None or self._stopping.is_set() else _report(said, process.returncode)
 
-    def _hear(self, process: subprocess.Popen[bytes], work: InspectionTask) -> bytes | None:
-        """What it says until its end, or until its time is over; None when nobody wants to know any more."""
-        until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + PATIENCE_SECONDS
+    def _read_output(self, process: subprocess.Popen[bytes], work: InspectionTask) -> bytes | None:
+        """The child's output until its end or time limit; None when it is no longer needed."""
+        until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + GRACE_SECONDS
         question: bytes | None = _question(work)
         while time.monotonic() < until:
             try:
                 return process.communicate(question, timeout=RENEW_SECONDS)[0]
             except subprocess.TimeoutExpired:
-                question = None  # it has been sent, or waits in the pipe
-            if not self._goes_on(work):
+                question = None  # already sent, or buffered in the pipe
+            if not self._is_needed(work):
                 return None
         return b""
 
-    def _goes_on(self, work: InspectionTask) -> bool:
+    def _is_needed(self, work: InspectionTask) -> bool:
         if self._stopping.is_set():
             return False
-        with contextlib.suppress(Exception):  # the database is away for a moment: the look goes on
+        with contextlib.suppress(Exception):  # the database is briefly unavailable: the preflight continues
             return inspections.renew(self._runtime.database, work)
         return True
 
 
 def _question(work: InspectionTask) -> bytes:
-    """Not in the command line, which everybody on the machine can read."""
+    """Passed by stdin: command lines are readable by every user of the machine."""
     asked: dict[str, Any] = {
         "project": work.project, "job_id": work.job_id, "spec": dict(work.spec), "sealed_secrets": work.sealed_secrets,
     }  # fmt: skip
@@ -171,7 +173,7 @@ def _report(said: bytes, code: int) -> Report:
             return report
     except (IndexError, ValueError):
         pass
-    return {"left_out": [f"the look at model and data ended without a result (exit code {code})"]}
+    return {"left_out": [f"the preflight of model and data ended without a result (exit code {code})"]}
 
 
 def _limit(settings: PreflightSettings) -> int:

@@ -1,6 +1,7 @@
-"""Shows jobs where Celery's users look: states in the result backend, task events for Flower, both under the job's id.
+"""Mirrors jobs to Celery's interfaces: states in the result backend and task events for Flower, both under the job's
+id.
 
-Level-triggered: what could not be shown stays due in the database. Nothing here is ever read to decide anything.
+Level-triggered: what could not be mirrored stays due in the database. Nothing here is ever read to make a decision.
 """
 
 import logging
@@ -19,22 +20,22 @@ EVENT_SECONDS = 30.0
 CHECK_LOSS_SECONDS = 5.0
 # In one message, as Celery's own workers send them.
 EVENTS_TOGETHER = 50
-# Its absence tells that the backend has lost everything: a restart without data, or FLUSHALL.
+# Its absence means that the backend has lost everything: a restart without data, or FLUSHALL.
 MARKER = "trainyard:mirror"
 
-# State of a job that has ended → Celery's. `AsyncResult` knows no other ends: without them `get()` would wait for ever.
+# Final job state → Celery state. `AsyncResult` knows no other final states: without them `get()` would block forever.
 CELERY_STATES = {
     "COMPLETED": states.SUCCESS, "FAILED": states.FAILURE, "CANCELLED": states.REVOKED, "PREEMPTED": states.REVOKED,
 }  # fmt: skip
-# Flower's events. A state of ours outranks Celery's REVOKED there, so those who were cancelled keep their own.
+# Flower's events. An unknown state outranks Celery's REVOKED there, so cancelled jobs keep their own state.
 EVENTS = {"COMPLETED": "task-succeeded"}
 STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING"})
 
 logger = logging.getLogger(__name__)
 
 
-class Mirror:
-    """Used by one thread of the coordinator that plans. Errors of broker and database go through to its loop."""
+class ResultMirror:
+    """Used by one thread of the leading coordinator. Broker and database errors propagate to its loop."""
 
     def __init__(self, celery: Any) -> None:
         self._celery = celery
@@ -43,12 +44,12 @@ class Mirror:
         self._token = secrets.token_hex(8)
         self._loss_checked_at: float | None = None
         self._progress_at = 0.0
-        self._shown: dict[str, dict[str, Any]] = {}  # of running jobs: what was last shown
+        self._shown: dict[str, dict[str, Any]] = {}  # running jobs: last mirrored values
         self._events_at: dict[str, float] = {}
-        self._started: dict[str, int] = {}  # running job → attempt whose start Flower was told of
+        self._started: dict[str, int] = {}  # running job → attempt whose start was sent to Flower
 
     def show_changes(self, now_seconds: float) -> None:
-        """Show every job that changed, and every two seconds the progress of the running ones."""
+        """Mirror every changed job, and every two seconds the progress of running ones."""
         try:
             self._notice_loss(now_seconds)
             while images := result_mirror.changed(self._db):
@@ -58,7 +59,7 @@ class Mirror:
                 self._flush()
                 result_mirror.mark_mirrored(self._db, images)
                 if len(images) < result_mirror.BATCH:
-                    break  # who changes from now on waits for the next look: most change again within moments
+                    break  # jobs that change from now on wait for the next pass: most change again within moments
             if now_seconds - self._progress_at >= PROGRESS_SECONDS:
                 self._progress_at = now_seconds
                 self._show_progress(now_seconds)
@@ -79,7 +80,7 @@ class Mirror:
                 del memory[job_id]
 
     def _store(self, images: Sequence[JobImage]) -> None:
-        """What `Backend.store_result` does for one, in two round trips; a job that has ended changes no more."""
+        """What `Backend.store_result` does for one job, in two round trips; the state of an ended job is final."""
         backend = self._celery.backend
         with backend.client.pipeline(transaction=False) as pipe:
             for image in images:
@@ -95,7 +96,7 @@ class Mirror:
             self._sender = self._celery.events.Dispatcher(
                 connection, buffer_while_offline=False, buffer_group={"task"}, buffer_limit=EVENTS_TOGETHER
             )
-        # Flower files a task under the worker that speaks of it.
+        # Flower files a task under the worker that sends its events.
         self._sender.hostname = (
             worker_hostname(NODE, image.node) if image.node else worker_hostname(COORDINATOR, "queue")
         )
@@ -113,8 +114,8 @@ class Mirror:
         if image.state in STARTED_STATES and self._started.get(image.job_id) != image.attempt:
             self._started[image.job_id] = image.attempt
             yield "task-started"
-        # Celery reads task-failed as its own FAILURE. States that it does not know outrank all it knows but SUCCESS and
-        # FAILURE, so a job's end is shown whatever came before.
+        # Celery reads task-failed as its own FAILURE. States that it does not know outrank all known ones except
+        # SUCCESS and FAILURE, so a job's end is shown whatever came before.
         yield EVENTS.get(image.state, f"task-{image.state.lower()}")
 
     def _notice_loss(self, now_seconds: float) -> None:
@@ -122,7 +123,7 @@ class Mirror:
             return
         client = self._celery.backend.client
         if client.set(MARKER, self._token, nx=True):
-            logger.info("the result backend is empty; showing it every job again")
+            logger.info("the result backend is empty; mirroring every job again")
             result_mirror.forget_mirrored(self._db)
             self._shown.clear()
         self._loss_checked_at = now_seconds
@@ -130,16 +131,16 @@ class Mirror:
     def _disconnect(self) -> None:
         sender, self._sender = self._sender, None
         self._loss_checked_at = None
-        self._started.clear()  # Flower may not have been told of what waited to be sent; being told twice is fine
+        self._started.clear()  # queued events may not have reached Flower; sending them twice is harmless
         if sender is not None:
             sender.close()
             sender.connection.release()
 
 
 def result_of(image: JobImage) -> dict[str, Any]:
-    """As Celery's result backends keep it, and `AsyncResult` reads it.
+    """The document that Celery's result backends store and `AsyncResult` reads.
 
-    Of a job that has ended `result` is its report, or the error that `get()` raises; else how far it is.
+    For an ended job `result` is its report, or the error that `get()` raises; otherwise its progress.
     """
     return {
         "task_id": image.job_id, "status": CELERY_STATES.get(image.state, image.state), "result": _outcome(image),
@@ -162,7 +163,7 @@ def _outcome(image: JobImage) -> dict[str, Any]:
 
 
 def event_fields(image: JobImage) -> dict[str, Any]:
-    """The whole of it in every event: Flower may have been started after the job."""
+    """Complete fields in every event: Flower may have started after the job."""
     details = image.details
     shown = {name: details[name] for name in ("progress", "step", "total_steps", "attempt", "node_names", "queue")}
     fields: dict[str, Any] = {"uuid": image.job_id, "name": image.label, "args": f"({image.job_id!r},)", "retries": 0}

@@ -1,6 +1,6 @@
-"""Tells projects' receivers what happened to their jobs: each in a thread of its own, so that none waits for another.
+"""Delivers job events to projects' webhooks, each in a thread of its own, so that slow receivers do not delay others.
 
-Every coordinator delivers; who tells which receiver is settled by turns in the database.
+Every coordinator delivers; time-limited claims in the database decide which coordinator serves which webhook.
 """
 
 import logging
@@ -13,17 +13,17 @@ from app.services.webhooks.sender import WebhookSender
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
-# One project's slow receivers must leave threads for the others.
+# One project's slow receivers must leave threads for other projects.
 SHARE_OF_A_PROJECT = 4
-# A receiver with much to come lets others have its thread after this long.
+# After this long, a receiver with a backlog releases its thread.
 TURN_SECONDS = 5.0
-LEAVE_SECONDS = 1.0
+STOP_GRACE_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
-class Deliverer:
-    """Looks for webhooks with something due and delivers, a bounded number at a time."""
+class WebhookDeliverer:
+    """Finds webhooks with due deliveries and sends them, a bounded number at a time."""
 
     def __init__(self, runtime: Runtime) -> None:
         settings = runtime.settings
@@ -32,23 +32,23 @@ class Deliverer:
         self._running: dict[str, tuple[Due, threading.Thread]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._loop = Loop("webhooks", self._look, settings.scheduler.poll_seconds)
+        self._loop = Loop("webhooks", self._poll, settings.scheduler.poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
 
     def stop(self) -> None:
-        """A try that is under way is left to itself: it is repeated unless its end is still written down."""
+        """Does not wait for a delivery in progress: it is repeated unless its end is still recorded."""
         self._stopping.set()
         self._loop.stop()
 
     def join(self) -> None:
         self._loop.join()
-        until = time.monotonic() + LEAVE_SECONDS
+        until = time.monotonic() + STOP_GRACE_SECONDS
         for _, thread in list(self._running.values()):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with self._lock:
             running = [due for due, _ in self._running.values()]
         free = self._limit - len(running)
@@ -66,7 +66,7 @@ class Deliverer:
     def _begin(self, due: Due) -> None:
         thread = threading.Thread(target=self._deliver, args=(due,), name=f"webhook-{due.webhook_id}", daemon=True)
         with self._lock:
-            thread.start()  # first: a machine without room for another thread must not count it as running for ever
+            thread.start()  # first: if no thread can be started, the webhook must not stay marked as running
             self._running[due.webhook_id] = (due, thread)
 
     def _deliver(self, due: Due) -> None:
@@ -83,7 +83,7 @@ class Deliverer:
         try:
             self._sender.deliver(due, go_on=lambda: time.monotonic() < until and not self._stopping.is_set())
         except Exception:
-            # Its turn is over after a while, and what was under way is sent again.
-            logger.exception("delivering to the webhook %s goes wrong and is tried again", due.webhook_id)
+            # The claim expires, and the unfinished delivery is sent again.
+            logger.exception("delivery to webhook %s failed and will be retried", due.webhook_id)
             return False
         return True

@@ -12,7 +12,7 @@ import pytest
 
 from workers.fetching import cache as cache_module
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.directory_locks import Held, locked, sweep
+from workers.fetching.directory_locks import DirectoryLock, locked, sweep
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
 
@@ -29,7 +29,7 @@ def store(root):
 @pytest.fixture
 def used(root):
     """A directory of somebody who uses the cache."""
-    with Held(root / "uses", "use") as directory:
+    with DirectoryLock(root / "uses", "use") as directory:
         yield directory.path
 
 
@@ -98,11 +98,11 @@ def test_what_is_in_use_is_never_evicted(store, root, used):
 
 def test_users_that_died_use_nothing(store, root):
     program = (
-        "import sys, os, pathlib; from workers.fetching.directory_locks import Held\n"
+        "import sys, os, pathlib; from workers.fetching.directory_locks import DirectoryLock\n"
         "from workers.fetching.cache import Cache\n"
-        "root = pathlib.Path(sys.argv[1]); cache = Cache(root, 1000); use = Held(root / 'uses', 'use')\n"
+        "root = pathlib.Path(sys.argv[1]); cache = Cache(root, 1000); use = DirectoryLock(root / 'uses', 'use')\n"
         "with cache.scratch(600) as d: (d / 'x').write_bytes(b'a' * 600); cache.adopt(d / 'x', use.path / 'x')\n"
-        "Held(root / 'parts', '300')  # a download in its middle\n"
+        "DirectoryLock(root / 'parts', '300')  # a download in its middle\n"
         "os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, str(root)], check=False)
@@ -164,7 +164,7 @@ def test_lost_record_costs_a_reading_and_nothing_else(store, root, used):
 def test_other_bytes_than_expected_are_not_taken_over(store, root, used):
     with store.scratch(3) as directory:
         (directory / "data").write_bytes(b"abc")
-        with pytest.raises(Trouble, match="other bytes"):
+        with pytest.raises(Trouble, match="the content differs"):
             store.adopt(directory / "data", used / "a", expected="0" * 64)
 
     assert names(root) == set()
@@ -202,7 +202,7 @@ def test_only_one_at_a_time_holds_a_lock(tmp_path):
 
 
 def test_sweep_lets_the_living_alone(tmp_path):
-    with Held(tmp_path, "a") as living:
+    with DirectoryLock(tmp_path, "a") as living:
         assert sweep(tmp_path) == 0
         assert living.path.is_dir()
     (tmp_path / "dead").mkdir()
@@ -226,7 +226,7 @@ def test_notes_that_nobody_wrote_for_long_are_forgotten(store, root):
 
 
 def test_lock_is_not_inherited(tmp_path):
-    held = Held(tmp_path, "a")
+    held = DirectoryLock(tmp_path, "a")
     child = subprocess.Popen(["sleep", "5"])
     descriptor = os.open(held.path.with_name(held.path.name + ".lock"), os.O_RDWR)
     os.close(held._lock)

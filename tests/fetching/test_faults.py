@@ -16,8 +16,8 @@ import pytest
 
 from tests.fetching.web_server import file
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
-from workers.prepare.resolve_inputs import DataWish, find_data
+from workers.fetching.child_client import run_child
+from workers.prepare.resolve_inputs import DataRequest, find_data
 
 LINES = b'{"text": "hello"}\n'
 
@@ -51,7 +51,7 @@ def in_background(library, location):
 
     def run():
         try:
-            outcome.append(find_data(library, DataWish(location=location)))
+            outcome.append(find_data(library, DataRequest(location=location)))
         except AttemptFailed as error:
             outcome.append(error)
 
@@ -74,7 +74,7 @@ def test_killed_in_the_middle_of_a_download_leaves_nothing_half(web, make_librar
     thread.join()
     web.answers["/a.jsonl"] = file(LINES)
 
-    data = find_data(library, DataWish(location=web.url("/a.jsonl")))
+    data = find_data(library, DataRequest(location=web.url("/a.jsonl")))
 
     assert isinstance(outcome[0], AttemptFailed)
     assert outcome[0].error_type == "STORAGE_ERROR"
@@ -87,7 +87,7 @@ def test_silent_download_is_given_up(web, make_library):
     web.answers["/a.jsonl"] = half
 
     with pytest.raises(AttemptFailed, match="nothing") as refused:
-        find_data(make_library(stalled_seconds=1.0), DataWish(location=web.url("/a.jsonl")))
+        find_data(make_library(stalled_seconds=1.0), DataRequest(location=web.url("/a.jsonl")))
 
     assert refused.value.error_type == "STORAGE_ERROR"
     assert children() == []
@@ -106,7 +106,7 @@ def test_two_attempts_download_once(web, make_library):
     first, outcome = in_background(make_library(), url)
     began.wait()
 
-    again = find_data(make_library(), DataWish(location=url))
+    again = find_data(make_library(), DataRequest(location=url))
 
     first.join()
     assert again.path.samefile(outcome[0].path)
@@ -118,10 +118,10 @@ def test_child_dies_with_its_parent(web, tmp_path):
     program = (
         "import sys; from pathlib import Path; from app.domain.spec.locations.paths import ReadingRules\n"
         "from config.fetching import FetchSettings; from workers.prepare.input_library import Library\n"
-        "from workers.prepare.resolve_inputs import DataWish, find_data\n"
+        "from workers.prepare.resolve_inputs import DataRequest, find_data\n"
         "library = Library(rules=ReadingRules(roots=()), cache_dir=Path(sys.argv[1]), project='p',\n"
         "    project_of_job=lambda _: None, fetch=FetchSettings(allow=('127.0.0.1',)))\n"
-        "find_data(library, DataWish(location=sys.argv[2]))"
+        "find_data(library, DataRequest(location=sys.argv[2]))"
     )
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), web.url("/a.jsonl")])
     wait_for(lambda: web.seen)
@@ -158,7 +158,7 @@ def test_full_disk_is_trouble_and_leaves_nothing(web, make_library, tmp_path, ob
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, before[1]))
     try:
         with pytest.raises(AttemptFailed, match="full") as refused:
-            find_data(library, DataWish(location=web.url("/a.jsonl")))
+            find_data(library, DataRequest(location=web.url("/a.jsonl")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -170,11 +170,11 @@ def test_full_disk_is_trouble_and_leaves_nothing(web, make_library, tmp_path, ob
 def test_cache_that_cannot_be_written_is_named(web, make_library, tmp_path):
     web.answers["/a.jsonl"] = file(LINES)
     library = make_library()
-    library.holding  # noqa: B018 – made when it is first asked for
+    library.link_directory  # noqa: B018 – made when it is first asked for
     (tmp_path / "data/cache/data/index").write_text("no directory")
 
     with pytest.raises(AttemptFailed, match="node's cache failed: ") as refused:
-        find_data(library, DataWish(location=web.url("/a.jsonl")))
+        find_data(library, DataRequest(location=web.url("/a.jsonl")))
 
     assert refused.value.error_type == "STORAGE_ERROR"
 
@@ -188,7 +188,7 @@ def test_time_limit_holds_for_the_whole_source(web, make_library):
     web.answers["/a.jsonl"] = drip
 
     with pytest.raises(AttemptFailed, match="TRAINYARD_FETCH_MAX_SECONDS"):
-        find_data(make_library(max_seconds=1.0), DataWish(location=web.url("/a.jsonl")))
+        find_data(make_library(max_seconds=1.0), DataRequest(location=web.url("/a.jsonl")))
 
 
 def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
@@ -200,7 +200,7 @@ def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
 
     with pytest.raises(AttemptFailed, match="ended with") as refused:
-        ask("failing", {"secrets": {"t": "hunter2"}}, what="data source x", stalled_seconds=10)
+        run_child("failing", {"secrets": {"t": "hunter2"}}, what="data source x", stalled_seconds=10)
 
     said = capfd.readouterr().err
     assert refused.value.error_type == "STORAGE_ERROR"
@@ -215,4 +215,4 @@ def test_request_reaches_the_child_however_large(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
     items = ["x" * 1000] * 1000
 
-    assert ask("echoing", {"items": items}, what="x", stalled_seconds=10) == json.loads(json.dumps(items))
+    assert run_child("echoing", {"items": items}, what="x", stalled_seconds=10) == json.loads(json.dumps(items))

@@ -16,11 +16,11 @@ from tests.fetching.web_server import file
 from tests.supervising import NODE, World
 from workers.fetching import cache_index
 from workers.fetching.cache import stored_at
-from workers.fetching.cache_index import Holdings
+from workers.fetching.cache_index import CacheIndex
 from workers.fetching.items import FetchedFile, Item
 from workers.node.spawn_supervisor import start_attempts
 from workers.node.worker_step import Node
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find_data, find_model
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_data, find_model
 
 MODEL = {"config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64}
 MODEL_BYTES = sum(map(len, MODEL.values()))
@@ -54,40 +54,40 @@ def evict(root: Path, content: bytes) -> None:
 def test_model_that_was_fetched_is_held_with_all_its_bytes(hub, make_library, root):
     hub.add("org/tiny", MODEL)
 
-    find_model(make_library(), ModelWish(model_id="org/tiny"))
+    find_model(make_library(), ModelRequest(model_id="org/tiny"))
 
     whole = Holding(held_bytes=MODEL_BYTES, size_bytes=MODEL_BYTES)
-    assert Holdings(root).now() == {source_key("model", "org/tiny"): whole}
+    assert CacheIndex(root).now() == {source_key("model", "org/tiny"): whole}
 
 
 def test_look_at_a_model_without_its_weights_is_no_holding(hub, make_library, root):
     hub.add("org/tiny", MODEL)
 
-    find_model(replace(make_library(), without_weights=True), ModelWish(model_id="org/tiny"))
+    find_model(replace(make_library(), without_weights=True), ModelRequest(model_id="org/tiny"))
 
-    assert Holdings(root).now() == {}
+    assert CacheIndex(root).now() == {}
 
 
 def test_signed_url_is_known_by_what_the_document_shows(web, make_library, root):
     web.answers["/a.jsonl"] = file(LINES)
 
-    find_data(make_library(), DataWish(location=web.url("/a.jsonl?sig=hunter2")))
+    find_data(make_library(), DataRequest(location=web.url("/a.jsonl?sig=hunter2")))
 
-    assert list(Holdings(root).now()) == [source_key("data", web.url("/a.jsonl?sig=***"))]
+    assert list(CacheIndex(root).now()) == [source_key("data", web.url("/a.jsonl?sig=***"))]
     assert "hunter2" not in "".join(path.name + path.read_text() for path in (root / "sources").iterdir())
 
 
 def test_what_lies_on_this_machine_is_no_holding(make_library, mine, root):
     (mine / "a.jsonl").write_bytes(LINES)
 
-    find_data(make_library(), DataWish(location="a.jsonl"))
+    find_data(make_library(), DataRequest(location="a.jsonl"))
 
-    assert Holdings(root).now() == {}
+    assert CacheIndex(root).now() == {}
 
 
 def test_evicted_files_are_missing_and_a_source_without_any_is_forgotten(root):
     key = keep(root, "s3://bucket/data", {"a": b"a" * 30, "b": b"b" * 70})
-    held = Holdings(root)
+    held = CacheIndex(root)
     assert held.now() == {key: Holding(held_bytes=100, size_bytes=100)}
 
     evict(root, b"a" * 30)
@@ -102,7 +102,7 @@ def test_only_the_last_used_are_told(root, monkeypatch):
     monkeypatch.setattr(cache_index, "MOST_SOURCES", 2)
     keys = [keep(root, f"s3://bucket/{n}", {"a": b"%d" % n}, used_at=n) for n in range(4)]
 
-    assert Holdings(root).now().keys() == {keys[2], keys[3]}
+    assert CacheIndex(root).now().keys() == {keys[2], keys[3]}
     assert len(list((root / "sources").iterdir())) == 2
 
 
@@ -112,14 +112,14 @@ def test_the_largest_files_stand_for_all(root, monkeypatch):
 
     evict(root, b"a" * 10)
 
-    assert Holdings(root).now() == {key: Holding(held_bytes=100, size_bytes=100)}
+    assert CacheIndex(root).now() == {key: Holding(held_bytes=100, size_bytes=100)}
 
 
 def test_broken_note_is_deleted(root):
     key = keep(root, "s3://bucket/data", {"a": b"a"})
     (root / "sources" / key).write_text('{"files": 3}')
 
-    assert Holdings(root).now() == {}
+    assert CacheIndex(root).now() == {}
     assert list((root / "sources").iterdir()) == []
 
 
@@ -137,7 +137,7 @@ def started(world: World, name: str, directory: Path) -> Node:
     )
     node = Node(settings, world.db)
     for _ in range(2):
-        node._beat()
+        node._heartbeat()
     return node
 
 
@@ -163,7 +163,7 @@ def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tm
 
     assert placed == {following: NODE, other: "another"}  # of equal nodes the first by name
     evict(world.data_dir / "cache/data", MODEL["model.safetensors"])
-    node._beat()
+    node._heartbeat()
     with world.db.read() as session:
         (row,) = session.query(CachedSource)
     assert (row.node, row.held_bytes, row.size_bytes) == (NODE, len(MODEL["config.json"]), MODEL_BYTES)

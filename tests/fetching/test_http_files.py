@@ -6,20 +6,20 @@ from tests.fetching.web_server import file, status
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.prepare import find_sources, sources_document
-from workers.prepare.resolve_inputs import DataWish, find, find_data
+from workers.prepare.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 
 
 def refusal(library, location):
     with pytest.raises(AttemptFailed) as refused:
-        find_data(library, DataWish(location=location))
+        find_data(library, DataRequest(location=location))
     return refused.value
 
 
 def test_file_is_fetched_once_and_noticed_when_it_changes(web, make_library, objects):
     web.answers["/train.jsonl"] = file(LINES, ETag='"1"')
-    library, wish = make_library(), DataWish(location=web.url("/train.jsonl"))
+    library, wish = make_library(), DataRequest(location=web.url("/train.jsonl"))
     first, again = find(library, [], [wish, wish])[1]
     web.answers["/train.jsonl"] = file(LINES * 2, ETag='"2"')
     changed = find_data(library, wish)
@@ -33,7 +33,7 @@ def test_file_is_fetched_once_and_noticed_when_it_changes(web, make_library, obj
 
 def test_unchanged_file_without_validators_is_kept_once(web, make_library, objects):
     web.answers["/train.jsonl"] = file(LINES)
-    wish = DataWish(location=web.url("/train.jsonl"))
+    wish = DataRequest(location=web.url("/train.jsonl"))
 
     find(make_library(), [], [wish, wish])
 
@@ -44,7 +44,7 @@ def test_unchanged_file_without_validators_is_kept_once(web, make_library, objec
 def test_ranks_can_read_but_not_change_what_all_share(web, make_library):
     web.answers["/train.jsonl"] = file(LINES)
 
-    data = find_data(make_library(), DataWish(location=web.url("/train.jsonl")))
+    data = find_data(make_library(), DataRequest(location=web.url("/train.jsonl")))
 
     assert data.path.stat().st_mode & 0o777 == 0o444
     assert [path.is_dir() for path in data.visible] == [True]
@@ -56,7 +56,7 @@ def test_signatures_stand_in_no_message_and_no_file_name(web, make_library, tmp_
     library = make_library()
 
     refused = refusal(library, web.url("/a.jsonl?X-Signature=hunter2"))
-    data = find_data(library, DataWish(location=web.url("/b.jsonl?X-Signature=hunter2")))
+    data = find_data(library, DataRequest(location=web.url("/b.jsonl?X-Signature=hunter2")))
 
     assert refused.error_type == "DATA_NOT_FOUND"
     assert "hunter2" not in refused.message
@@ -91,14 +91,14 @@ def test_what_is_too_large_here_may_be_fine_elsewhere(web, make_library):
     web.answers["/a.jsonl"] = file(LINES * 100)
 
     with pytest.raises(TooLargeHere) as refused:
-        find_data(make_library(fetch_bytes=1000), DataWish(location=web.url("/a.jsonl")))
+        find_data(make_library(fetch_bytes=1000), DataRequest(location=web.url("/a.jsonl")))
 
     assert refused.value.error_type == "DATA_INVALID"
 
 
 def test_all_that_is_local_is_looked_at_before_anything_is_fetched(web, make_library, mine):
     web.answers["/a.jsonl"] = file(LINES)
-    wishes = [DataWish(location=web.url("/a.jsonl")), DataWish(location="gone.jsonl")]
+    wishes = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="gone.jsonl")]
 
     with pytest.raises(AttemptFailed, match="gone"):
         find(make_library(), [], wishes)

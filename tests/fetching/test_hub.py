@@ -6,7 +6,7 @@ import pytest
 
 from tests.hub import READ_TOKEN
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 MODEL = {
     "config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64, "modeling_own.py": b"a = 1",
@@ -29,7 +29,7 @@ def refusal(function, *arguments):
 def test_model_is_fetched_with_its_code(hub, make_library):
     hub.add("org/tiny", MODEL)
 
-    for model in find(make_library(), [ModelWish(model_id=each) for each in ("org/tiny", "hf://org/tiny")], [])[0]:
+    for model in find(make_library(), [ModelRequest(model_id=each) for each in ("org/tiny", "hf://org/tiny")], [])[0]:
         assert names(model) == WANTED
         assert (model.path / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
         assert model.visible == model.path
@@ -39,9 +39,9 @@ def test_revision_is_that_of_the_time(hub, make_library):
     hub.add("org/tiny", {"config.json": b"old"}, branch="v1")
     hub.add("org/tiny", {"config.json": b"new"})
     wishes = [
-        ModelWish(model_id="org/tiny", revision="v1"),
-        ModelWish(model_id="hf://org/tiny@v1"),
-        ModelWish(model_id="hf://org/tiny", revision="v1"),
+        ModelRequest(model_id="org/tiny", revision="v1"),
+        ModelRequest(model_id="hf://org/tiny@v1"),
+        ModelRequest(model_id="hf://org/tiny", revision="v1"),
     ]
 
     models = find(make_library(), wishes, [])[0]
@@ -52,11 +52,11 @@ def test_revision_is_that_of_the_time(hub, make_library):
 def test_unchanged_files_are_not_sent_again(hub, make_library):
     hub.add("org/tiny", MODEL)
     library = make_library()
-    find_model(library, ModelWish(model_id="org/tiny"))
+    find_model(library, ModelRequest(model_id="org/tiny"))
     before = len(hub.asked(r"GET .*/resolve/"))
     hub.add("org/tiny", {"config.json": b'{"model_type": "gpt2"}'})
 
-    model = find_model(library, ModelWish(model_id="org/tiny"))
+    model = find_model(library, ModelRequest(model_id="org/tiny"))
 
     assert len(hub.asked(r"GET .*/resolve/")) == before + 1
     assert (model.path / "config.json").read_bytes() == b'{"model_type": "gpt2"}'
@@ -65,10 +65,10 @@ def test_unchanged_files_are_not_sent_again(hub, make_library):
 def test_model_that_is_here_does_not_need_the_hub(hub, make_library):
     hub.add("org/tiny", MODEL)
     library = make_library()
-    find_model(library, ModelWish(model_id="org/tiny"))
+    find_model(library, ModelRequest(model_id="org/tiny"))
     hub.fail("GET /api/", 503, times=100)
 
-    assert names(find_model(library, ModelWish(model_id="org/tiny"))) == WANTED
+    assert names(find_model(library, ModelRequest(model_id="org/tiny"))) == WANTED
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_the_hub_does_not_give_is_said(hub, make_library, model_id, revisio
     hub.add("org/gated", MODEL, gated=True)
     hub.add("acme/secret", MODEL, private=True)
 
-    refused = refusal(find_model, make_library(), ModelWish(model_id=model_id, revision=revision))
+    refused = refusal(find_model, make_library(), ModelRequest(model_id=model_id, revision=revision))
 
     assert refused.error_type == "MODEL_NOT_FOUND"
     assert said in refused.message
@@ -90,23 +90,25 @@ def test_what_the_hub_does_not_give_is_said(hub, make_library, model_id, revisio
 def test_private_model_needs_the_jobs_token_each_time(hub, make_library):
     hub.add("acme/secret", MODEL, private=True)
 
-    model = find_model(make_library(secrets={"output_config.hub_token": READ_TOKEN}), ModelWish(model_id="acme/secret"))
+    model = find_model(
+        make_library(secrets={"output_config.hub_token": READ_TOKEN}), ModelRequest(model_id="acme/secret")
+    )
 
     assert names(model) == WANTED
-    assert refusal(find_model, make_library(), ModelWish(model_id="acme/secret")).error_type == "MODEL_NOT_FOUND"
+    assert refusal(find_model, make_library(), ModelRequest(model_id="acme/secret")).error_type == "MODEL_NOT_FOUND"
 
 
 def test_tokens_of_the_node_are_used(hub, make_library, monkeypatch):
     hub.add("acme/secret", MODEL, private=True)
     monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
 
-    assert names(find_model(make_library(), ModelWish(model_id="acme/secret"))) == WANTED
+    assert names(find_model(make_library(), ModelRequest(model_id="acme/secret"))) == WANTED
 
 
 def test_local_model_never_asks_a_hub(hub, make_library):
     hub.add("org/tiny", MODEL)
 
-    refused = refusal(find_model, make_library(), ModelWish(model_id="org/tiny", source="local"))
+    refused = refusal(find_model, make_library(), ModelRequest(model_id="org/tiny", source="local"))
 
     assert "does not exist on this node" in refused.message
     assert hub.seen == []
@@ -117,8 +119,8 @@ def test_model_of_the_hub_is_never_a_local_directory(hub, make_library, mine):
     (mine / "org/tiny").mkdir(parents=True)
     (mine / "org/tiny/config.json").write_text("{}")
 
-    assert find_model(make_library(), ModelWish(model_id="org/tiny")).path == mine / "org/tiny"
-    assert names(find_model(make_library(), ModelWish(model_id="org/tiny", source="hub"))) == WANTED
+    assert find_model(make_library(), ModelRequest(model_id="org/tiny")).path == mine / "org/tiny"
+    assert names(find_model(make_library(), ModelRequest(model_id="org/tiny", source="hub"))) == WANTED
 
 
 DATASET = {
@@ -140,7 +142,7 @@ FILES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 def test_files_of_a_data_set(hub, make_library):
     hub.add("acme/chats", DATASET, dataset=True)
-    wishes = [DataWish(location=f"hf://datasets/acme/chats{rest}", **wish) for rest, wish, _ in FILES]
+    wishes = [DataRequest(location=f"hf://datasets/acme/chats{rest}", **wish) for rest, wish, _ in FILES]
 
     found = find(make_library(), [], wishes)[1]
 
@@ -150,7 +152,7 @@ def test_files_of_a_data_set(hub, make_library):
 def test_missing_file_of_a_data_set_is_said(hub, make_library):
     hub.add("acme/chats", DATASET, dataset=True)
 
-    refused = refusal(find_data, make_library(), DataWish(location="hf://datasets/acme/chats/gone.jsonl"))
+    refused = refusal(find_data, make_library(), DataRequest(location="hf://datasets/acme/chats/gone.jsonl"))
 
     assert refused.error_type == "DATA_NOT_FOUND"
 
@@ -160,7 +162,7 @@ def test_bytes_that_are_not_the_listed_ones_are_refused(hub, make_library, objec
     stored = hub.repositories.objects
     stored.update({sha256: data.upper() for sha256, data in stored.items()})
 
-    refused = refusal(find_data, make_library(), DataWish(location="hf://datasets/acme/chats/a.parquet"))
+    refused = refusal(find_data, make_library(), DataRequest(location="hf://datasets/acme/chats/a.parquet"))
 
     assert refused.error_type == "STORAGE_ERROR"
     assert "other bytes" in refused.message
@@ -170,7 +172,7 @@ def test_bytes_that_are_not_the_listed_ones_are_refused(hub, make_library, objec
 def test_unreachable_hub_may_be_tried_again(make_library, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
 
-    refused = refusal(find_model, make_library(), ModelWish(model_id="org/tiny"))
+    refused = refusal(find_model, make_library(), ModelRequest(model_id="org/tiny"))
 
     assert refused.error_type == "STORAGE_ERROR"
     assert "http://127.0.0.1:1" in refused.message
@@ -179,7 +181,7 @@ def test_unreachable_hub_may_be_tried_again(make_library, monkeypatch):
 def test_hub_that_says_nothing_is_given_up(hub, make_library, monkeypatch):
     hub.stall("GET /api/")
 
-    refused = refusal(find_model, make_library(stalled_seconds=1.5), ModelWish(model_id="org/tiny"))
+    refused = refusal(find_model, make_library(stalled_seconds=1.5), ModelRequest(model_id="org/tiny"))
 
     assert refused.error_type == "STORAGE_ERROR"
     assert "nothing has arrived" in refused.message
@@ -188,7 +190,7 @@ def test_hub_that_says_nothing_is_given_up(hub, make_library, monkeypatch):
 @pytest.mark.parametrize("kept", [True, False], ids=["hub there", "hub away"])
 def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access(hub, make_library, kept):
     hub.add("acme/gated", MODEL, gated=True)
-    wish = ModelWish(model_id="acme/gated")
+    wish = ModelRequest(model_id="acme/gated")
     assert names(find_model(make_library(secrets={"output_config.hub_token": READ_TOKEN}), wish)) == WANTED
     if not kept:
         hub.fail("GET /api/", 503, times=100)
@@ -201,8 +203,8 @@ def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access
 def test_gated_model_of_those_with_access_comes_from_the_cache(hub, make_library):
     hub.add("acme/gated", MODEL, gated=True)
     library = make_library(secrets={"output_config.hub_token": READ_TOKEN})
-    find_model(library, ModelWish(model_id="acme/gated"))
+    find_model(library, ModelRequest(model_id="acme/gated"))
     before = len(hub.asked(r"GET .*/resolve/"))
 
-    assert names(find_model(library, ModelWish(model_id="acme/gated"))) == WANTED
+    assert names(find_model(library, ModelRequest(model_id="acme/gated"))) == WANTED
     assert len(hub.asked(r"GET .*/resolve/")) == before

@@ -7,7 +7,7 @@ from tests.fetching.web_server import file
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.content_ids import content_id
 from workers.fetching.failures import Refused
-from workers.prepare.resolve_inputs import DataWish, find, find_data
+from workers.prepare.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 HELLO = b"hello world\n"
@@ -22,13 +22,13 @@ def library(web, make_library):
 
 
 def read(library, location: str) -> bytes:
-    content: bytes = find_data(library, DataWish(location=location)).path.read_bytes()
+    content: bytes = find_data(library, DataRequest(location=location)).path.read_bytes()
     return content
 
 
 def refusal(library, location: str) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as refused:
-        find_data(library, DataWish(location=location))
+        find_data(library, DataRequest(location=location))
     return refused.value
 
 
@@ -76,7 +76,7 @@ def test_parts_of_a_large_directory_are_gone_through(web, library):
 def test_content_never_changes_and_is_asked_for_once(web, library):
     dag = directory({"train.jsonl": raw(LINES)})
     web.answers[f"/ipfs/{dag.text}/train.jsonl"] = file(dag.car())
-    wish = DataWish(location=f"ipfs://{dag.text}/train.jsonl")
+    wish = DataRequest(location=f"ipfs://{dag.text}/train.jsonl")
 
     first, again = find(library, [], [wish, wish])[1]
 

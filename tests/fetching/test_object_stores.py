@@ -4,7 +4,7 @@ import pytest
 
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
 
@@ -27,14 +27,14 @@ def put(bucket, *names, body=LINES):
 
 def refusal(library, location, **wish):
     with pytest.raises(AttemptFailed) as refused:
-        find_data(library, DataWish(location=location, **wish))
+        find_data(library, DataRequest(location=location, **wish))
     return refused.value
 
 
 def test_object_is_fetched_by_each_scheme(bucket, service, make_library):
     put(bucket, "chat/train.jsonl")
     library = make_library(**service("s3"), **service("oci"), **service("obs"))
-    wishes = [DataWish(location=f"{scheme}://data/chat/train.jsonl") for scheme in ("s3", "oci", "obs")]
+    wishes = [DataRequest(location=f"{scheme}://data/chat/train.jsonl") for scheme in ("s3", "oci", "obs")]
 
     for data in find(library, [], wishes)[1]:
         assert [file.name for file in data.files] == ["train.jsonl"]
@@ -43,12 +43,12 @@ def test_object_is_fetched_by_each_scheme(bucket, service, make_library):
 
 
 FOLDERS = [
-    (DataWish(location="s3://data/d"), ["a.jsonl", "b.jsonl.gz"]),
-    (DataWish(location="s3://data/d/", format="jsonl"), ["a.jsonl", "b.jsonl.gz"]),
-    (DataWish(location="s3://data/d/*.jsonl"), ["a.jsonl"]),
-    (DataWish(location="s3://data/*/[ab].*"), ["d/a.jsonl", "d/b.jsonl.gz"]),
-    (DataWish(location="s3://data/d", custom=True), ["README.md", "a.jsonl", "b.jsonl.gz", "sub/c.jsonl"]),
-    (DataWish(location="s3://data/odd/x[1].jsonl"), ["x[1].jsonl"]),
+    (DataRequest(location="s3://data/d"), ["a.jsonl", "b.jsonl.gz"]),
+    (DataRequest(location="s3://data/d/", format="jsonl"), ["a.jsonl", "b.jsonl.gz"]),
+    (DataRequest(location="s3://data/d/*.jsonl"), ["a.jsonl"]),
+    (DataRequest(location="s3://data/*/[ab].*"), ["d/a.jsonl", "d/b.jsonl.gz"]),
+    (DataRequest(location="s3://data/d", custom=True), ["README.md", "a.jsonl", "b.jsonl.gz", "sub/c.jsonl"]),
+    (DataRequest(location="s3://data/odd/x[1].jsonl"), ["x[1].jsonl"]),
 ]
 
 
@@ -73,7 +73,7 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
 def test_script_gets_a_folder_of_one_file_as_a_folder(bucket, service, make_library, location, is_folder):
     put(bucket, "one/words.jsonl")
 
-    found = find(make_library(**service()), [], [DataWish(location=location, custom=True)])[1][0]
+    found = find(make_library(**service()), [], [DataRequest(location=location, custom=True)])[1][0]
 
     assert (found.path.is_dir(), [file.name for file in found.files]) == (is_folder, ["words.jsonl"])
     assert found.path == (found.visible[0] if is_folder else found.files[0].path)
@@ -91,7 +91,7 @@ def test_names_that_no_directory_can_hold_are_refused(bucket, service, make_libr
 def test_model_directory_is_fetched_with_its_code(bucket, service, make_library):
     put(bucket, "m/config.json", "m/model.safetensors", "m/modeling_own.py", "m/model.onnx", "m/sub/tokenizer.json")
 
-    model = find_model(make_library(**service()), ModelWish(model_id="s3://data/m"))
+    model = find_model(make_library(**service()), ModelRequest(model_id="s3://data/m"))
 
     found = sorted(str(path.relative_to(model.path)) for path in model.path.rglob("*") if path.is_file())
     assert found == ["config.json", "model.safetensors", "modeling_own.py", "sub/tokenizer.json"]
@@ -138,13 +138,13 @@ def test_limits_of_bytes(bucket, service, make_library):
     assert large.error_type == "DATA_INVALID"
     assert "TRAINYARD_FETCH_MAX_BYTES" in large.message
     with pytest.raises(TooLargeHere, match="TRAINYARD_PREFLIGHT_FETCH_BYTES"):
-        find_data(make_library(fetch_bytes=60, **service()), DataWish(location="s3://data/d"))
+        find_data(make_library(fetch_bytes=60, **service()), DataRequest(location="s3://data/d"))
 
 
 def test_unchanged_object_is_used_again_and_a_changed_one_is_not(bucket, service, make_library, objects):
     put(bucket, "a.jsonl", body=b"one ")
     library = make_library(**service())
-    wish = DataWish(location="s3://data/a.jsonl")
+    wish = DataRequest(location="s3://data/a.jsonl")
     first, again = find(library, [], [wish, wish])[1]
     put(bucket, "a.jsonl", body=b"two ")
     changed = find_data(library, wish)

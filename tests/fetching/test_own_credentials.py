@@ -22,7 +22,7 @@ from tests.supervising import NODE, World
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.filesystems import service
 from workers.node.spawn_supervisor import start_attempts
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
 BASIC = "Basic " + base64.b64encode("someone:p:ß".encode()).decode()
@@ -57,8 +57,8 @@ def checked(buckets: GuardedBuckets, one: dict[str, str], two: dict[str, str]) -
         yield buckets
 
 
-def wish(location: str, credentials: dict[str, str] | None = None, **options: str) -> DataWish:
-    return DataWish(location=location, access=Access(credentials=credentials or {}, options=options))
+def wish(location: str, credentials: dict[str, str] | None = None, **options: str) -> DataRequest:
+    return DataRequest(location=location, access=Access(credentials=credentials or {}, options=options))
 
 
 def refusal(library, *wishes):
@@ -285,12 +285,12 @@ def test_tokens_of_two_places_of_a_hub(hub, make_library):
     library = make_library(secrets={"output_config.hub_token": STRANGER_TOKEN})
     own = Access(credentials={"token": READ_TOKEN})
 
-    model = find_model(library, ModelWish(model_id="acme/tiny", access=own))
-    data = find_data(library, DataWish(location="hf://datasets/acme/data", access=own))
+    model = find_model(library, ModelRequest(model_id="acme/tiny", access=own))
+    data = find_data(library, DataRequest(location="hf://datasets/acme/data", access=own))
 
     assert (model.path / "config.json").read_bytes() == b"{}"
     assert data.path.read_bytes() == LINES
-    assert refusal(library, DataWish(location="hf://datasets/acme/data")).error_type == "DATA_NOT_FOUND"
+    assert refusal(library, DataRequest(location="hf://datasets/acme/data")).error_type == "DATA_NOT_FOUND"
 
 
 # ---- a directory

@@ -9,7 +9,7 @@ from tests.fetching.web_server import directory, file, listing, status
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.failures import Unusable
 from workers.fetching.shares import files_in
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_data, find_model
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 WEIGHTS = bytes(range(256)) * 20
 FILES = {
@@ -44,7 +44,7 @@ def sent(web, name):
 
 def refusal(library, location=MODEL) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as refused:
-        find_model(library, ModelWish(model_id=location))
+        find_model(library, ModelRequest(model_id=location))
     return refused.value
 
 
@@ -52,7 +52,7 @@ def refusal(library, location=MODEL) -> AttemptFailed:
 def test_model_is_all_files_of_the_directory_but_other_forms_of_its_weights(web, shares, told):
     web.answers |= directory(AT, FILES, told)
 
-    model = find_model(shares(), ModelWish(model_id=MODEL))
+    model = find_model(shares(), ModelRequest(model_id=MODEL))
 
     assert files_of(model.path) == NEEDED
     assert {seen.headers["authorization"] for seen in web.seen} == {"Bearer drive-token"}
@@ -63,7 +63,7 @@ def test_model_is_all_files_of_the_directory_but_other_forms_of_its_weights(web,
 def test_model_of_the_other_service_with_a_slash_at_its_end(web, shares):
     web.answers |= directory("/atlas/models/m", FILES)
 
-    model = find_model(shares(), ModelWish(model_id="scaiatlas://models/m/"))
+    model = find_model(shares(), ModelRequest(model_id="scaiatlas://models/m/"))
 
     assert files_of(model.path) == NEEDED
     assert {seen.headers["authorization"] for seen in web.seen} == {"Bearer atlas-token"}
@@ -72,7 +72,7 @@ def test_model_of_the_other_service_with_a_slash_at_its_end(web, shares):
 def test_weights_are_left_out_of_a_look(web, shares):
     web.answers |= directory(AT, FILES)
 
-    model = find_model(shares(), ModelWish(model_id=MODEL, without_weights=True))
+    model = find_model(shares(), ModelRequest(model_id=MODEL, without_weights=True))
 
     assert files_of(model.path).keys() == NEEDED.keys() - {"model.safetensors"}
     assert web.asked(f"{AT}/model.safetensors") == []
@@ -81,9 +81,9 @@ def test_weights_are_left_out_of_a_look(web, shares):
 @pytest.mark.parametrize(("told", "times"), [(("sha256",), 1), (("etag",), 1), ((), 2)])
 def test_what_is_told_to_be_unchanged_is_fetched_once(web, shares, told, times):
     web.answers |= directory(AT, FILES, told)
-    find_model(shares(), ModelWish(model_id=MODEL))
+    find_model(shares(), ModelRequest(model_id=MODEL))
 
-    model = find_model(shares(), ModelWish(model_id=MODEL))
+    model = find_model(shares(), ModelRequest(model_id=MODEL))
 
     assert files_of(model.path) == NEEDED
     assert sent(web, "model.safetensors") == times
@@ -92,11 +92,11 @@ def test_what_is_told_to_be_unchanged_is_fetched_once(web, shares, told, times):
 @pytest.mark.parametrize("told", [("sha256",), ("etag",), ()])
 def test_only_what_changed_is_fetched_anew(web, shares, told):
     web.answers |= directory(AT, FILES, told)
-    find_model(shares(), ModelWish(model_id=MODEL))
+    find_model(shares(), ModelRequest(model_id=MODEL))
     changed = {**FILES, "config.json": b'{"model_type": "qwen2"}'}
     web.answers |= directory(AT, changed, told)
 
-    model = find_model(shares(), ModelWish(model_id=MODEL))
+    model = find_model(shares(), ModelRequest(model_id=MODEL))
 
     assert files_of(model.path)["config.json"] == changed["config.json"]
     assert sent(web, "config.json") == 2
@@ -107,7 +107,7 @@ def test_fetching_goes_on_where_it_failed(web, shares):
     assert refusal(shares()).error_type == "STORAGE_ERROR"
     web.answers |= directory(AT, FILES)
 
-    model = find_model(shares(), ModelWish(model_id=MODEL))
+    model = find_model(shares(), ModelRequest(model_id=MODEL))
 
     assert files_of(model.path) == NEEDED
     assert sent(web, "config.json") <= 1
@@ -133,7 +133,7 @@ def test_broken_download_of_a_file_goes_on_in_its_middle(web, shares):
         f"{AT}/model.safetensors": half_at_first,
     }
 
-    assert files_of(find_model(shares(), ModelWish(model_id=MODEL)).path) == {"model.safetensors": WEIGHTS}
+    assert files_of(find_model(shares(), ModelRequest(model_id=MODEL)).path) == {"model.safetensors": WEIGHTS}
     assert [seen.headers.get("range") for seen in web.asked(f"{AT}/model.safetensors") if seen.method == "GET"] == [
         None, "bytes=1000-",
     ]  # fmt: skip
@@ -233,7 +233,7 @@ def test_what_was_fetched_for_one_user_is_not_given_to_one_who_may_only_list(web
         (file(WEIGHTS) if allowed else status(403))(handler)
 
     web.answers |= directory(AT, FILES) | {f"{AT}/model.safetensors": mine_only}
-    find_model(shares("mine"), ModelWish(model_id=MODEL))
+    find_model(shares("mine"), ModelRequest(model_id=MODEL))
 
     refused = refusal(shares("other"))
 
@@ -330,13 +330,13 @@ LINES = b'{"text": "hello"}\n'
 @pytest.mark.parametrize(
     ("wish", "names"),
     [
-        (DataWish(location="scaidrive://team/d/"), ["a.jsonl", "b.jsonl"]),
-        (DataWish(location="scaidrive://team/d/", format="jsonl"), ["a.jsonl", "b.jsonl"]),
+        (DataRequest(location="scaidrive://team/d/"), ["a.jsonl", "b.jsonl"]),
+        (DataRequest(location="scaidrive://team/d/", format="jsonl"), ["a.jsonl", "b.jsonl"]),
         (
-            DataWish(location="scaidrive://team/d/", custom=True),
+            DataRequest(location="scaidrive://team/d/", custom=True),
             [".h.jsonl", "README.md", "a.jsonl", "b.jsonl", "s/c.jsonl"],
         ),
-        (DataWish(location="scaidrive://team/d/a.jsonl"), ["a.jsonl"]),
+        (DataRequest(location="scaidrive://team/d/a.jsonl"), ["a.jsonl"]),
     ],
 )  # fmt: skip
 def test_data_with_a_slash_at_its_end_is_a_directory(web, shares, wish, names):
@@ -353,7 +353,7 @@ def test_directory_of_data_without_its_slash_is_told_so(web, shares):
     web.answers |= directory("/drive/team/d", {"a.jsonl": LINES})
 
     with pytest.raises(AttemptFailed, match="ends with a slash") as refused:
-        find_data(shares(), DataWish(location="scaidrive://team/d"))
+        find_data(shares(), DataRequest(location="scaidrive://team/d"))
 
     assert refused.value.error_type == "DATA_NOT_FOUND"
 
@@ -361,6 +361,6 @@ def test_directory_of_data_without_its_slash_is_told_so(web, shares):
 def test_script_gets_a_directory_of_one_file_as_a_directory(web, shares):
     web.answers |= directory("/drive/team/d", {"a.jsonl": LINES})
 
-    data = find(shares(), [], [DataWish(location="scaidrive://team/d/", custom=True)])[1][0]
+    data = find(shares(), [], [DataRequest(location="scaidrive://team/d/", custom=True)])[1][0]
 
     assert files_of(data.path) == {"a.jsonl": LINES}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fetching.web_server import file, redirect, status
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import DataWish, find, find_data
+from workers.prepare.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
@@ -25,7 +25,7 @@ def shares(web, make_library):
 
 def refusal(library, location):
     with pytest.raises(AttemptFailed) as refused:
-        find_data(library, DataWish(location=location))
+        find_data(library, DataRequest(location=location))
     return refused.value
 
 
@@ -38,7 +38,7 @@ def test_files_are_read_as_the_submitting_user(web, shares):
     library = shares({"forwarded.scaidrive": "drive-token", "forwarded.scaiatlas": "atlas-token"})
     locations = ("scaidrive://support/a b.jsonl", "scaiatlas://team/x.jsonl")
 
-    found = find(library, [], [DataWish(location=each) for each in locations])[1]
+    found = find(library, [], [DataRequest(location=each) for each in locations])[1]
 
     assert [(data.files[0].name, data.path.read_bytes()) for data in found] == [
         ("a b.jsonl", LINES),
@@ -50,7 +50,7 @@ def test_files_are_read_as_the_submitting_user(web, shares):
 def test_users_token_is_used_as_it_is_without_an_exchange(web, shares):
     web.answers["/drive/s/a.jsonl"] = file(LINES)
 
-    find_data(shares({"forwarded.user": "user-token"}), DataWish(location="scaidrive://s/a.jsonl"))
+    find_data(shares({"forwarded.user": "user-token"}), DataRequest(location="scaidrive://s/a.jsonl"))
 
     assert tokens(web) == ["Bearer user-token"]
 
@@ -62,7 +62,7 @@ def test_users_token_is_exchanged(web, shares):
         "token_exchange_url": web.url("/exchange"), "token_exchange_client": "us", "token_exchange_secret": "hunter2",
     }  # fmt: skip
 
-    find_data(shares({"forwarded.user": "user-token"}, **exchange), DataWish(location="scaidrive://s/a.jsonl"))
+    find_data(shares({"forwarded.user": "user-token"}, **exchange), DataRequest(location="scaidrive://s/a.jsonl"))
 
     form = parse_qs(web.asked("/exchange")[0].body.decode())
     assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:token-exchange"]
@@ -101,7 +101,7 @@ def test_what_was_fetched_for_one_user_is_not_given_to_another(web, shares):
         (file(LINES, ETag='"1"') if allowed else status(403))(handler)
 
     web.answers["/drive/s/a.jsonl"] = mine_only
-    find_data(shares({"forwarded.scaidrive": "mine"}), DataWish(location="scaidrive://s/a.jsonl"))
+    find_data(shares({"forwarded.scaidrive": "mine"}), DataRequest(location="scaidrive://s/a.jsonl"))
 
     assert refusal(shares({"forwarded.scaidrive": "other"}), "scaidrive://s/a.jsonl").error_type == "DATA_NOT_FOUND"
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 from tests.fetching.web_server import file
-from workers.prepare.resolve_inputs import DataWish, find
-from workers.sandbox.sandbox import Bubblewrap, View
+from workers.prepare.resolve_inputs import DataRequest, find
+from workers.sandbox.sandbox import Bubblewrap, FilesystemView
 
 LINES = b'{"text": "hello"}\n'
 PROBE = """
@@ -25,9 +25,9 @@ def test_fetched_files_and_links_are_seen_in_the_sandbox(web, make_library, mine
         (mine / name).write_text(name)
     data_dir, run_dir = tmp_path / "data", tmp_path / "data/run/job"
     run_dir.mkdir(parents=True)
-    wishes = [DataWish(location=web.url("/a.jsonl")), DataWish(location="*.txt", custom=True)]
+    wishes = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="*.txt", custom=True)]
     fetched, linked = find(make_library(), [], wishes)[1]
-    view = View(run_dir=run_dir, data_dir=data_dir, readable=(*fetched.visible, *linked.visible))
+    view = FilesystemView(run_dir=run_dir, data_dir=data_dir, readable=(*fetched.visible, *linked.visible))
     command = [
         sys.executable,
         "-c",

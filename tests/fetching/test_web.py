@@ -11,7 +11,7 @@ from config.fetching import FetchSettings
 from tests.fetching.conftest import LOOPBACK
 from tests.fetching.web_server import file, redirect, status
 from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble, Unusable
-from workers.fetching.web import Download, NotModified, Wish
+from workers.fetching.web import Download, DownloadRequest, NotModified
 
 BODY = b'{"text": "hello"}\n' * 100
 
@@ -21,7 +21,7 @@ def get(tmp_path):
     """Downloads a URL in this process; gives (body, version)."""
 
     def get(url: str, *, known: str = "", headers=None, trusted=(), personal=False, max_bytes=1 << 20, **settings):
-        wish = Wish(
+        wish = DownloadRequest(
             url=url, headers=headers or {}, max_bytes=max_bytes, known=known, trusted=trusted, personal=personal
         )  # fmt: skip
         fetch = FetchSettings(**{"allow": LOOPBACK, "stalled_seconds": 1.0, **settings})

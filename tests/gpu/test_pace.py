@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workers.trainers.hf_trainer.monitoring.straggler_timing import Moment
+from workers.trainers.hf_trainer.monitoring.straggler_timing import Timestamp
 
 pytestmark = pytest.mark.gpu
 
@@ -11,9 +11,9 @@ CYCLES = 1 << 30  # about half a second
 
 
 def test_time_of_a_gpu_that_runs_behind_counts() -> None:
-    begun = Moment(on_gpu=True)
+    begun = Timestamp(on_gpu=True)
     torch.cuda._sleep(CYCLES)
-    ended = Moment(on_gpu=True)
+    ended = Timestamp(on_gpu=True)
 
     assert ended.at - begun.at < 0.1
     assert begun.seconds_until(ended) > 0.1

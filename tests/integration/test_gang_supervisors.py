@@ -14,7 +14,7 @@ from app.storage.logs import LogReader
 from config.settings import Settings
 from tests.factories import make_node
 from tests.supervising import NODE, World, rows
-from workers.node.attempt_manager import AttemptKeeper
+from workers.node.attempt_manager import AttemptManager
 from workers.node.spawn_supervisor import start_attempts
 
 OTHER = "other"
@@ -196,10 +196,10 @@ def test_when_a_supervisor_is_killed_the_job_goes_on_as_a_whole(any_world: World
 
     os.kill(lease.supervisor_pid, signal.SIGKILL)
     any_world.wait(lambda: lease.supervisor_pid not in any_world.processes(job_id), 5.0, job_id)
-    keeper = AttemptKeeper(settings_of(any_world, lost), any_world.db, lost)
+    manager = AttemptManager(settings_of(any_world, lost), any_world.db, lost)
 
     def is_queued() -> bool:
-        keeper.look()
+        manager.poll()
         return any_world.job(job_id).state is JobState.QUEUED
 
     any_world.wait(is_queued, 20.0, job_id)

@@ -21,7 +21,7 @@ from app.services.preflight.inspection_queue import ABANDONED_SECONDS, Abandoned
 from app.services.preflight.inspections import InspectionRequest, InspectionTask
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
-from tasks.background.preflight import Inspector
+from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
 from tests.factories import make_document
 from tests.system import wait_for
@@ -245,7 +245,7 @@ def test_what_kills_whoever_looks_is_left_to_the_node(database, rules, line):
     works = [claim(database, line) for _ in range(4)]
 
     assert [work.report is None for work in works] == [True, True, True, False]
-    assert "given up after 3 tries" in str(works[3].report)
+    assert "aborted after 3 tries" in str(works[3].report)
 
 
 def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules, line):
@@ -304,7 +304,7 @@ def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, m
     )  # fmt: skip
     db = Database().bind(make_engine(sqlite_url))
     job_id = submit(db, rules)
-    inspector = Inspector(Runtime(settings, db, Dispatcher(settings)), "coordinator")
+    inspector = PreflightRunner(Runtime(settings, db, Dispatcher(settings)), "coordinator")
 
     inspector.start()
     try:

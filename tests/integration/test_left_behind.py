@@ -15,7 +15,7 @@ from app.services.attempts import leases
 from tests.leaving_behind import offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World, environment, training
 from tests.unkillable import unkillable
-from workers.node.attempt_manager import AttemptKeeper
+from workers.node.attempt_manager import AttemptManager
 from workers.node.spawn_supervisor import start_attempts
 from workers.run_dir.layout import run_directory
 
@@ -28,15 +28,15 @@ def impatient(make_world):
 
 
 @pytest.fixture
-def keeper(impatient):
-    return AttemptKeeper(impatient.settings, impatient.db, NODE)
+def manager(impatient):
+    return AttemptManager(impatient.settings, impatient.db, NODE)
 
 
 @pytest.fixture(params=["auto", "process"])
 def confined_or_not(request, make_world):
-    """A world with its keeper, with bubblewrap and as plain processes."""
+    """A world with its manager, with bubblewrap and as plain processes."""
     made = make_world(TRAINYARD_WATCH_STUCK_SECONDS=str(PATIENCE_SECONDS), TRAINYARD_NODE_SANDBOX=request.param)
-    return made, AttemptKeeper(made.settings, made.db, NODE)
+    return made, AttemptManager(made.settings, made.db, NODE)
 
 
 def rank_of(world: World, job_id: str, rank: int = 0) -> int:
@@ -45,7 +45,7 @@ def rank_of(world: World, job_id: str, rank: int = 0) -> int:
 
 
 @pytest.mark.long
-def test_devices_of_a_cancelled_job_come_back_when_its_last_process_is_gone(impatient, keeper):
+def test_devices_of_a_cancelled_job_come_back_when_its_last_process_is_gone(impatient, manager):
     world = impatient
     job_id = world.start(SLEEPS, ranks=2)
     world.wait_for_line(job_id, "ready")
@@ -59,19 +59,19 @@ def test_devices_of_a_cancelled_job_come_back_when_its_last_process_is_gone(impa
         assert (out_of_service(world), offered(world)) == ([0, 1], {2, 3})
         (said,) = told(world, job_id)
         assert "devices 0, 1 of node local are out of service" in said
-        keeper.clean()
-        keeper.clean()
+        manager.clean()
+        manager.clean()
         assert out_of_service(world) == [0, 1]
         assert len(told(world, job_id)) == 1, "it is said once"
     world.wait(lambda: processes.start_ticks(rank) is None, 5)
-    keeper.clean()
+    manager.clean()
 
     assert (out_of_service(world), offered(world)) == ([], {0, 1, 2, 3})
     assert not run_directory(world.data_dir, job_id, 1).path.exists()
 
 
 @pytest.mark.long
-def test_failed_job_does_not_restart_in_place_beside_what_it_left(impatient, keeper):
+def test_failed_job_does_not_restart_in_place_beside_what_it_left(impatient, manager):
     world = impatient
     job_id = world.start(training(steps=2000, pause=0.05), ranks=2)
     world.wait_for_line(job_id, "step 3")
@@ -85,7 +85,7 @@ def test_failed_job_does_not_restart_in_place_beside_what_it_left(impatient, kee
         assert out_of_service(world) == [0, 1]
         # It is tried again on this very node, and what it left behind there is still known.
         world.dispatch(job_id, ranks=2, first_device=2)
-        keeper.look()
+        manager.poll()
         world.wait(lambda: world.attempt_trains(job_id, 2), 20, job_id)
         assert run_directory(world.data_dir, job_id, 1).path.exists()
         world.wish(job_id, "cancel")
@@ -94,7 +94,7 @@ def test_failed_job_does_not_restart_in_place_beside_what_it_left(impatient, kee
 
 
 @pytest.mark.long
-def test_node_takes_over_from_a_supervisor_that_died_before_it_could_say(impatient, keeper):
+def test_node_takes_over_from_a_supervisor_that_died_before_it_could_say(impatient, manager):
     world = impatient
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
@@ -103,19 +103,19 @@ def test_node_takes_over_from_a_supervisor_that_died_before_it_could_say(impatie
     with unkillable(rank):
         processes.kill([supervisor])
         world.wait(lambda: not world.supervisor_alive(job_id, 1), 5)
-        keeper.look()
-        keeper.look()
+        manager.poll()
+        manager.poll()
 
         assert world.job(job_id).state is JobState.QUEUED, world.describe(job_id)
         assert (out_of_service(world), offered(world)) == ([0], {1, 2, 3})
         assert len(told(world, job_id)) == 1
         began = time.monotonic()
-        keeper.clean()  # the first that meets it, and waits
-        keeper.clean()
+        manager.clean()  # the first that meets it, and waits
+        manager.clean()
         assert out_of_service(world) == [0]
         assert time.monotonic() - began < 10.0
     world.wait(lambda: processes.start_ticks(rank) is None, 5)
-    keeper.clean()
+    manager.clean()
 
     assert out_of_service(world) == []
 
@@ -153,7 +153,7 @@ child.wait()
 
 @pytest.mark.long
 def test_thread_that_hangs_keeps_the_devices_although_the_main_thread_is_dead(confined_or_not):
-    world, keeper = confined_or_not
+    world, manager = confined_or_not
     job_id = world.start(WITH_A_THREAD)
     world.wait_for_line(job_id, "thread")
     rank = rank_of(world, job_id)
@@ -163,18 +163,18 @@ def test_thread_that_hangs_keeps_the_devices_although_the_main_thread_is_dead(co
         world.wish(job_id, "cancel")
         world.wait_for_end(job_id, 30)
         assert processes.state_of(rank) == "Z"
-        keeper.clean()
-        keeper.clean()
+        manager.clean()
+        manager.clean()
         assert out_of_service(world) == [0]
     world.wait(lambda: processes.start_ticks(rank) is None, 5)
-    keeper.clean()
+    manager.clean()
 
     assert out_of_service(world) == []
 
 
 @pytest.mark.long
 def test_process_without_the_marks_of_its_attempt_is_known_by_the_roll(confined_or_not):
-    world, keeper = confined_or_not
+    world, manager = confined_or_not
     job_id = world.start(WITH_A_STRANGER)
     world.wait_for_line(job_id, "stranger")
     (stranger,) = processes.descendants(rank_of(world, job_id))
@@ -185,13 +185,13 @@ def test_process_without_the_marks_of_its_attempt_is_known_by_the_roll(confined_
     with unkillable(stranger):
         processes.kill([supervisor])
         world.wait(lambda: not world.supervisor_alive(job_id, 1), 5)
-        keeper.look()
-        keeper.look()
-        keeper.clean()
+        manager.poll()
+        manager.poll()
+        manager.clean()
         assert world.job(job_id).state is JobState.QUEUED
         assert out_of_service(world) == [0]
     world.wait(lambda: processes.start_ticks(stranger) is None, 5)
-    keeper.clean()
+    manager.clean()
 
     assert out_of_service(world) == []
     assert not run.path.exists()
@@ -282,15 +282,15 @@ def test_process_that_only_dies_slowly_is_no_news(world):
     """It may free hundreds of gigabytes."""
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
-    keeper = AttemptKeeper(world.settings, world.db, NODE)
+    manager = AttemptManager(world.settings, world.db, NODE)
     held_for = threading.Timer(2.7, lambda: None)
     with unkillable(rank_of(world, job_id)) as let_go:
         processes.kill([world.lease(job_id).supervisor_pid])
         world.wait(lambda: not world.supervisor_alive(job_id, 1), 5)
         held_for.function = let_go
         held_for.start()
-        keeper.look()
-        keeper.look()
+        manager.poll()
+        manager.poll()
     held_for.join()
 
     assert world.job(job_id).state is JobState.QUEUED

@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
 from app.services.jobs import result_mirror
 from app.services.lifecycle import transitions
-from tasks.background.result_mirror import Mirror, result_of
+from tasks.background.result_mirror import ResultMirror, result_of
 from tests.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
@@ -117,7 +117,7 @@ def celery(database: Database) -> FakeCelery:
 def test_change_is_shown_once_in_both_places(database: Database, celery: FakeCelery) -> None:
     with database.write() as session:
         job_id = make_job(session, name="first").id
-    mirror = Mirror(celery)
+    mirror = ResultMirror(celery)
 
     mirror.show_changes(0.0)
     mirror.show_changes(1.0)
@@ -130,7 +130,7 @@ def test_change_is_shown_once_in_both_places(database: Database, celery: FakeCel
 
 
 def test_start_of_each_attempt_is_told_under_its_node(database: Database, celery: FakeCelery) -> None:
-    job_id, mirror = held_job(database), Mirror(celery)
+    job_id, mirror = held_job(database), ResultMirror(celery)
 
     mirror.show_changes(0.0)
     mirror.show_changes(29.0)
@@ -149,7 +149,7 @@ def test_start_of_each_attempt_is_told_under_its_node(database: Database, celery
 
 
 def test_progress_is_shown_every_two_seconds_when_it_moved(database: Database, celery: FakeCelery) -> None:
-    job_id, mirror = held_job(database), Mirror(celery)
+    job_id, mirror = held_job(database), ResultMirror(celery)
     mirror.show_changes(10.0)
     mirror.show_changes(13.0)
     assert len(celery.backend.stored) == 1
@@ -166,7 +166,7 @@ def test_progress_is_shown_every_two_seconds_when_it_moved(database: Database, c
 def test_what_could_not_be_shown_stays_due(database: Database, celery: FakeCelery) -> None:
     with database.write() as session:
         job_id = make_job(session).id
-    mirror = Mirror(celery)
+    mirror = ResultMirror(celery)
     celery.backend.broken = True
 
     with pytest.raises(ConnectionError):
@@ -180,7 +180,7 @@ def test_what_could_not_be_shown_stays_due(database: Database, celery: FakeCeler
 def test_backend_that_lost_everything_is_told_everything_again(database: Database, celery: FakeCelery) -> None:
     with database.write() as session:
         job_id = make_job(session).id
-    mirror = Mirror(celery)
+    mirror = ResultMirror(celery)
     mirror.show_changes(0.0)
 
     celery.backend.keys.clear()
@@ -216,7 +216,7 @@ def test_completed_job_is_shown_to_flower_as_a_success_with_its_report(database:
     with database.write() as session:
         make_job(session, state=JobState.COMPLETED, report={"model_hash": "abc"}, elapsed_seconds=7.5)
 
-    Mirror(celery).show_changes(0.0)
+    ResultMirror(celery).show_changes(0.0)
 
     kind, _, fields = celery.sender.sent[-1]
     assert (kind, fields["runtime"]) == ("task-succeeded", 7.5)

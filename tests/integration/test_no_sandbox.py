@@ -90,14 +90,14 @@ def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
 def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
     world: World, no_bubblewrap: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_worker, "LOOK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(node_worker, "SANDBOX_RECHECK_SECONDS", 0.0)
     bubblewrap = shutil.which("bwrap", path=os.defpath)
     assert bubblewrap is not None
     settings = replace(world.settings, node=replace(world.settings.node, name=NODE))
     worker = node_worker.Node(settings, world.db)
 
     def seen() -> str:
-        worker._beat()
+        worker._heartbeat()
         with world.db.read() as session:
             return session.get_one(Node, NODE).sandbox
 

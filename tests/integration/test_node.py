@@ -14,24 +14,24 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Job, Lease, Node
 from tests.supervising import NODE, SLEEPS
-from workers.node.attempt_manager import AttemptKeeper
+from workers.node.attempt_manager import AttemptManager
 from workers.node.node_config import NodeConfig
 from workers.node.spawn_supervisor import settings_environment
-from workers.node.worker_step import BadNodeName, make_report, take_name
+from workers.node.worker_step import InvalidNodeName, lock_node_name, make_report
 from workers.node.worker_step import Node as NodeProcess
 from workers.run_dir.layout import run_directory
 
 
 @pytest.fixture
-def keeper(world):
-    return AttemptKeeper(world.settings, world.db, NODE)
+def manager(world):
+    return AttemptManager(world.settings, world.db, NODE)
 
 
-def test_dispatched_attempt_is_taken_up_without_a_message(world, keeper):
+def test_dispatched_attempt_is_taken_up_without_a_message(world, manager):
     job_id = world.submit("print('hello')\n")
     world.dispatch(job_id)
 
-    keeper.look()
+    manager.poll()
 
     assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
 
@@ -40,12 +40,12 @@ def test_attempts_of_other_nodes_are_left_alone(world):
     job_id = world.submit("print('hello')\n")
     world.dispatch(job_id)
 
-    AttemptKeeper(world.settings, world.db, "another").look()
+    AttemptManager(world.settings, world.db, "another").poll()
 
     assert world.job(job_id).state is JobState.SCHEDULING
 
 
-def test_nudge_brings_a_wish_to_the_supervisor_at_once(world, keeper):
+def test_nudge_brings_a_wish_to_the_supervisor_at_once(world, manager):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
     with world.db.write() as session:
@@ -53,49 +53,49 @@ def test_nudge_brings_a_wish_to_the_supervisor_at_once(world, keeper):
         job.requested = "cancel"
     began = time.monotonic()
 
-    keeper.nudge(job_id)
-    keeper.look()
+    manager.nudge(job_id)
+    manager.poll()
 
     assert world.wait_for_end(job_id).state is JobState.CANCELLED
     assert time.monotonic() - began < 1.5
 
 
-def test_dead_supervisor_is_released_without_waiting_for_its_lease(world, keeper):
+def test_dead_supervisor_is_released_without_waiting_for_its_lease(world, manager):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
     os.kill(world.lease(job_id).supervisor_pid, signal.SIGKILL)
     world.wait(lambda: not world.supervisor_alive(job_id, 1), 5)
 
-    keeper.look()
-    keeper.look()
+    manager.poll()
+    manager.poll()
 
     job = world.job(job_id)
     assert (job.state, job.error_type) == (JobState.QUEUED, "SUPERVISOR_LOST")
     assert world.processes(job_id) == []
 
 
-def test_living_supervisor_of_an_earlier_worker_is_adopted(world, keeper):
+def test_living_supervisor_of_an_earlier_worker_is_adopted(world, manager):
     job_id = world.start("import time\ntime.sleep(1.5)\nprint('done')\n")
     world.wait(lambda: world.lease(job_id).supervisor_pid is not None, 5, job_id)
 
     for _ in range(4):
-        keeper.look()
+        manager.poll()
 
     assert world.lease(job_id).released_at is None
     assert world.wait_for_end(job_id).state is JobState.COMPLETED
 
 
-def test_supervisor_that_is_still_starting_is_not_taken_for_dead(world, keeper):
+def test_supervisor_that_is_still_starting_is_not_taken_for_dead(world, manager):
     job_id = world.start("print('hello')\n")
 
     while world.lease(job_id).released_at is None:
-        keeper.look()
+        manager.poll()
 
     assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
 
 
 @pytest.mark.parametrize("place", ["another-boot/1", None])
-def test_lease_of_another_place_is_left_to_run_out(world, keeper, place):
+def test_lease_of_another_place_is_left_to_run_out(world, manager, place):
     job_id = world.submit(SLEEPS)
     world.dispatch(job_id)
     with world.db.write() as session:
@@ -103,12 +103,12 @@ def test_lease_of_another_place_is_left_to_run_out(world, keeper, place):
         lease.counter, lease.supervisor_pid, lease.supervisor_started, lease.boot_id = 1, 4_000_000, 1, place
 
     for _ in range(4):
-        keeper.look()
+        manager.poll()
 
     assert world.lease(job_id).released_at is None
 
 
-def test_claim_whose_supervisor_was_never_started_is_released(world, keeper):
+def test_claim_whose_supervisor_was_never_started_is_released(world, manager):
     job_id = world.submit(SLEEPS)
     world.dispatch(job_id)
     with world.db.write() as session:
@@ -116,20 +116,20 @@ def test_claim_whose_supervisor_was_never_started_is_released(world, keeper):
         lease.counter, lease.boot_id = 1, processes.place()
         session.get_one(Job, job_id).status = JobState.PREPARING
 
-    keeper.look()
-    keeper.look()
+    manager.poll()
+    manager.poll()
 
     assert world.lease(job_id).released_at is not None
     assert world.job(job_id).state is JobState.QUEUED
 
 
-def test_leftover_run_directories_are_removed_and_living_ones_kept(world, keeper):
+def test_leftover_run_directories_are_removed_and_living_ones_kept(world, manager):
     left = run_directory(world.data_dir, "job-of-yesterday", 3)
     left.make()
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
 
-    keeper.look()
+    manager.poll()
 
     assert not left.path.parent.exists()
     assert run_directory(world.data_dir, job_id, 1).path.exists()
@@ -152,8 +152,8 @@ def test_processes_of_an_ended_attempt_are_killed_before_another_begins(world, k
     world.dispatch(job_id)
 
     with straggler("job-of-yesterday", 3) as process:
-        AttemptKeeper(settings, world.db, NODE).look()
-        # Not by its exit code, which is the keeper's to collect: the straggler is a child of this process.
+        AttemptManager(settings, world.db, NODE).poll()
+        # Not by its exit code, which is the manager's to collect: the straggler is a child of this process.
         assert processes.start_ticks(process.pid) is None
 
     assert left.path.exists() == keep_runs
@@ -165,7 +165,7 @@ def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
     node = NodeProcess(world.settings, world.db)
 
     with straggler("job-of-yesterday", 3) as process:
-        node._beat()
+        node._heartbeat()
         assert processes.start_ticks(process.pid) is None
 
 
@@ -173,7 +173,7 @@ def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
 def test_name_that_can_not_name_a_node_is_refused(world, name):
     settings = replace(world.settings, node=replace(world.settings.node, name=name or "."))
 
-    with pytest.raises(BadNodeName, match="TRAINYARD_NODE_NAME"):
+    with pytest.raises(InvalidNodeName, match="TRAINYARD_NODE_NAME"):
         make_report(settings, NodeConfig())
 
 
@@ -214,7 +214,7 @@ def test_sigterm_to_the_node_process_leaves_supervisors_alone(world, worker):
 
 
 def test_second_worker_of_a_name_is_refused(world):
-    with take_name(world.settings), pytest.raises(BadNodeName, match="already"):
-        take_name(world.settings)
+    with lock_node_name(world.settings), pytest.raises(InvalidNodeName, match="already"):
+        lock_node_name(world.settings)
 
-    take_name(world.settings).close()
+    lock_node_name(world.settings).close()

@@ -25,7 +25,7 @@ from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
 from tests.leaving_behind import held, offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World
-from workers.node.attempt_manager import AttemptKeeper
+from workers.node.attempt_manager import AttemptManager
 from workers.run_dir.cleanup import settle
 from workers.run_dir.layout import remove_earlier, run_directory
 from workers.run_dir.process_registry import RollCall
@@ -93,7 +93,7 @@ def test_what_has_no_directory_any_more_is_judged_by_its_place(world, left, plac
         row = session.query(StuckDevice).one()
         row.place, row.seen_at = place, utc_now() - timedelta(seconds=seen_seconds_ago)
 
-    AttemptKeeper(world.settings, world.db, NODE).clean()
+    AttemptManager(world.settings, world.db, NODE).clean()
 
     assert out_of_service(world) == ([] if comes_back else [1])
 
@@ -106,7 +106,7 @@ def test_directory_of_another_place_is_let_alone_unless_the_machine_was_restarte
     calls.call(os.getpid())
     calls.leave()
 
-    AttemptKeeper(world.settings, world.db, NODE).clean()
+    AttemptManager(world.settings, world.db, NODE).clean()
 
     assert out_of_service(world) == ([] if comes_back else [1])
     assert run.path.exists() != comes_back

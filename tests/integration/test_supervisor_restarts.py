@@ -11,7 +11,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
 from tests.supervising import NODE, STUBBORN, World, environment, rows, training
-from workers.node.attempt_manager import AttemptKeeper
+from workers.node.attempt_manager import AttemptManager
 
 
 def rank_pid(world: World, job_id: str, attempt: int = 1, rank: int = 0) -> int:
@@ -80,15 +80,15 @@ def test_lease_is_renewed_over_the_restart_and_the_node_worker_knows_the_supervi
         longest = max(longest, time.monotonic() - since)
         assert longest < world.settings.lease.ttl_seconds / 2, world.describe(job_id)
         time.sleep(0.02)
-    keeper = AttemptKeeper(world.settings, world.db, NODE)  # of a worker that was started anew
+    manager = AttemptManager(world.settings, world.db, NODE)  # of a worker that was started anew
     for _ in range(4):
-        keeper.look()
+        manager.poll()
 
     assert world.lease(job_id).released_at is None
-    keeper.nudge(job_id)
+    manager.nudge(job_id)
     with world.db.write() as session:
         session.get_one(Job, job_id).requested = "cancel"
-    keeper.look()
+    manager.poll()
     assert world.wait_for_end(job_id, 5).state is JobState.CANCELLED
 
 

@@ -20,7 +20,7 @@ from app.services.lifecycle import transitions
 from app.services.requests.wakeups import Dispatcher
 from app.services.webhooks import subscriptions
 from config.settings import load_settings
-from tasks.background.webhook_delivery import Deliverer
+from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
 from tests.apps import SECRET_KEY
 from tests.factories import make_job, make_webhook
@@ -40,7 +40,7 @@ def receiver() -> Iterator[WebServer]:
 
 
 @contextmanager
-def delivering(db: Database, **variables: str) -> Iterator[Deliverer]:
+def delivering(db: Database, **variables: str) -> Iterator[WebhookDeliverer]:
     """A coordinator's deliverer at work."""
     environment = {
         "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
@@ -49,7 +49,7 @@ def delivering(db: Database, **variables: str) -> Iterator[Deliverer]:
         **variables,
     }
     settings = load_settings(environment)
-    deliverer = Deliverer(Runtime(settings, db, Dispatcher(settings)))
+    deliverer = WebhookDeliverer(Runtime(settings, db, Dispatcher(settings)))
     deliverer.start()
     try:
         yield deliverer
@@ -311,7 +311,7 @@ def test_trouble_of_the_database_is_logged_and_ends_nothing(
     caplog.set_level(logging.INFO)
 
     with delivering(database):
-        wait_until(lambda: "goes wrong and is tried again" in caplog.text)
+        wait_until(lambda: "failed and will be retried" in caplog.text)
         with database.write() as session:
             session.execute(text("ALTER TABLE away RENAME TO webhook_delivery"))
             # What nobody ends is over after a while.

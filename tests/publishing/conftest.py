@@ -14,7 +14,7 @@ from tests.hub import Hub, running_hub
 from tests.places import BUCKET, KEY, S3, SECRET
 from tests.shares import Share, running_share
 from workers.fetching.filesystems import filesystem, service
-from workers.publishing.orders import File, Order
+from workers.publishing.orders import File, PublishOrder
 
 JOB = "job-01980000-0000-7000-8000-000000000001"
 FILES = {
@@ -26,13 +26,13 @@ FILES = {
 }
 
 
-def make_order(directory: Path, files: dict[str, bytes] | None = None, *, job_id: str = JOB) -> Order:
+def make_order(directory: Path, files: dict[str, bytes] | None = None, *, job_id: str = JOB) -> PublishOrder:
     """A model on the disk, and the order to publish it."""
     contents = FILES if files is None else files
     for path, data in contents.items():
         directory.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
         directory.joinpath(path).write_bytes(data)
-    return Order(
+    return PublishOrder(
         job_id=job_id,
         job_name="tiny",
         source=directory,
@@ -45,7 +45,7 @@ def make_order(directory: Path, files: dict[str, bytes] | None = None, *, job_id
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
+def order(tmp_path: Path) -> PublishOrder:
     return make_order(tmp_path / "model")
 
 

@@ -14,12 +14,12 @@ import pytest
 from tests.places import BUCKET, S3
 from tests.publishing.conftest import FILES, JOB, make_order
 from tests.shares import TOKEN, Share
-from workers.publishing.copying import MARKER, Place, copy
+from workers.publishing.copying import MARKER, PublishTarget, copy
 from workers.publishing.failures import NotPublished
-from workers.publishing.local import LocalPlace
-from workers.publishing.objects import ObjectPlace
+from workers.publishing.local import LocalTarget
+from workers.publishing.objects import ObjectTarget
 from workers.publishing.orders import order_of
-from workers.publishing.web import WebPlace
+from workers.publishing.web import WebTarget
 
 OTHER = "job-01980000-0000-7000-8000-000000000002"
 
@@ -28,12 +28,12 @@ OTHER = "job-01980000-0000-7000-8000-000000000002"
 class Spot:
     """One kind of place, with a way to look and to put something there behind its back."""
 
-    make: Callable[[str], Place]  # by the job's id
+    make: Callable[[str], PublishTarget]  # by the job's id
     files: Callable[[], Mapping[str, bytes]]
     put: Callable[[str, bytes], object]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PublishTarget:
         return self.make(JOB)
 
     def model(self, folder: str = "") -> dict[str, bytes]:
@@ -58,13 +58,13 @@ def put_file(directory: Path, path: str, data: bytes) -> None:
 @pytest.fixture
 def local(tmp_path: Path) -> Spot:
     target = tmp_path / "a" / "b" / "out"
-    return Spot(lambda job: LocalPlace(str(target), job), lambda: tree(target), lambda p, d: put_file(target, p, d))
+    return Spot(lambda job: LocalTarget(str(target), job), lambda: tree(target), lambda p, d: put_file(target, p, d))
 
 
 @pytest.fixture
 def bucket(s3: S3, bucket_files: Any) -> Spot:
     return Spot(
-        lambda job: ObjectPlace(bucket_files, f"{BUCKET}/models/out", job),
+        lambda job: ObjectTarget(bucket_files, f"{BUCKET}/models/out", job),
         lambda: s3.files("models/out/"),
         lambda path, data: s3.client.put_object(Bucket=BUCKET, Key=f"models/out/{path}", Body=data),
     )
@@ -73,7 +73,7 @@ def bucket(s3: S3, bucket_files: Any) -> Spot:
 @pytest.fixture
 def drive(share: Share) -> Spot:
     return Spot(
-        lambda job: WebPlace(f"{share.url}/mine/out", {"Authorization": f"Bearer {TOKEN}"}),
+        lambda job: WebTarget(f"{share.url}/mine/out", {"Authorization": f"Bearer {TOKEN}"}),
         lambda: share.below("mine/out"),
         lambda path, data: share.files.update({f"/shares/mine/out/{path}": data}),
     )
@@ -192,10 +192,10 @@ def test_an_order_survives_the_pipe(order):
 def test_a_model_that_changed_since_it_was_hashed_is_not_published(spot, order):
     (order.source / "config.json").write_bytes(b"something else")
 
-    with pytest.raises(NotPublished, match=r"config\.json is not as it was stored"):
+    with pytest.raises(NotPublished, match=r"config\.json has changed since it was stored"):
         copy(spot.place, order, nothing)
     (order.source / "config.json").write_bytes(FILES["config.json"].upper())
-    with pytest.raises(NotPublished, match=r"config\.json is not there as it was sent"):
+    with pytest.raises(NotPublished, match=r"config\.json does not match what was sent"):
         copy(spot.place, order, nothing)
 
     assert not spot.marker()["complete"]
@@ -208,7 +208,7 @@ def test_a_marker_that_names_paths_outside_deletes_nothing_there(tmp_path, order
     paths = ["../victim", str(victim), "a/../../victim", "", MARKER]
     put_file(target, MARKER, json.dumps({"job_id": JOB, "files": [{"path": path} for path in paths]}).encode())
 
-    copy(LocalPlace(str(target), JOB), order, nothing)
+    copy(LocalTarget(str(target), JOB), order, nothing)
 
     assert victim.read_text() == "dear"
     assert tree(target).keys() == {*FILES, MARKER}
@@ -218,7 +218,7 @@ def test_an_output_file_may_not_pose_as_the_marker(tmp_path):
     order = make_order(tmp_path / "model", {MARKER: b"{}"})
 
     with pytest.raises(NotPublished, match="rename it"):
-        copy(LocalPlace(str(tmp_path / "out"), JOB), order, nothing)
+        copy(LocalTarget(str(tmp_path / "out"), JOB), order, nothing)
 
 
 # ---- a directory of this machine
@@ -233,7 +233,7 @@ def test_a_link_that_appears_on_the_way_leads_nowhere(tmp_path, order, where):
     link.symlink_to(elsewhere)
 
     with pytest.raises(NotPublished):
-        copy(LocalPlace(str(tmp_path / "a/b/out"), JOB), order, nothing)
+        copy(LocalTarget(str(tmp_path / "a/b/out"), JOB), order, nothing)
 
     assert list(elsewhere.iterdir()) == []
 
@@ -241,13 +241,13 @@ def test_a_link_that_appears_on_the_way_leads_nowhere(tmp_path, order, where):
 def test_a_link_in_place_of_a_folder_of_ours_leads_nowhere(tmp_path, order):
     elsewhere, target = tmp_path / "elsewhere", tmp_path / "out"
     elsewhere.mkdir()
-    copy(LocalPlace(str(target), JOB), order, nothing)
+    copy(LocalTarget(str(target), JOB), order, nothing)
     (target / "sub" / "tokenizer.json").unlink()
     (target / "sub").rmdir()
     (target / "sub").symlink_to(elsewhere)
 
-    with pytest.raises(NotPublished, match="is a link or a file where a directory was"):
-        copy(LocalPlace(str(target), JOB), order, nothing)
+    with pytest.raises(NotPublished, match="became a link or a file"):
+        copy(LocalTarget(str(target), JOB), order, nothing)
 
     assert list(elsewhere.iterdir()) == []
 
@@ -256,11 +256,11 @@ def test_a_link_in_place_of_a_file_is_replaced_and_not_written_through(tmp_path,
     victim = tmp_path / "victim"
     victim.write_text("dear")
     target = tmp_path / "out"
-    copy(LocalPlace(str(target), JOB), order, nothing)
+    copy(LocalTarget(str(target), JOB), order, nothing)
     (target / "config.json").unlink()
     (target / "config.json").symlink_to(victim)
 
-    copy(LocalPlace(str(target), JOB), order, nothing)
+    copy(LocalTarget(str(target), JOB), order, nothing)
 
     assert victim.read_text() == "dear"
     assert tree(target).keys() == {*FILES, MARKER}
@@ -271,14 +271,14 @@ def test_a_file_where_the_directory_should_be_is_refused(tmp_path, order):
     (tmp_path / "out").write_text("a file")
 
     with pytest.raises(NotPublished, match="name a directory"):
-        copy(LocalPlace(str(tmp_path / "out"), JOB), order, nothing)
+        copy(LocalTarget(str(tmp_path / "out"), JOB), order, nothing)
 
 
 def test_an_existing_empty_directory_keeps_its_rights(tmp_path, order):
     target = tmp_path / "out"
     target.mkdir(mode=0o750)
 
-    copy(LocalPlace(str(target), JOB), order, nothing)
+    copy(LocalTarget(str(target), JOB), order, nothing)
 
     assert target.stat().st_mode & 0o777 == 0o750
     assert (target / "config.json").stat().st_mode & 0o777 == 0o644
@@ -287,11 +287,11 @@ def test_an_existing_empty_directory_keeps_its_rights(tmp_path, order):
 PERMISSIONS = """
 import os, sys
 from workers.publishing.failures import NotPublished
-from workers.publishing.local import LocalPlace
+from workers.publishing.local import LocalTarget
 os.setgid(65534); os.setuid(65534)
 for path in sys.argv[1:]:
     try:
-        LocalPlace(path, "job-x").check()
+        LocalTarget(path, "job-x").check()
         print("may")
     except NotPublished as error:
         print(error.message.removeprefix(path), error.transient)
@@ -324,7 +324,7 @@ def test_leftovers_of_a_killed_try_are_cleared(tmp_path, order):
     target.mkdir()
     (target / f".trainyard-tmp-{JOB}").write_bytes(b"half of it")
 
-    assert copy(LocalPlace(str(target), JOB), order, nothing) == ""
+    assert copy(LocalTarget(str(target), JOB), order, nothing) == ""
 
     assert tree(target).keys() == {*FILES, MARKER}
 
@@ -339,7 +339,7 @@ def test_check_of_a_bucket_leaves_nothing(bucket, s3):
 
 
 def test_a_bucket_that_does_not_exist_is_named(bucket_files, order):
-    place = ObjectPlace(bucket_files, "no-such-bucket/x", JOB)
+    place = ObjectTarget(bucket_files, "no-such-bucket/x", JOB)
 
     for act in (place.check, lambda: copy(place, order, nothing)):
         with pytest.raises(NotPublished, match="there is no bucket no-such-bucket") as refused:
@@ -353,7 +353,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket_files, order):
 def test_an_upload_that_arrives_damaged_is_noticed(share, drive, order):
     share.spoiled.add("/shares/mine/out/config.json")
 
-    with pytest.raises(NotPublished, match=r"config\.json is not there as it was sent") as failed:
+    with pytest.raises(NotPublished, match=r"config\.json does not match what was sent") as failed:
         copy(drive.place, order, nothing)
 
     assert failed.value.transient
@@ -372,6 +372,6 @@ def test_a_drive_that_stumbles_may_be_asked_again(share, drive, order):
 
 def test_a_token_that_is_not_accepted_is_told_with_the_way_out(share):
     with pytest.raises(NotPublished, match="submit with a token that may write there") as failed:
-        WebPlace(f"{share.url}/mine/out", {"Authorization": "Bearer stale"}).check()
+        WebTarget(f"{share.url}/mine/out", {"Authorization": "Bearer stale"}).check()
 
     assert not failed.value.transient

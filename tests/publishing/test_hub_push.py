@@ -33,8 +33,8 @@ def repository(token: str = TOKEN, name: str = NAME) -> Repository:
     ("token", "name", "said"),
     [
         ("hf_unknown", NAME, "the hub answers 401.*give output_config.hub_token a token that may write"),
-        (READ_TOKEN, NAME, "the token of acme may only read"),
-        (STRANGER_TOKEN, NAME, "stranger's, who is no member of acme"),
+        (READ_TOKEN, NAME, "the token of acme is read-only"),
+        (STRANGER_TOKEN, NAME, "belongs to stranger, who is no member of acme"),
         (TOKEN, "others/tiny", "no member of others"),
         ("", NAME, "there is no token; .* set HF_TOKEN on the nodes"),
     ],
@@ -58,7 +58,7 @@ def test_what_the_hub_holds_otherwise_is_noticed(near: Hub, order):
     weights = next(file for file in order.files if file.path == "model.safetensors")
     near.repositories.objects[weights.sha256] = b"not what its name says"
 
-    with pytest.raises(NotPublished, match=r"model\.safetensors is not on the hub as it was sent") as failed:
+    with pytest.raises(NotPublished, match=r"model\.safetensors on the hub does not match what was sent") as failed:
         pushing.push(repository(), order)
 
     assert failed.value.transient

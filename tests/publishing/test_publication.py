@@ -119,7 +119,7 @@ def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
 
     done = publish(settings={"TRAINYARD_FETCH_PVC_DIR": ""}, output_path="pvc://team/models/out")
 
-    assert "platform keeps its own files" in str(done.failures)
+    assert "platform stores its own files" in str(done.failures)
     assert not (node.data_dir / "models").exists()
 
 
@@ -294,7 +294,7 @@ def test_what_cannot_work_is_found_out_before_anything_is_trained(node, hub, sha
 
     assert "name a directory" in refusal(output_path="file/out")
     assert "own" in refusal(output_path=str(node.data_dir))
-    assert "may only read" in refusal({"output_config.hub_token": READ_TOKEN}, **PUSH)
+    assert "is read-only" in refusal({"output_config.hub_token": READ_TOKEN}, **PUSH)
     assert "token" in refusal({"forwarded.user": "stale"}, output_path="scaidrive://mine/out")
 
 

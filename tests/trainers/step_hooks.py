@@ -50,7 +50,7 @@ def slow_passes(seconds: float) -> Iterator[None]:
 @contextmanager
 def slow_writing() -> Iterator[None]:
     """A disk so slow that the training makes another step before anything of a checkpoint is written."""
-    from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving  # noqa: PLC0415
+    from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver  # noqa: PLC0415
 
     def write(original: Any, saving: Any, trainer: Any, taken: Any, *arguments: Any) -> None:
         step = json.loads(taken.state)["global_step"]
@@ -58,7 +58,7 @@ def slow_writing() -> Iterator[None]:
             time.sleep(0.01)
         original(saving, trainer, taken, *arguments)
 
-    with _around(HostSaving, "_write", write):
+    with _around(HostCheckpointSaver, "_write", write):
         yield
 
 
@@ -165,7 +165,7 @@ def unwritten_shards(steps: Iterable[int]) -> Iterator[None]:
 def slow_shards() -> Iterator[None]:
     """As `slow_writing`, of Megatron's checkpoints."""
     from workers.trainers.megatron.loop import MegatronLoop  # noqa: PLC0415
-    from workers.trainers.megatron.saving import ShardSaving  # noqa: PLC0415
+    from workers.trainers.megatron.saving import MegatronCheckpointSaver  # noqa: PLC0415
 
     made: list[int] = []
 
@@ -179,7 +179,7 @@ def slow_shards() -> Iterator[None]:
             time.sleep(0.01)
         original(*arguments)
 
-    with _around(MegatronLoop, "_step", step), _around(ShardSaving, "_write_shards", write):
+    with _around(MegatronLoop, "_step", step), _around(MegatronCheckpointSaver, "_write_shards", write):
         yield
 
 

@@ -128,7 +128,7 @@ def test_history_says_that_other_devices_are_not_equal_to_the_last_bit(moved):
 
     assert note["reason"] == "NOT_BIT_EQUAL"
     assert "with 1 devices instead of 2" in note["message"]
-    assert "none is left out or comes again" in note["message"]
+    assert "none is skipped or repeated" in note["message"]
     assert note["data"] == {
         "step": STOP,
         "devices_before": 2,

@@ -86,7 +86,7 @@ def test_what_was_shared_before_counts_after_several_changes():
 
 
 def test_devices_that_do_not_fit_are_refused_with_those_that_do():
-    with pytest.raises(InvalidConfig, match=r"16 records in a step, which 3 devices .* one of 1, 2, 4, 8, 16$"):
+    with pytest.raises(InvalidConfig, match=r"16 records, which 3 devices .* one of 1, 2, 4, 8, 16$"):
         plan(4, 2, 3, before=saved(2))
 
 

@@ -266,7 +266,7 @@ def test_sequences_beyond_the_models_positions_are_warned_of(inspect, assets, tm
 
     found = inspect(long, max_seq_length=1024)
 
-    assert any("the model was made for 512 positions" in warning for warning in found["warnings"])
+    assert any("the model supports 512 positions" in warning for warning in found["warnings"])
     assert not any("positions" in warning for warning in inspect(long, max_seq_length=512)["warnings"])
     assert not any("positions" in warning for warning in inspect(assets / "train.jsonl")["warnings"])
 

@@ -8,10 +8,10 @@ import pytest
 
 from workers.trainers.failures import Diverged, NonFiniteLoss
 from workers.trainers.hf_trainer.monitoring.divergence_detector import (
-    ENOUGH,
     HIGH_TOLERATED,
+    MIN_LOSSES,
     NON_FINITE_TOLERATED,
-    LossWatch,
+    DivergenceDetector,
 )
 
 STEPS = 2000
@@ -21,12 +21,12 @@ SEEDS = range(6)
 
 def ended(losses, *cuts):
     """The step at which a run with these losses ends, and why; at `cuts` it goes on from a checkpoint."""
-    watch = LossWatch()
+    watch = DivergenceDetector()
     for step, loss in enumerate(losses, start=1):
         if step in cuts:
-            watch = LossWatch(watch.to_document())
+            watch = DivergenceDetector(watch.to_document())
         try:
-            watch.see(step, loss, warming_up=step <= WARM_UP)
+            watch.observe(step, loss, warming_up=step <= WARM_UP)
         except (Diverged, NonFiniteLoss) as error:
             return step, error
     return None, None
@@ -102,47 +102,47 @@ def test_loss_that_creeps_up_does_not_take_the_bound_with_it():
 
 
 def test_several_losses_that_are_no_numbers_end_a_run_and_the_first_is_named():
-    watch = LossWatch()
-    watch.see(6, 1.0, warming_up=False)
+    watch = DivergenceDetector()
+    watch.observe(6, 1.0, warming_up=False)
     for step in range(7, 7 + NON_FINITE_TOLERATED):
-        watch.see(step, math.nan, warming_up=False)
+        watch.observe(step, math.nan, warming_up=False)
 
     with pytest.raises(NonFiniteLoss, match="wrong at step 7, and was inf in 6 logged steps"):
-        watch.see(12, math.inf, warming_up=False)
+        watch.observe(12, math.inf, warming_up=False)
 
 
 def test_numbers_in_between_are_a_recovery():
-    watch = LossWatch()
+    watch = DivergenceDetector()
     for step in range(101):
-        watch.see(step, 1.0 if step % 5 == 0 else math.nan, warming_up=False)
+        watch.observe(step, 1.0 if step % 5 == 0 else math.nan, warming_up=False)
 
-    assert not watch.suspects
+    assert not watch.is_suspect
 
 
 def test_weights_are_suspected_as_soon_as_gradients_are_no_numbers():
-    watch, suspected = LossWatch(), []
+    watch, suspected = DivergenceDetector(), []
     # After the fourth there is no loss any more.
     for step, norm in enumerate((0.7, math.inf, 0.7, math.nan), start=1):
-        watch = LossWatch(watch.to_document())
-        watch.see(step, 5.0, gradient_norm=norm, warming_up=False)
-        suspected.append(watch.suspects)
+        watch = DivergenceDetector(watch.to_document())
+        watch.observe(step, 5.0, gradient_norm=norm, warming_up=False)
+        suspected.append(watch.is_suspect)
     assert suspected == [False, True, False, True]
 
     for step in range(5, 5 + NON_FINITE_TOLERATED):
-        watch.see(step, math.nan, gradient_norm=math.nan, warming_up=False)
+        watch.observe(step, math.nan, gradient_norm=math.nan, warming_up=False)
 
     with pytest.raises(NonFiniteLoss, match="went wrong at step 4, and was nan"):
-        watch.see(10, math.nan, gradient_norm=math.nan, warming_up=False)
+        watch.observe(10, math.nan, gradient_norm=math.nan, warming_up=False)
 
 
 def test_weights_are_suspected_until_the_loss_is_back():
-    watch = LossWatch()
+    watch = DivergenceDetector()
     suspected = []
-    for step, loss in enumerate([*[1.0] * ENOUGH, 9.0, math.nan, 1.1]):
-        watch.see(step, loss, warming_up=False)
-        suspected.append(watch.suspects)
+    for step, loss in enumerate([*[1.0] * MIN_LOSSES, 9.0, math.nan, 1.1]):
+        watch.observe(step, loss, warming_up=False)
+        suspected.append(watch.is_suspect)
 
-    assert suspected == [False] * ENOUGH + [True, True, False]
+    assert suspected == [False] * MIN_LOSSES + [True, True, False]
 
 
 def test_run_that_goes_on_from_checkpoints_notices_at_the_same_step():

@@ -258,7 +258,7 @@ def test_a_checkpoint_is_gone_on_from_by_other_numbers_of_ranks(moved):
     assert parts[-1].result["tokens"] == moved["whole"].result["tokens"]
     # Devices, then only their division, then devices again.
     assert [[note["reason"] for note in part.notes] for part in parts] == [[], *[["NOT_BIT_EQUAL"]] * 3]
-    assert "divided otherwise" in parts[2].notes[0]["message"]
+    assert "another parallel layout" in parts[2].notes[0]["message"]
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ from tests.trainers.supervision import ROOT
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
-from workers.trainers.megatron.batches import Dealer, Padding
-from workers.trainers.megatron.fitting import check
+from workers.trainers.megatron.batches import Padding, RecordDistributor
+from workers.trainers.megatron.compatibility import check
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 
 SIZES: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_each_record_counts_once_however_many_groups_share_them(groups):
     plan = BatchPlan(batch_size=4 // groups, accumulation=2, devices=groups)
     data = records(21)
 
-    dealt = [list(Dealer(plan, group, Padding(0)).shares(data)) for group in range(groups)]
+    dealt = [list(RecordDistributor(plan, group, Padding(0)).shares(data)) for group in range(groups)]
 
     assert {len(shares) for shares in dealt} == {3}
     for step in range(3):
@@ -138,7 +138,7 @@ def test_each_record_counts_once_however_many_groups_share_them(groups):
 def test_what_fills_up_is_not_learned():
     plan = BatchPlan(batch_size=2, accumulation=1, devices=1)
 
-    (share,) = Dealer(plan, 0, Padding(7, least=8)).shares(records(1))
+    (share,) = RecordDistributor(plan, 0, Padding(7, least=8)).shares(records(1))
 
     (batch,) = share.batches
     assert (share.length, share.tokens) == (8, 3)
@@ -148,9 +148,9 @@ def test_what_fills_up_is_not_learned():
 
 def test_an_epoch_goes_on_where_it_was_left():
     plan = BatchPlan(batch_size=2, accumulation=2, devices=1)
-    whole = list(Dealer(plan, 0, Padding(0)).shares(records(14)))
+    whole = list(RecordDistributor(plan, 0, Padding(0)).shares(records(14)))
 
-    rest = list(Dealer(plan, 0, Padding(0)).shares(records(14), after=2))
+    rest = list(RecordDistributor(plan, 0, Padding(0)).shares(records(14), after=2))
 
     assert len(rest) == len(whole) - 2
     for left, right in zip(rest, whole[2:], strict=True):

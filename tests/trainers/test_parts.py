@@ -18,9 +18,9 @@ RANK = """
 import json, os, sys
 from pathlib import Path
 import torch.distributed as dist
-from workers.trainers import parts
+from workers.trainers import checkpoint_shards
 
-parts._CHUNK_BYTES = 1000
+checkpoint_shards._CHUNK_BYTES = 1000
 directory, failing = Path(sys.argv[1]), json.loads(sys.argv[2])
 rank = os.environ["RANK"]
 dist.init_process_group("gloo")
@@ -30,7 +30,7 @@ for path in files if problem is None else ():
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes([int(rank) + 1]) * int(path.name[2:]))
 try:
-    parts.bring_together(directory, files, problem, None)
+    checkpoint_shards.gather_files(directory, files, problem, None)
     print("done")
 except OSError as error:
     print(type(error).__name__, error.errno)

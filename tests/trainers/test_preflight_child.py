@@ -94,11 +94,11 @@ def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, as
     work = inspections.claim(db, line.free([], 0.0)[0], line.me)
     assert work is not None
 
-    first = preflight.look(settings, db, asked)
+    first = preflight.inspect_inputs(settings, db, asked)
     admission.conclude(db, work, first)
-    again = preflight.look(settings, db, asked)
+    again = preflight.inspect_inputs(settings, db, asked)
     web.answers["/train.jsonl"] = file((assets / "chat.jsonl").read_bytes())
-    changed = preflight.look(settings, db, asked)
+    changed = preflight.inspect_inputs(settings, db, asked)
 
     assert first["sources"][0]["records_read"] == 60
     assert len(first["fingerprint"]) == 64
@@ -110,8 +110,10 @@ def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, as
 def test_code_of_a_model_does_not_run_where_there_is_no_sandbox(make_settings, db, assets, no_bubblewrap):
     asked = question(assets, "train.jsonl", trust_remote_code=True)
 
-    report = preflight.look(make_settings(), db, asked)
-    demanded = preflight.look(make_settings(TRAINYARD_NODE_SANDBOX="bubblewrap"), db, question(assets, "train.jsonl"))
+    report = preflight.inspect_inputs(make_settings(), db, asked)
+    demanded = preflight.inspect_inputs(
+        make_settings(TRAINYARD_NODE_SANDBOX="bubblewrap"), db, question(assets, "train.jsonl")
+    )
 
     assert "bubblewrap is not installed" in report["left_out"][0]
     assert demanded["left_out"] == report["left_out"]
@@ -121,8 +123,8 @@ def test_code_of_a_model_does_not_run_where_there_is_no_sandbox(make_settings, d
 def test_what_is_not_there_is_an_error_and_what_is_large_is_left_to_the_node(make_settings, db, assets, web):
     web.answers["/large.jsonl"] = file((assets / "train.jsonl").read_bytes())
 
-    missing = preflight.look(make_settings(), db, question(assets, web.url("/gone.jsonl")))
-    large = preflight.look(
+    missing = preflight.inspect_inputs(make_settings(), db, question(assets, web.url("/gone.jsonl")))
+    large = preflight.inspect_inputs(
         make_settings(TRAINYARD_PREFLIGHT_FETCH_BYTES="100"), db, question(assets, web.url("/large.jsonl"))
     )
 
@@ -140,7 +142,7 @@ def test_of_a_model_on_a_hub_no_weights_are_fetched(make_settings, db, assets, m
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         settings = make_settings(TRAINYARD_PREFLIGHT_FETCH_BYTES=str(weights))
 
-        report = preflight.look(settings, db, question(assets, "train.jsonl", model_id="acme/tiny"))
+        report = preflight.inspect_inputs(settings, db, question(assets, "train.jsonl", model_id="acme/tiny"))
 
     assert (report["errors"], report["left_out"]) == ([], [])
     assert report["model"]["model_type"] == "llama"
@@ -150,8 +152,8 @@ def test_of_a_model_on_a_hub_no_weights_are_fetched(make_settings, db, assets, m
 def test_places_this_machine_is_not_set_up_for_are_left_to_the_node(make_settings, db, assets):
     asked = question(assets, "ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi")
 
-    report = preflight.look(make_settings(), db, asked)
-    told = preflight.look(make_settings(), db, {**asked, "job_id": None})
+    report = preflight.inspect_inputs(make_settings(), db, asked)
+    told = preflight.inspect_inputs(make_settings(), db, {**asked, "job_id": None})
 
     assert "errors" not in report
     assert "ipfs" in report["left_out"][0]
@@ -167,8 +169,8 @@ def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(
         asked = question(assets, "train.jsonl", model_id="models/tiny")
         roots = f"{assets}:{tmp_path / 'not-mounted'}"
 
-        beside = preflight.look(make_settings(), db, asked)
-        apart = preflight.look(make_settings(TRAINYARD_STORAGE_ROOTS=roots), db, asked)
+        beside = preflight.inspect_inputs(make_settings(), db, asked)
+        apart = preflight.inspect_inputs(make_settings(TRAINYARD_STORAGE_ROOTS=roots), db, asked)
 
     assert beside["errors"][0]["error_type"] == "MODEL_NOT_FOUND"
     assert "models/tiny" in apart["left_out"][0]
@@ -179,11 +181,11 @@ def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(
     ("variable", "value", "said"),
     [
         ("TRAINYARD_PREFLIGHT_TIMEOUT_SECONDS", "0.1", "took longer than"),
-        ("TRAINYARD_PREFLIGHT_MEMORY_MB", "64", "the look at model and data"),
+        ("TRAINYARD_PREFLIGHT_MEMORY_MB", "64", "the preflight of model and data"),
     ],
 )
 def test_what_takes_too_much_is_left_to_the_node(make_settings, db, assets, variable, value, said):
-    report = preflight.look(make_settings(**{variable: value}), db, question(assets, "train.jsonl"))
+    report = preflight.inspect_inputs(make_settings(**{variable: value}), db, question(assets, "train.jsonl"))
 
     assert not report.get("errors")
     assert said in report["left_out"][0]
@@ -195,7 +197,7 @@ def test_foreign_results_are_not_looked_at(make_settings, db, assets, tmp_path):
     stolen.parent.mkdir(parents=True)
     stolen.write_text((assets / "train.jsonl").read_text())
 
-    report = preflight.look(make_settings(), db, {**question(assets, str(stolen)), "project": "other"})
+    report = preflight.inspect_inputs(make_settings(), db, {**question(assets, str(stolen)), "project": "other"})
 
     assert report["errors"][0]["error_type"] == "DATA_NOT_FOUND"
     assert "can't be used" in report["errors"][0]["message"]
@@ -206,7 +208,7 @@ def test_a_script_reads_its_data_as_it_likes(make_settings, db, assets, tmp_path
     asked = question(assets, str(assets))
     asked["spec"]["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": str(tmp_path / "run.py")}
 
-    report = preflight.look(make_settings(), db, asked)
+    report = preflight.inspect_inputs(make_settings(), db, asked)
 
     assert "errors" not in report
     assert "sources" not in report

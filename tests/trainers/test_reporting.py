@@ -112,7 +112,7 @@ def test_gradients_that_overflow_spoil_the_weights_but_where_float16_leaves_thei
 
     run.reporting.on_log(args, run.state, CONTROL, logs={"loss": 1.0, "grad_norm": math.inf})
 
-    assert run.reporting.watch.suspects is not leaves_out
+    assert run.reporting.watch.is_suspect is not leaves_out
 
 
 def test_nan_and_infinity_are_reported_and_survived_for_a_while():

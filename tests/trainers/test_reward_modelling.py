@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, parse
 from app.domain.spec.metrics import JUDGEMENTS
 from tests.trainers.in_process import Outcome, plan_of, runs
-from workers.trainers.hf_trainer.loop.collator import JudgingPadding
+from workers.trainers.hf_trainer.loop.collator import RewardPadding
 
 STEPS = 24
 JUDGES = {"algorithm": "reward", "max_steps": str(STEPS), "learning_rate": "2e-3"}
@@ -134,7 +134,7 @@ def test_policy_is_judged_by_it(outcomes):
 
 
 def test_prompt_and_answer_are_read_together_padded_on_either_side():
-    right, left = (JudgingPadding(pad_token_id=0, left=left)([PAIR]) for left in (False, True))
+    right, left = (RewardPadding(pad_token_id=0, left=left)([PAIR]) for left in (False, True))
 
     assert right["input_ids"].tolist() == [[5, 6, 7, 0], [5, 6, 8, 9]]
     assert left["input_ids"].tolist() == [[0, 5, 6, 7], [5, 6, 8, 9]]

@@ -130,7 +130,7 @@ def test_rewards_that_no_longer_differ_are_told_once(outcomes):
     (note,) = outcomes["alike"].notes
 
     assert note["reason"] == "REWARDS_ALIKE"
-    assert "since step 1 every completion was worth the same, 0:" in note["message"]
+    assert "since step 1 all completions have the same reward, 0:" in note["message"]
 
 
 @pytest.mark.long

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.ids import new_id
-from workers.sandbox.launcher import Launched, LaunchPlan, launch
-from workers.sandbox.sandbox import Sandbox, View
+from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
+from workers.sandbox.sandbox import FilesystemView, Sandbox
 
 # Processes are found and killed by it: one of each run of tests, and of the processes that these start.
 JOB = os.environ.setdefault("TESTED_JOB", new_id("job"))
@@ -52,7 +52,7 @@ def make_plan(
         spec["gang"] = gang
     spec_path = run_dir / "spec.json"
     spec_path.write_text(json.dumps(spec))
-    view = View(
+    view = FilesystemView(
         run_dir=run_dir,
         data_dir=data_dir,
         code=script.parent,
@@ -69,7 +69,7 @@ class Run:
 
     def __init__(self, plan: LaunchPlan) -> None:
         self.plan = plan
-        self.launched: Launched = launch(plan)
+        self.launched: LaunchedRanks = launch(plan)
         self.logs: list[bytes] = [b"" for _ in self.launched.log_fds]
         self.reports = b""
 

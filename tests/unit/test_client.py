@@ -60,7 +60,7 @@ def test_an_answer_of_something_else_is_no_traceback(server: ScriptedServer, cli
         lambda handler: handler.reply(200, b"<html>", "text/html"), lambda handler: handler.reply(502, b"bad gateway")
     )
 
-    with pytest.raises(ClientError, match="no Trainyard answer"):
+    with pytest.raises(ClientError, match="did not answer like a Trainyard server"):
         client.get("job-1")
     with pytest.raises(ApiError, match="502"):
         client.get("job-1")

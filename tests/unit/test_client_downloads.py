@@ -9,7 +9,7 @@ import pytest
 
 from tests.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running
 from trainyard import _calls
-from trainyard.client import BrokenContent, Client, NotFound, Patience, Unreachable
+from trainyard.client import BrokenContent, Client, NotFound, RetryPolicy, Unreachable
 
 CONTENT = bytes(range(256)) * 100
 TAG = f'"{hashlib.sha256(CONTENT).hexdigest()}"'
@@ -51,7 +51,7 @@ def test_what_breaks_goes_on_where_it_broke(server: ScriptedServer, tmp_path: Pa
 def test_a_later_call_goes_on_too(server: ScriptedServer, tmp_path: Path) -> None:
     server.script(serving(at_most=10_000), drop)
     with pytest.raises(Unreachable):
-        Client(server.url, patience=Patience(tries=2)).download("job-1", "m", tmp_path / "m")
+        Client(server.url, patience=RetryPolicy(tries=2)).download("job-1", "m", tmp_path / "m")
     server.script(serving())
 
     saved = Client(server.url).download("job-1", "m", tmp_path / "m")

@@ -17,7 +17,7 @@ from trainyard.client import (
     InvalidRequest,
     LimitExceeded,
     NotFound,
-    Patience,
+    RetryPolicy,
     ServerError,
     Unauthenticated,
     Unavailable,
@@ -93,7 +93,7 @@ def test_tries_end(server: ScriptedServer) -> None:
     server.script(drop)
 
     with pytest.raises(Unreachable):
-        Client(server.url, patience=Patience(tries=4)).get("job-1")
+        Client(server.url, patience=RetryPolicy(tries=4)).get("job-1")
 
     assert len(server.seen) == 4
 
@@ -121,7 +121,7 @@ def test_a_busy_server_is_not_waited_for_beyond_the_patience(server: ScriptedSer
     server.script(failure(429, {"code": "QUOTA_EXCEEDED", "message": "full", "retry_after": 2}))
 
     with pytest.raises(LimitExceeded, match="full"):
-        Client(server.url, patience=Patience(seconds=1)).submit({})
+        Client(server.url, patience=RetryPolicy(seconds=1)).submit({})
 
     assert len(server.seen) == 1
 
@@ -194,7 +194,7 @@ def test_a_quiet_stream_lives_as_long_as_the_server_says_so(server: ScriptedServ
     quiet = stream(": open\n\n: nothing new\n\n")
     server.script(*[quiet] * 8, stream("data: [DONE]\n\n"))
 
-    assert list(Client(server.url, patience=Patience(seconds=0.1)).follow_events("job-1")) == []
+    assert list(Client(server.url, patience=RetryPolicy(seconds=0.1)).follow_events("job-1")) == []
 
     assert len(server.seen) == 9
 
@@ -203,7 +203,7 @@ def test_a_stream_that_only_ever_opens_is_given_up(server: ScriptedServer) -> No
     server.script(stream(": open\n\n"))
 
     with pytest.raises(Unreachable, match="could not be continued"):
-        list(Client(server.url, patience=Patience(seconds=0.1)).follow_events("job-1"))
+        list(Client(server.url, patience=RetryPolicy(seconds=0.1)).follow_events("job-1"))
 
 
 class Clock:
@@ -245,7 +245,7 @@ def test_what_ends_within_the_last_pause_is_seen(
 def test_a_server_that_says_nothing_does_not_prolong_the_waiting(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LAST_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(client, "LAST_POLL_SECONDS", 0.05)
     given_up = threading.Event()
 
     def answer_late(handler: Handler) -> None:
@@ -261,7 +261,7 @@ def test_a_server_that_says_nothing_does_not_prolong_the_waiting(
 def test_waiting_goes_on_over_many_lost_connections(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "WAIT_PATIENCE", Patience(tries=1000, seconds=30.0))
+    monkeypatch.setattr(client, "WAIT_RETRY_POLICY", RetryPolicy(tries=1000, seconds=30.0))
     server.script(*[drop] * 6, success({**JOB, "status": "FAILED"}))
 
     assert ours.wait("job-1", poll_seconds=0.01).status == "FAILED"

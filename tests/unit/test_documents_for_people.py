@@ -14,7 +14,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from scripts.document_fields import SECTIONS
 from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in
-from workers.trainers.data.shapes import Shaping
+from workers.trainers.data.shapes import RecordMapper
 
 PAGES = {
     f"{folder}/{path.stem}": path.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def shape_of(record: dict[str, Any], mappings: list[dict[str, str]]) -> str:
     fitting = [mapping for mapping in mappings if set(mapped_columns(mapping).values()) <= record.keys()]
     alone = "prompt" in record and not {"completion", "chosen"} & record.keys()
     training_type = "DPO" if "chosen" in record else "RLHF" if alone else "SFT"
-    return Shaping(fitting[0] if fitting else {}, training_type).record(record, "line 1")[0]
+    return RecordMapper(fitting[0] if fitting else {}, training_type).record(record, "line 1")[0]
 
 
 def accepted(document: dict[str, Any]) -> Any:

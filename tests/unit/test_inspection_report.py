@@ -38,7 +38,7 @@ def test_what_no_database_stores_and_no_reader_expects_is_cut(tmp_path):
     assert found["warnings"][0].startswith("a\ufffdb\ufffd")
     assert len(found["warnings"][0]) == inspection_report.LONGEST_TEXT
     assert found["warnings"][1] == "7"
-    assert found["errors"] == [{"error_type": "TRAINER_ERROR", "message": "the look at model and data failed"}]
+    assert found["errors"] == [{"error_type": "TRAINER_ERROR", "message": "the preflight of model and data failed"}]
     assert found["left_out"] == []
     assert found["numbers"] == [None, None, 1]
     assert len(found["many"]) == inspection_report.MOST_ITEMS

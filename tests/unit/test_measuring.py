@@ -2,7 +2,7 @@
 
 from app.cli.local.command_lines import api_command
 from app.server.gunicorn_hooks import _count_from_zero
-from config.measuring import VARIABLE, counting_directory, shared_counts
+from config.measuring import VARIABLE, inherited_multiprocess_directory, multiprocess_directory
 from config.settings import load_settings
 
 
@@ -11,8 +11,8 @@ def test_servers_that_share_a_data_directory_count_apart(tmp_path):
         load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_API_PORT": port}) for port in ("8000", "8001")
     )
 
-    assert counting_directory(first) != counting_directory(second)
-    assert counting_directory(first).parent == tmp_path / "run" / "measurements"
+    assert multiprocess_directory(first) != multiprocess_directory(second)
+    assert multiprocess_directory(first).parent == tmp_path / "run" / "measurements"
 
 
 def test_the_server_is_told_where_and_nobody_else(tmp_path):
@@ -20,9 +20,9 @@ def test_the_server_is_told_where_and_nobody_else(tmp_path):
 
     command = api_command(settings, bind="127.0.0.1:8000")
 
-    assert command[command.index("--env") + 1] == f"{VARIABLE}={counting_directory(settings)}"
-    assert shared_counts({VARIABLE: "/srv/counts"}) is not None
-    assert shared_counts({}) is None
+    assert command[command.index("--env") + 1] == f"{VARIABLE}={multiprocess_directory(settings)}"
+    assert inherited_multiprocess_directory({VARIABLE: "/srv/counts"}) is not None
+    assert inherited_multiprocess_directory({}) is None
 
 
 def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):

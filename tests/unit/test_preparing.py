@@ -21,13 +21,13 @@ from workers.prepare.prepare import (
     device_uuids,
     find_sources,
     job_environment,
-    private_places,
+    private_paths,
     program,
     reward_document,
     sources_document,
 )
 from workers.run_dir.layout import run_directory
-from workers.sandbox.gpu_devices import Gpu
+from workers.sandbox.gpu_devices import GpuDevice
 
 
 def hidden(tmp_path, storage_url, database_url):
@@ -37,7 +37,7 @@ def hidden(tmp_path, storage_url, database_url):
         "TRAINYARD_DATABASE_URL": database_url,
     }
     settings = load_settings(variables)
-    return private_places(settings, Storage(settings.storage.url))
+    return private_paths(settings, Storage(settings.storage.url))
 
 
 def test_storage_and_database_outside_the_data_directory_are_hidden(tmp_path):
@@ -56,7 +56,7 @@ def test_database_that_is_no_file_has_nothing_to_hide(tmp_path, url):
 
 def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
     monkeypatch.setattr(
-        "workers.prepare.prepare.own_gpus", lambda indices: [Gpu(index, f"GPU-{index}") for index in indices]
+        "workers.prepare.prepare.own_gpus", lambda indices: [GpuDevice(index, f"GPU-{index}") for index in indices]
     )
     whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
 

@@ -89,8 +89,8 @@ def test_the_longer_of_two_secrets_is_masked_whole() -> None:
 def test_of_a_text_that_was_cut_the_beginning_of_a_secret_is_masked_too() -> None:
     redaction = Redaction(["hunter2-is-long"])
 
-    assert redaction.of_cut("it is hunter2-is") == f"it is {MASK}"
-    assert redaction.of_cut("it is hunter2-is-long, and hun") == f"it is {MASK}, and hun"
+    assert redaction.redact_truncated("it is hunter2-is") == f"it is {MASK}"
+    assert redaction.redact_truncated("it is hunter2-is-long, and hun") == f"it is {MASK}, and hun"
 
 
 def test_long_secrets_cost_little() -> None:
@@ -98,17 +98,17 @@ def test_long_secrets_cost_little() -> None:
 
     began = time.process_time()
     for _ in range(20):
-        redaction.of_cut("line 1 of a " * 1300)
-        redaction.of_cut("xy" * 7999 + "x" + "z")
+        redaction.redact_truncated("line 1 of a " * 1300)
+        redaction.redact_truncated("xy" * 7999 + "x" + "z")
 
     assert time.process_time() - began < 2.0
-    assert redaction.of_cut("it is line 17 of a lo") == f"it is {MASK}"
+    assert redaction.redact_truncated("it is line 17 of a lo") == f"it is {MASK}"
 
 
 def test_cut_within_a_letter_leaves_nothing_of_a_secret() -> None:
     cut = "it is geheimnisvöll".encode()[:-3].decode("utf-8", "replace")
 
-    assert Redaction(["geheimnisvöll"]).of_cut(cut) == f"it is {MASK}"
+    assert Redaction(["geheimnisvöll"]).redact_truncated(cut) == f"it is {MASK}"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find_script
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_script
 from workers.prepare.resolve_inputs import find_data as find_wished_data
 from workers.prepare.resolve_inputs import find_model as find_wished_model
 
@@ -38,11 +38,11 @@ def mine(tmp_path, library):
 
 
 def find_data(library, location, **wish):
-    return find_wished_data(library, DataWish(location=location, **wish))
+    return find_wished_data(library, DataRequest(location=location, **wish))
 
 
 def find_model(library, model_id, revision=None, **wish):
-    return find_wished_model(library, ModelWish(model_id=model_id, revision=revision, **wish))
+    return find_wished_model(library, ModelRequest(model_id=model_id, revision=revision, **wish))
 
 
 def refusal(function, *arguments):

@@ -9,7 +9,7 @@ from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.storage import Storage
 from trainyard.protocol import manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Data, DataFile
+from workers.prepare.input_library import LocalData, LocalDataFile
 from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 
 
@@ -97,14 +97,14 @@ def start_from(tmp_path: Path):
     return start_from
 
 
-def sources(*contents: str) -> tuple[Data, ...]:
-    files = [DataFile(path=Path(text), name=text, size_bytes=1, sha256=text) for text in contents]
+def sources(*contents: str) -> tuple[LocalData, ...]:
+    files = [LocalDataFile(path=Path(text), name=text, size_bytes=1, sha256=text) for text in contents]
     return tuple(
-        Data(location=f"{file.name}.jsonl", files=(file,), path=file.path, visible=(file.path,)) for file in files
+        LocalData(location=f"{file.name}.jsonl", files=(file,), path=file.path, visible=(file.path,)) for file in files
     )
 
 
-def refusal(start: StartPoint, data: tuple[Data, ...]) -> str:
+def refusal(start: StartPoint, data: tuple[LocalData, ...]) -> str:
     """Why the data can't be gone on with; empty when it can."""
     try:
         refuse_changed_data(start, data)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launching import JOB, Run, make_plan, write_script
-from workers.sandbox.sandbox import Bubblewrap, NoSandbox, ProcessGroup, View, choose_sandbox
+from workers.sandbox.sandbox import Bubblewrap, FilesystemView, ProcessGroup, SandboxUnavailable, choose_sandbox
 
 PROBE = """
 import json, os, socket, sys
@@ -68,13 +68,17 @@ def test_bubblewrap_works_on_this_machine():
 
 
 def test_without_bubblewrap_there_is_no_sandbox_and_the_ways_out_are_told(no_bubblewrap):
-    with pytest.raises(NoSandbox, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"):
+    with pytest.raises(
+        SandboxUnavailable, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"
+    ):
         choose_sandbox("auto")
     assert choose_sandbox("process").kind == "process"
 
 
 def test_bubblewrap_that_may_not_make_namespaces_is_no_sandbox(forbidden_bubblewrap):
-    with pytest.raises(NoSandbox, match=r"No permissions to create new namespace.*allow unprivileged user") as caught:
+    with pytest.raises(
+        SandboxUnavailable, match=r"No permissions to create new namespace.*allow unprivileged user"
+    ) as caught:
         choose_sandbox("auto")
     assert caught.value.kind == "forbidden"
 
@@ -140,7 +144,9 @@ def test_bubblewrap_hides_our_data_from_a_script_that_lies_beside_it(world):
 def test_our_code_stays_readable_below_a_hidden_directory(tmp_path):
     arguments = Bubblewrap().enclose(
         ["true"],
-        View(run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent),
+        FilesystemView(
+            run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent
+        ),
     )
 
     hidden = arguments.index("--tmpfs")
@@ -228,7 +234,7 @@ def test_bubblewrap_has_a_host_name_of_its_own(world):
 
 
 def test_script_in_the_root_directory_does_not_show_the_machine_by_this_way_round(tmp_path):
-    view = View(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
+    view = FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
     view.run_dir.mkdir()
 
     arguments = Bubblewrap().enclose(["true"], view)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import View
+from workers.sandbox.mounts import FilesystemView
 from workers.sandbox.sandbox import CONFINEMENT, Bubblewrap, choose_sandbox
 
 OWNED = Path("/root/owned")
@@ -40,10 +40,10 @@ def main() -> None:
     say("verdict", "passed" if is_root and not new else "failed")
 
 
-def view() -> View:
+def view() -> FilesystemView:
     for name in ("work", "tmp"):
         (RUN_DIR / name).mkdir(parents=True, exist_ok=True)
-    return View(run_dir=RUN_DIR, data_dir=Path("/data"))
+    return FilesystemView(run_dir=RUN_DIR, data_dir=Path("/data"))
 
 
 def owned_by(what: str, command: list[str]) -> str:

@@ -1,1 +1,1 @@
-"""Data and models behind URIs: fetched by child processes into a cache of this node, and handed out from there."""
+"""Data and models behind URIs: fetched by child processes into this node's cache."""

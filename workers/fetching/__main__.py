@@ -1,4 +1,4 @@
-"""The child process that fetches: a list of data sources and models, each into a directory of links to the cache."""
+"""The child process that fetches data sources and models, each into a directory of links to the cache."""
 
 import sys
 

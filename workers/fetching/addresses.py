@@ -1,4 +1,4 @@
-"""Which addresses a download may connect to: what is checked is the very address that the socket is made for."""
+"""Which addresses a download may connect to: checks the very address for which the socket is created."""
 
 import errno
 import socket
@@ -15,9 +15,9 @@ class PrivateAddress(OSError):
 
 
 class Gate:
-    """Makes sockets for aiohttp; ``host`` and ``port`` are whom the request that comes next goes to.
+    """Creates sockets for aiohttp; ``host`` and ``port`` are those of the next request.
 
-    ``trusted`` are what the operator configured, as ``host:port``.
+    ``trusted`` are configured by the operator, as ``host:port``.
     """
 
     def __init__(self, allow: tuple[str, ...], trusted: Collection[str] = ()) -> None:
@@ -27,7 +27,7 @@ class Gate:
         self.refused = False
 
     def socket(self, info: AddressInfo) -> socket.socket:
-        """Raises PrivateAddress; a name may have other addresses, which are tried then."""
+        """Raises PrivateAddress; other addresses of the name are tried then."""
         family, kind, protocol, _, address = info
         if not (self.is_trusted() or _may_connect(self.host, str(address[0]), self._allow)):
             self.refused = True
@@ -35,7 +35,7 @@ class Gate:
         return socket.socket(family, kind, protocol)
 
     def is_trusted(self) -> bool:
-        """What the operator configured may be private, and a gateway may lead to names below its own.
+        """Addresses configured by the operator may be private, and a gateway may redirect to subdomains.
 
         Other ports of the same machine are other services.
         """

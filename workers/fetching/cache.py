@@ -1,7 +1,8 @@
-"""What this node has fetched: files by their SHA-256, and an index of what lies behind which URI.
+"""The node's fetch cache: files by their SHA-256, and an index of the content behind each URI.
 
-Whoever uses a file has a hard link to it, in a directory that ends with its process (``held``). Therefore a file with
-more than one name is in use, and one that is evicted between a look and its use is only fetched again.
+Users of a file hold a hard link to it, in a directory that is deleted with their process (``directory_locks``).
+Therefore a file with more than one name is in use, and one that is evicted between a lookup and its use is only fetched
+again.
 """
 
 import contextlib
@@ -20,18 +21,18 @@ from typing import BinaryIO
 from workers.fetching import directory_locks
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
-# A disk can rot without a change of size or time; what is used for long is read through now and then.
+# Disks can corrupt data without a change of size or time, so long-lived files are verified now and then.
 RECHECK_SECONDS = 7 * 86400.0
 FORGET_SECONDS = 90 * 86400.0
 SWEEP_SECONDS = 86400.0
-FREE_BYTES = 64 << 20  # left to everybody else on the disk
-STEP_BYTES = 64 << 20  # a download whose size nobody told asks for room in these
+FREE_BYTES = 64 << 20  # reserved for other users of the disk
+STEP_BYTES = 64 << 20  # reservation step of a download of unknown size
 HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What was last found behind a URI; ``version`` is what its server calls it."""
+    """The last known content behind a URI; ``version`` is the server's."""
 
     location: str
     version: str
@@ -41,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
-    """How a stored file looked when its digest was right."""
+    """The state of a stored file when its digest was verified."""
 
     size: int
     mtime_ns: int
@@ -49,7 +50,7 @@ class _Record:
 
 
 class Cache:
-    """Any number of processes may use one directory at the same time."""
+    """Several processes may use one directory at the same time."""
 
     def __init__(self, root: Path, max_bytes: int, *, on_bytes: Callable[[int], None] = lambda _: None) -> None:
         self._root = root
@@ -57,11 +58,11 @@ class Cache:
         self._on_bytes = on_bytes
 
     def alone(self, key: str) -> contextlib.AbstractContextManager[None]:
-        """One process at a time: what two attempts need at once is downloaded once."""
+        """A lock per key: what two attempts need at once is downloaded once."""
         return directory_locks.locked(self._root / "locks" / _digest(key), waiting=lambda: self._on_bytes(0))
 
     def entry(self, key: str) -> Entry | None:
-        """What was last found behind a URI; whether it is still here, ``link`` shows."""
+        """The last known content behind a URI; ``link`` shows whether it is still cached."""
         try:
             return Entry(**json.loads(self._index(key).read_text()))
         except (OSError, ValueError, TypeError):
@@ -71,7 +72,7 @@ class Cache:
         self._write(self._index(key), json.dumps(asdict(entry)))
 
     def note(self, key: str, text: str) -> None:
-        """Keep a text that is not about one file."""
+        """Store a text that does not belong to one file."""
         self._write(self._index(key), text)
 
     def noted(self, key: str) -> str | None:
@@ -81,7 +82,7 @@ class Cache:
             return None
 
     def link(self, sha256: str, target: Path) -> int | None:
-        """Give the file another name, outside; its size, or None when it is not here (any more) as it was."""
+        """Hard-link the file as ``target``; returns its size, or None when it is missing or changed."""
         stored = self._object(sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -93,33 +94,33 @@ class Cache:
             stored.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError):
-            os.utime(self._record(sha256))  # its age in the order of eviction
+            os.utime(self._record(sha256))  # its last use for eviction
         return target.stat().st_size
 
     @contextlib.contextmanager
     def scratch(self, size: int) -> Iterator[Path]:
-        """A directory for one download, of ``size`` bytes if that is known. Raises TooLarge, NoRoom, Trouble."""
+        """A directory for one download, of ``size`` bytes if known. Raises TooLarge, NoRoom, Trouble."""
         self.make_room(size)
-        with directory_locks.Held(self._root / "parts", str(size)) as directory:
+        with directory_locks.DirectoryLock(self._root / "parts", str(size)) as directory:
             try:
                 yield directory.path
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                    full = Trouble if error.errno == errno.EFBIG else NoRoom  # what is too large never fits
+                    full = Trouble if error.errno == errno.EFBIG else NoRoom  # an oversized file never fits
                     raise full(f"the disk of the node's cache is full: {error.strerror}") from error
                 raise
 
     def adopt(self, part: Path, target: Path, *, expected: str = "") -> str:
-        """Take a complete file over and give it the name ``target`` outside, too; its digest. Raises Trouble."""
+        """Move a complete file into the cache and link it as ``target``; returns its digest. Raises Trouble."""
         with part.open("rb") as stream:
             os.fchmod(stream.fileno(), 0o444)
             sha256 = self._hash(stream)
             if expected and sha256 != expected:
-                raise Trouble(f"{target.name}: other bytes arrived than its server lists (SHA-256 {sha256})")
+                raise Trouble(f"{target.name}: the content differs from what its server lists (SHA-256 {sha256})")
             os.fsync(stream.fileno())
             status = os.fstat(stream.fileno())
         target.parent.mkdir(parents=True, exist_ok=True)
-        _link(part, target)  # before anybody could evict it
+        _link(part, target)  # before it could be evicted
         stored = self._object(sha256)
         stored.parent.mkdir(parents=True, exist_ok=True)
         self._record_state(sha256, status)
@@ -128,7 +129,7 @@ class Cache:
         return sha256
 
     def make_room(self, size: int) -> None:
-        """Evict the longest unused until so many bytes more fit. Raises TooLarge, NoRoom."""
+        """Evict least recently used files until this many more bytes fit. Raises TooLarge, NoRoom."""
         if size > self._max_bytes:
             raise TooLarge(
                 f"its {size} bytes are more than this node may keep ({self._max_bytes}); have the administrator raise "
@@ -151,7 +152,7 @@ class Cache:
         return max(used + size - self._max_bytes, size + FREE_BYTES - free)
 
     def _evict(self, missing: int) -> int:
-        """How much is missing still."""
+        """Bytes still missing."""
         unused = [(self._last_used(path), path, status) for path, status in self._objects() if status.st_nlink == 1]
         for _, path, status in sorted(unused, key=lambda each: each[0]):
             if missing <= 0:
@@ -167,7 +168,7 @@ class Cache:
         self._forget()
 
     def _forget(self) -> None:
-        """Once a day, notes that nobody wrote for long: each is small, but there is one for each file ever seen."""
+        """Once a day, delete records unused for long: each is small, but there is one per file ever fetched."""
         marker, now = self._root / "swept", time.time()
         if marker.exists() and now - marker.stat().st_mtime < SWEEP_SECONDS:
             return
@@ -183,7 +184,7 @@ class Cache:
                 yield path, path.stat()
 
     def _being_fetched(self) -> tuple[int, int]:
-        """(bytes that downloads take or announced, how many of them are not on the disk yet)."""
+        """(bytes that downloads use or have reserved, how many of them are not on disk yet)."""
         total = to_come = 0
         for directory in (self._root / "parts").glob("*/"):
             announced, stored = int(directory.name.partition("-")[0]), stored_bytes(directory)
@@ -244,12 +245,12 @@ class Cache:
 
 
 def stored_at(root: Path, sha256: str) -> Path:
-    """Where a cache keeps the file with this digest, if it does."""
+    """The cache path of the file with this digest."""
     return root / "objects" / sha256[:2] / sha256
 
 
 def stored_bytes(directory: Path) -> int:
-    """What lies below; by blocks too, for some downloads fill a file that has its full size from the start."""
+    """Size of all files below; also counts blocks, because some downloads preallocate the full size."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -259,7 +260,7 @@ def stored_bytes(directory: Path) -> int:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """A file that a reader sees whole or not at all, also after a power cut."""
+    """Write a file atomically and durably."""
     temporary = path.with_name(f".{secrets.token_hex(6)}")
     with temporary.open("x", encoding="utf-8") as file:
         file.write(text)
@@ -272,7 +273,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        # File systems without hard links, and the 65000th name of one file.
+        # File systems without hard links, and the limit of 65000 links per file.
         if error.errno not in (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV):
             raise
         shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Which models and data this node's cache holds: noted when an attempt has found one, read to tell the planner."""
+"""Index of the models and data in this node's cache: updated when an attempt uses one, reported to the planner."""
 
 import contextlib
 import json
@@ -11,13 +11,16 @@ from app.domain.scheduling.data_locality import Holding, source_key
 from workers.fetching.cache import stored_at, write_synced
 from workers.fetching.items import FetchedFile, Item
 
-MOST_SOURCES = 64  # the last used
+MOST_SOURCES = 64  # most recently used
 MOST_FILES = 256  # the largest of a source: nearly all of its bytes
-SETTLED_NS = 1_000_000_000  # a directory's time counts in ticks: one that changed a moment ago may change unseen
+# a directory's modification time has a coarse resolution: a change within the same tick would be missed
+SETTLED_NS = 1_000_000_000
 
 
 def note(root: Path, item: Item, files: Sequence[FetchedFile]) -> None:
-    """An attempt uses it, and has all of it here. Nobody needs the note but the planner, so it may fail."""
+    """Record that an attempt uses the item and has all of it. Errors are ignored, because only the planner needs the
+    record.
+    """
     if item.without_weights or not files:
         return
     key = source_key(item.kind, item.location, item.revision if item.kind == "model" else item.split)
@@ -31,8 +34,8 @@ def note(root: Path, item: Item, files: Sequence[FetchedFile]) -> None:
         write_synced(root / "sources" / key, json.dumps(document))
 
 
-class Holdings:
-    """Read again only when the cache's directories have changed."""
+class CacheIndex:
+    """Reread only when the cache's directories have changed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -40,7 +43,7 @@ class Holdings:
         self._held: Mapping[str, Holding] = {}
 
     def now(self) -> Mapping[str, Holding]:
-        """By their keys, of the last used; notes of what is gone are deleted."""
+        """The most recently used entries by key; deletes records of evicted items."""
         times = self._times()
         if not times:
             return {}

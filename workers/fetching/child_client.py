@@ -1,6 +1,6 @@
-"""Work that needs large libraries or secrets, done by a child process: it is told by stdin, and heard on stdout.
+"""Runs work that needs large libraries or secrets in a child process: request on stdin, answer on stdout.
 
-The child says lines of JSON: ``{"arrived": n}`` while something arrives, and at last ``{"answer": …}``.
+The child writes lines of JSON: ``{"arrived": n}`` as progress, and finally ``{"answer": …}``.
 """
 
 import json
@@ -15,12 +15,12 @@ from typing import Any
 
 from workers.attempt_failed import AttemptFailed
 
-# Of the environment, what would lead the libraries elsewhere than the settings say.
+# Environment variables that would override the settings in libraries.
 NOT_PASSED_ON = ("AWS_", "TRAINYARD_")
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
-def ask(
+def run_child(
     module: str,
     request: Mapping[str, Any],
     *,
@@ -31,7 +31,7 @@ def ask(
 ) -> Any:
     """The answer of ``python -m module``. ``proxies``: the machine's own may be used.
 
-    ``on_start`` gets the process, so that another thread can end it.
+    ``on_start`` receives the process, so that another thread can kill it.
 
     Raises AttemptFailed when it is silent for too long, or ends without an answer.
     """
@@ -41,8 +41,8 @@ def ask(
     ) as process:
         try:
             on_start(process)
-            _tell(process, request)
-            with closing(_heard(process, stalled_seconds)) as lines:
+            _send(process, request)
+            with closing(_received(process, stalled_seconds)) as lines:
                 for line in lines:
                     if "answer" in line:
                         return line["answer"]
@@ -54,16 +54,16 @@ def ask(
     raise AttemptFailed("STORAGE_ERROR", f"{what}: the process that fetches ended with {process.returncode}")
 
 
-def _tell(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
+def _send(process: subprocess.Popen[bytes], request: Mapping[str, Any]) -> None:
     assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
     try:
         process.stdin.write(json.dumps(request).encode())
         process.stdin.close()
-    except BrokenPipeError:  # it ended already; its silence will tell
+    except BrokenPipeError:  # it ended already and will not answer
         return
 
 
-def _heard(process: subprocess.Popen[bytes], stalled_seconds: float) -> Generator[dict[str, Any]]:
+def _received(process: subprocess.Popen[bytes], stalled_seconds: float) -> Generator[dict[str, Any]]:
     """Its lines until it ends. Raises TimeoutError."""
     assert process.stdout is not None  # noqa: S101
     pipe, rest = process.stdout.fileno(), b""

@@ -1,4 +1,4 @@
-"""The child's side of ``asking``: hides itself, dies with its parent, says what arrives, and answers."""
+"""The child's side of ``child_client``: hides its secrets, dies with its parent, reports progress, and answers."""
 
 import argparse
 import contextlib
@@ -20,8 +20,8 @@ SAY_SECONDS = 0.5
 Watch = Callable[[], int]
 
 
-class Heart:
-    """Tells the parent that something arrives: what is counted here, or what a watched directory grows by."""
+class ProgressReporter:
+    """Reports progress to the parent: counted bytes, or the growth of a watched directory."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -33,7 +33,7 @@ class Heart:
         threading.Thread(target=self._beat, name="heart", daemon=True).start()
 
     def arrived(self, count: int) -> None:
-        """So many bytes came; 0: we wait for somebody who is watched himself."""
+        """Report received bytes; 0 while waiting for another process that reports progress itself."""
         with self._counting:
             self._count += count or 1
 
@@ -43,7 +43,7 @@ class Heart:
 
     @contextlib.contextmanager
     def watching(self, size: Watch) -> Iterator[None]:
-        """The same for a while."""
+        """The same for the duration of the block."""
         self.watch(size)
         try:
             yield
@@ -51,13 +51,13 @@ class Heart:
             self._watches.remove(size)
 
     def limit(self, seconds: float, answer: Any) -> None:
-        """From now on so long; then this process answers that, and ends."""
+        """Set a deadline; when it passes, this process answers ``answer`` and ends."""
         self._late = answer
         self._deadline = time.monotonic() + seconds
 
-    def say(self, line: dict[str, Any]) -> None:
+    def send(self, line: dict[str, Any]) -> None:
         text = memoryview(json.dumps(line).encode() + b"\n")
-        with self._speaking:  # the beat must not come in between
+        with self._speaking:  # the beat must not interleave
             while text:
                 text = text[os.write(self._out, text) :]
 
@@ -67,15 +67,15 @@ class Heart:
             time.sleep(SAY_SECONDS)
             now = [self._count, *(size() for size in tuple(self._watches))]
             if now != before:
-                self.say({"arrived": sum(now)})
+                self.send({"arrived": sum(now)})
             before = now
             if time.monotonic() > self._deadline:
-                self.say({"answer": self._late})
+                self.send({"answer": self._late})
                 os._exit(1)
 
 
 class _Shown(io.TextIOBase):
-    """A stream that shows no secrets, whatever libraries print."""
+    """A stream that redacts secrets in whatever libraries print."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self._secrets = secrets
@@ -85,17 +85,17 @@ class _Shown(io.TextIOBase):
         return len(text)
 
 
-def serve(work: Callable[[dict[str, Any], Heart], Any]) -> int:
-    """Read the request, do the work, answer. What the work raises is said without secrets."""
+def serve(work: Callable[[dict[str, Any], ProgressReporter], Any]) -> int:
+    """Read the request, do the work, answer. Exceptions of the work are reported without secrets."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--die-with", required=True, type=int)
     die_with_parent(parser.parse_args().die_with)
     hide_from_same_user()
     request = json.loads(sys.stdin.buffer.read())
     sys.stderr = sys.stdout = _Shown(secrets_in(request))
-    heart = Heart()
+    heart = ProgressReporter()
     try:
-        heart.say({"answer": work(request, heart)})
+        heart.send({"answer": work(request, heart)})
     except Exception:  # noqa: BLE001 – the outermost: the parent sees that no answer came
         sys.stderr.write(traceback.format_exc())
         return 1
@@ -103,7 +103,7 @@ def serve(work: Callable[[dict[str, Any], Heart], Any]) -> int:
 
 
 def secrets_in(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """What must stand in no message: the job's secrets, and those of the settings."""
+    """Values that no message may contain: the job's secrets, and those of the settings."""
     settings = request.get("fetch", {})
     ours = (value for name, value in settings.items() if name.endswith(("_secret", "_key")))
     return tuple(value for value in (*texts_of(request.get("secrets", {})), *ours) if value)

@@ -1,6 +1,6 @@
-"""Content ids of IPFS and the blocks they name: nothing is taken for content whose digest is not the id's.
+"""IPFS content ids and blocks: content is accepted only if its digest matches the id.
 
-Forms: CID and multihash (github.com/multiformats/cid), CAR version 1, DAG-PB and UnixFS (ipld.io/specs,
+Formats: CID and multihash (github.com/multiformats/cid), CAR version 1, DAG-PB and UnixFS (ipld.io/specs,
 specs.ipfs.tech/unixfs).
 """
 
@@ -23,18 +23,18 @@ _MOST_BLOCK_BYTES = 8 << 20  # gateways and nodes exchange blocks of up to 2 MiB
 
 
 class Malformed(ValueError):
-    """Bytes that are not what they should be."""
+    """Malformed bytes."""
 
 
 @dataclass(frozen=True)
 class ContentId:
-    """``codec`` says how the block is read; ``hashed`` is the multihash that it must have."""
+    """``codec`` is the block's encoding; ``hashed`` is its expected multihash."""
 
     codec: int
     hashed: bytes
 
     def check(self, block: bytes) -> bytes:
-        """The block, if it is the one. Raises Malformed."""
+        """The block, if its digest matches. Raises Malformed."""
         kind, at = varint(self.hashed, 0)
         length, at = varint(self.hashed, at)
         digest = self.hashed[at:]
@@ -52,7 +52,7 @@ class ContentId:
 
 
 def content_id(text: str) -> ContentId:
-    """Of its written form. Raises Refused."""
+    """Parse the text form. Raises Refused."""
     try:
         if text.startswith("Qm") and len(text) == 46:
             return _binary(_number(text, _BASE58), 0)[0]
@@ -70,7 +70,7 @@ def content_id(text: str) -> ContentId:
 
 
 def of_link(data: bytes) -> ContentId:
-    """As a block links to another one. Raises Malformed."""
+    """Parse the form used in links between blocks. Raises Malformed."""
     return _binary(data, 0)[0]
 
 
@@ -127,10 +127,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 class Blocks:
-    """Those of a CAR file, by their multihashes; each is checked when it is read."""
+    """The blocks of a CAR file, by multihash; each is verified when it is read."""
 
     def __init__(self, file: Path) -> None:
-        """Raises Trouble for what is no CAR file."""
+        """Raises Trouble for a file that is not CAR."""
         self._stream = file.open("rb")
         self._places: dict[bytes, tuple[int, int]] = {}
         try:
@@ -149,9 +149,9 @@ class Blocks:
         return wanted.hashed in self._places
 
     def read(self, wanted: ContentId) -> bytes:
-        """Raises Trouble for a block that is missing, or is another."""
+        """Raises Trouble for a missing or different block."""
         if wanted.hashed[:1] == b"\0":
-            return wanted.hashed[2:]  # the block itself, so short that it needs no digest
+            return wanted.hashed[2:]  # an inline block, too short for a digest
         if wanted.hashed not in self._places:
             raise Trouble("the IPFS gateway left a block out")
         start, size = self._places[wanted.hashed]

@@ -1,4 +1,4 @@
-"""What every fetcher is given, and what they all do: a file goes into the cache once, and gets its name beside it."""
+"""Common context of the fetchers, and what they share: a file is cached once and linked as its target."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.child_server import Heart
+from workers.fetching.child_server import ProgressReporter
 from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found
@@ -22,13 +22,13 @@ AT_ONCE = 6
 class Context:
     settings: FetchSettings
     cache: Cache
-    heart: Heart
+    heart: ProgressReporter
     secrets: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A file to be fetched: ``key`` tells it from all others, and ``download`` writes it into a new file."""
+    """A file to fetch: ``key`` identifies it, and ``download`` writes it into a new file."""
 
     key: str
     name: str
@@ -48,12 +48,12 @@ def fetch_all(context: Context, item: Item, remotes: Iterable[Remote]) -> list[F
     try:
         return [each.result() for each in [pool.submit(_fetch, context, item, remote) for remote in wanted]]
     finally:
-        # After a failure nobody waits for the others: they end with this process.
+        # After a failure the other downloads are abandoned: they end with this process.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _refuse_colliding(names: list[str]) -> None:
-    """Object stores keep what no directory can: ``a`` beside ``a/b``."""
+    """Object stores allow names that directories cannot: ``a`` beside ``a/b``."""
     files = set(map(PurePosixPath, names))
     both = next((parent for path in files for parent in path.parents if parent in files), None)
     if both is not None:
@@ -67,7 +67,7 @@ def refuse_larger(item: Item, size: int) -> None:
 
 
 def target_of(item: Item, name: str) -> Path:
-    """Where a file gets its name. Raises Refused for a name that would lie elsewhere."""
+    """The target path of a file. Raises Refused for a name outside the directory."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or any(part in ("..", ".") or len(part.encode()) > 255 for part in parts):
         raise Refused(f"{name[:200]!r} can't be the name of a file here; rename it")

@@ -1,4 +1,4 @@
-"""SHA-256 of local files, computed once for as long as they stay as they are."""
+"""SHA-256 of local files, cached as long as the files do not change."""
 
 import contextlib
 import hashlib
@@ -9,12 +9,13 @@ from pathlib import Path
 
 from workers.fetching.cache import write_synced
 
-# A file that changes again within the clock's tick keeps its times: what was written just now is not remembered.
+# A file that changes again within the clock's tick keeps its times, so digests of recently written files are not
+# cached.
 SETTLED_SECONDS = 2.0
 
 
 class Digests:
-    """Remembers in a directory; without one everything is computed each time."""
+    """Caches digests in a directory; without one they are computed each time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,14 +38,14 @@ class Digests:
 
 
 def joined(digests: list[str]) -> str:
-    """One digest over those of several files, in their order; empty when there are none, or one is not known."""
+    """One digest over those of several files, in order; empty when there are none, or one is unknown."""
     known = bool(digests) and all(digests)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest() if known else ""
 
 
 def _state(path: Path) -> list[int]:
     status = path.stat()
-    # The change time, too: copying with times kept would leave the others as they were.
+    # Includes the change time: copying with preserved times would leave the others unchanged.
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev]
 
 

@@ -1,4 +1,4 @@
-"""Directories that belong to a living process: its lock on them ends with it, however it ends, and then they may go."""
+"""Directories owned by a living process through a file lock; they can be deleted when the process has ended."""
 
 import contextlib
 import fcntl
@@ -14,21 +14,23 @@ LOCK = ".lock"
 POLL_SECONDS = 0.1
 
 
-class Held:
-    """A new directory ``parent/<label>-<random>``, kept as long as this object is open. Its lock lies beside it."""
+class DirectoryLock:
+    """A new directory ``parent/<label>-<random>``, locked as long as this object is open. The lock file lies beside
+    it.
+    """
 
     def __init__(self, parent: Path, label: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         while True:
             self.path = parent / f"{label}-{secrets.token_hex(6)}"
             lock = _try_lock(_lock_of(self.path))
-            if lock is not None:  # else a sweep was quicker than we
+            if lock is not None:  # otherwise a concurrent sweep was faster
                 break
         self._lock = lock
         self.path.mkdir()
 
     def close(self) -> None:
-        """Delete the directory; safe to call twice."""
+        """Delete the directory; idempotent."""
         if self._lock >= 0:
             _delete(self.path)
             os.close(self._lock)
@@ -42,7 +44,7 @@ class Held:
 
 
 def sweep(parent: Path) -> int:
-    """Delete the directories whose holders are gone; returns how many there were."""
+    """Delete the directories whose owners have ended; returns their number."""
     swept = 0
     for lock in parent.glob(f"*{LOCK}"):
         descriptor = _try_lock(lock)
@@ -55,7 +57,7 @@ def sweep(parent: Path) -> int:
 
 @contextlib.contextmanager
 def locked(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Only one process at a time; ``waiting`` is called again and again meanwhile."""
+    """Mutual exclusion between processes; ``waiting`` is called repeatedly while blocked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while (descriptor := _try_lock(path)) is None:
         waiting()
@@ -77,11 +79,11 @@ def _delete(directory: Path) -> None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """The descriptor that holds the lock; None while somebody else has it."""
+    """The descriptor that holds the lock; None while another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its last holder deletes the file: a lock on what has no name any more keeps nobody away.
+        # Its last holder deletes the file: a lock on an unlinked file excludes no other process.
         if os.fstat(descriptor).st_ino == path.stat().st_ino:
             return descriptor
     except (BlockingIOError, FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Why something could not be fetched, as exceptions that know the error type people will see."""
+"""Fetch failures, with the error type shown to users."""
 
 
 class FetchFailed(Exception):
-    """``error_type`` is one of ``domain.errors.ERROR_TYPES``; None: what says that this kind of thing is not there."""
+    """``error_type`` is one of ``domain.errors.ERROR_TYPES``; None: the not-found type of the item's kind."""
 
     error_type: str | None = "STORAGE_ERROR"
     too_large = False
@@ -13,38 +13,38 @@ class FetchFailed(Exception):
 
 
 class NotThere(FetchFailed):
-    """It does not exist, or whoever asks may not read it."""
+    """It does not exist, or the requester may not read it."""
 
     error_type = None
 
 
 class Missing(NotThere):
-    """The server has nothing by this name, whoever asks."""
+    """The server has nothing by this name, for any requester."""
 
 
 class Refused(FetchFailed):
-    """The rules of this installation do not allow it, or do not provide for it."""
+    """The rules of this installation forbid it, or do not provide for it."""
 
     error_type = "INVALID_CONFIG"
 
 
 class Unusable(FetchFailed):
-    """It was found, and can't be data."""
+    """It exists, but is not usable as data."""
 
     error_type = "DATA_INVALID"
 
 
 class TooLarge(Unusable):
-    """It is larger than the limit of whoever asks."""
+    """It exceeds the caller's limit."""
 
     too_large = True
 
 
 class Trouble(FetchFailed):
-    """Network or disk; another attempt may succeed."""
+    """Network or disk failure; another attempt may succeed."""
 
 
 class NoRoom(Trouble):
-    """On the node's disk, or in the share of it that the cache may have; it waits until there is some."""
+    """The node's disk, or the cache's share of it, is full; retried until there is space."""
 
     error_type = "DISK_FULL"

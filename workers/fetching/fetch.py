@@ -1,4 +1,6 @@
-"""The parent's side: a list of items in, their files in the cache out, by one child process."""
+"""The parent's side of fetching: passes a list of items to one child process, which returns their files in the
+cache.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +9,7 @@ from typing import Any
 
 from config.fetching import CacheSettings, FetchSettings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
+from workers.fetching.child_client import run_child
 from workers.fetching.items import FetchedFile, Item, settings_to_json
 from workers.fetching.uris import scheme_of, shown
 
@@ -15,12 +17,12 @@ NOUNS = {"data": "data source", "model": "base model"}
 
 
 class TooLargeHere(AttemptFailed):
-    """It is larger than the limit of whoever asked; where that is greater, it may be used."""
+    """It exceeds the caller's limit, and may be used by callers with a larger one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """Where to put what, under which limits, and with whose secrets."""
+class FetchOrder:
+    """Cache location, limits and secrets for a fetch."""
 
     fetch: FetchSettings
     cache: CacheSettings
@@ -28,8 +30,8 @@ class Order:
     secrets: Mapping[str, str]
 
 
-def fetch(order: Order, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
-    """The files of each item. Raises AttemptFailed, TooLargeHere among them, for the first that has none."""
+def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[FetchedFile]]]:
+    """The files of each item. Raises AttemptFailed (including TooLargeHere) for the first that fails."""
     if not items:
         return []
     what = ", ".join(_named(item) for item in items[:3])
@@ -40,9 +42,9 @@ def fetch(order: Order, items: Sequence[Item]) -> list[tuple[Item, list[FetchedF
         "secrets": dict(order.secrets),
         "items": [asdict(item) for item in items],
     }
-    answers = ask(
+    answers = run_child(
         "workers.fetching", request, what=what, stalled_seconds=order.fetch.stalled_seconds,
-        # A hub may be behind the machine's proxy; whom jobs name must not be reached by way of one.
+        # A hub may be behind the machine's proxy; other hosts named by jobs must not be reached through it.
         proxies=all(_is_of_hub(item) for item in items),
     )  # fmt: skip
     return [(item, _files(item, answer)) for item, answer in zip(items, answers, strict=False)]

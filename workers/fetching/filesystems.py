@@ -18,7 +18,7 @@ from workers.fetching.failures import FetchFailed, NotThere, Refused, Trouble
 from workers.fetching.listing import Found
 from workers.fetching.uris import BUCKETS, place
 
-# Not all that the client raises is an OSError.
+# Not all exceptions of the client are OSErrors.
 ERRORS = (OSError, BotoCoreError, ClientError)
 OWN = "the credentials that the job has for it"
 DENIED = frozenset(
@@ -37,7 +37,7 @@ READ_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """How one scheme's service is reached."""
+    """Connection parameters of one scheme's service."""
 
     endpoint: str
     region: str
@@ -154,7 +154,7 @@ class Objects:
         except ERRORS as error:
             raise self.failure(error) from error
         for each in listed:
-            # What makes an empty folder visible in consoles is an object, too.
+            # Consoles represent an empty folder by a placeholder object.
             if each["name"].rstrip("/") != path.rstrip("/") and not each["name"].endswith("/"):
                 yield _found(each)
 
@@ -194,5 +194,5 @@ def _code(error: BaseException) -> str:
 def _found(info: Mapping[str, Any]) -> Found:
     if info["type"] == "directory":
         return Found(path=info["name"].rstrip("/"), kind="directory")
-    told = str(info.get("ETag") or info.get("LastModified") or "")
-    return Found(path=info["name"], size=int(info["size"]), version=f"{told} {info['size']}" if told else "")
+    tag = str(info.get("ETag") or info.get("LastModified") or "")
+    return Found(path=info["name"], size=int(info["size"]), version=f"{tag} {info['size']}" if tag else "")

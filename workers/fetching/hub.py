@@ -1,4 +1,4 @@
-"""Models and data sets from a hub, by huggingface_hub: listed at one commit, each file checked by the hub's digests."""
+"""Fetches models and data sets from a hub with huggingface_hub: listed at one commit, verified by the hub's digests."""
 
 import functools
 import hashlib
@@ -75,7 +75,7 @@ class _Repository:
         self._name = where.repository + (f" at revision {where.revision}" if where.revision else "")
 
     def listed(self, *, keep: bool) -> _Commit:
-        """``keep``: what was listed last will do while the hub can't be reached."""
+        """``keep``: use the last listing while the hub is unreachable."""
         reader = hashlib.sha256((self._token or "").encode()).hexdigest()[:16]
         key = f"hub-listing {self._hub} {self._where.kind} {self._name} {reader}"
         try:
@@ -102,8 +102,8 @@ class _Repository:
         return _Commit(commit=info.sha or "", files=files)
 
     def _refuse_without_access(self, api: HfApi, commit: str | None, files: list[Found]) -> None:
-        """Everybody may list what is gated; what another project has fetched into the cache is not for everybody."""
-        largest = max(files, key=lambda found: found.size)  # a description may be open to all
+        """Gated repositories can be listed by everyone, so cached files need an access check per project."""
+        largest = max(files, key=lambda found: found.size)  # a description may be public
         url = hf_hub_url(
             self._where.repository, largest.path, repo_type=self._where.kind, revision=commit, endpoint=api.endpoint
         )
@@ -131,7 +131,7 @@ class _Repository:
             raise Trouble(f"{found.path}: {self._hub} sends other bytes than it lists")
 
     def _failure(self, error: Exception) -> Exception:
-        """What an error of the hub's client means; bugs stay what they are."""
+        """The failure for an error of the hub's client; bugs propagate."""
         name, hub, status = self._name, self._hub, getattr(getattr(error, "response", None), "status_code", 0)
         if isinstance(error, GatedRepoError):
             return NotThere(f"{hub} demands an accepted licence and a token for {name}")
@@ -142,9 +142,9 @@ class _Repository:
         if isinstance(error, HfHubHTTPError) and 400 <= status < 500 and status not in PASSING:
             return NotThere(f"{hub} does not let us read {name} ({status}); for a private one give {WAY_IN}")
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, HfHubHTTPError):
-            return error  # the disk
+            return error  # disk error
         if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
-            # The network may be back in a moment: a cause that another attempt can cure.
+            # Likely a network failure, which another attempt may not see.
             return Trouble(shown(f"{hub} failed for {name}: {error}")[:800])
         return error
 
@@ -156,7 +156,7 @@ def _found(file: RepoFile) -> Found:
 
 
 def _git_digest(path: Path) -> str:
-    """As git names a file's content."""
+    """The git blob id of a file."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):

@@ -1,4 +1,4 @@
-"""What is asked of the child process that fetches, and what it answers; both as JSON."""
+"""The request to the fetching child process and its answer; both as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -8,23 +8,23 @@ from typing import Any
 from app.domain.spec.credentials import Access
 from config.fetching import FetchSettings
 
-# The same weights in the forms of other frameworks.
+# The same weights in the formats of other frameworks.
 NOT_NEEDED = (
     "*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx/*", "original/*", ".git/*", ".cache/*",
 )  # fmt: skip
-# What a look at a model and its tokenizer does without.
+# Not needed to inspect a model and its tokenizer.
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """``kind`` is data or model; a ``tree`` is all that lies below a directory. ``target`` gets the links."""
+    """``kind`` is data or model; a ``tree`` is everything below a directory. ``target`` receives the links."""
 
     kind: str
     location: str
     target: str
     max_bytes: int
-    limit_name: str  # the setting that ``max_bytes`` comes from
+    limit_name: str  # the setting that defines ``max_bytes``
     tree: bool = False
     format: str | None = None
     split: str | None = None
@@ -40,7 +40,7 @@ class Item:
 
     @property
     def skip(self) -> tuple[str, ...]:
-        """Names of what need not be fetched."""
+        """Names of files that need not be fetched."""
         if self.kind != "model":
             return ()
         return (*NOT_NEEDED, *WEIGHTS) if self.without_weights else NOT_NEEDED

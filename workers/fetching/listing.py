@@ -1,4 +1,4 @@
-"""From a file, a directory or a glob to the files that it names, whatever kind of storage they lie in."""
+"""Expands a file, directory or glob to files, for any kind of storage."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,13 +12,13 @@ from app.domain.spec.data.splits import TEST, TRAIN, parse_split
 from workers.fetching.failures import NotThere, Refused, Unusable
 
 MAGIC = re.compile(r"[*?\[]")
-# What the hub's users call the parts that are for validating.
+# Names that hub users give to validation splits.
 _VALIDATION = frozenset({"val", "dev", "eval", "evaluation"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """``version`` changes with the content, as far as the storage can tell; ``sha256`` if it tells it."""
+    """``version`` changes with the content, as far as the storage reports it; ``sha256`` if it reports one."""
 
     path: str
     kind: str = "file"  # or directory, special (a pipe, a device), forbidden (a link to where jobs may not read)
@@ -28,20 +28,20 @@ class Found:
 
 
 class Lister(Protocol):
-    """A storage that can be looked into."""
+    """A storage that can be listed."""
 
     def info(self, path: str) -> Found | None:
-        """None when there is nothing; for object stores a prefix with something below it is a directory."""
+        """None when it does not exist; in object stores a non-empty prefix is a directory."""
         ...
 
     def children(self, path: str) -> Iterable[Found]:
-        """What lies directly in a directory; ``path`` has no slash at its end."""
+        """The direct children of a directory; ``path`` has no trailing slash."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which files of a directory are meant: all below it for a tree, else those of one format."""
+    """Which files of a directory are selected: all for a tree, else those of one format."""
 
     max_files: int
     tree: bool = False
@@ -50,7 +50,7 @@ class Wanted:
 
 
 class Tree:
-    """A lister over the files of a directory, all of which were listed at once."""
+    """A lister over a directory whose files were listed at once."""
 
     def __init__(self, files: Iterable[Found]) -> None:
         self._files = {found.path: found for found in files}
@@ -97,21 +97,21 @@ def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]
 
 
 def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tuple[str, Found]]:
-    """Those whose name or folder tells that they are of the split; all when none does."""
+    """Files whose name or folder indicates the split; all when none does."""
     name = parse_split(split).name
-    return [file for file in files if _tells(file[0], name)] or list(files)
+    return [file for file in files if _indicates(file[0], name)] or list(files)
 
 
 def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[tuple[str, Found]]:
     """The files of a format; without one, all of the only format there is. Raises NotThere, Refused."""
-    told = [(format_of(name), (name, found)) for name, found in files]
-    formats = sorted({each for each, _ in told if each is not None})
+    with_formats = [(format_of(name), (name, found)) for name, found in files]
+    formats = sorted({each for each, _ in with_formats if each is not None})
     if wanted is None and len(formats) > 1:
-        raise Refused(f"it holds files of several formats ({', '.join(formats)}); say which by format")
-    chosen = [file for each, file in told if each is not None and each == (wanted or each)]
+        raise Refused(f"it contains files of several formats ({', '.join(formats)}); set format")
+    chosen = [file for each, file in with_formats if each is not None and each == (wanted or each)]
     if not chosen:
         kind = f"{wanted} file" if wanted else "file of a known format"
-        raise NotThere(f"it holds no {kind}; files are told by their suffix, or name them by a glob")
+        raise NotThere(f"it contains no {kind}; formats are detected by suffix, or name the files by a glob")
     return chosen
 
 
@@ -145,7 +145,7 @@ def is_skipped(name: str, patterns: Collection[str]) -> bool:
 
 
 def _matching(lister: Lister, pattern: str, base: str, wanted: Wanted) -> list[Found]:
-    """Level by level, so that nothing is listed that cannot match. Raises Refused for a level of too many."""
+    """Level by level, so that only matching directories are listed. Raises Refused for a level with too many."""
     level = [Found(path=base, kind="directory")]
     segments = pattern[len(base) :].strip("/").split("/")
     for depth, segment in enumerate(segments):
@@ -187,7 +187,7 @@ def _regular(found: Found) -> Found:
     return found
 
 
-def _tells(path: str, split: str) -> bool:
+def _indicates(path: str, split: str) -> bool:
     words = re.split(r"[^a-z0-9]+", path.lower())
     if split in (TRAIN, TEST):
         return any(word.startswith(split) for word in words)

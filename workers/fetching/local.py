@@ -1,4 +1,4 @@
-"""Files on this machine's disks, used in place: listed like any other storage, and checked before they are opened."""
+"""Local files, used in place: listed like any other storage, and checked before they are opened."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ from workers.fetching.uris import VOLUMES, volume
 
 
 class LocalFiles:
-    """A lister that follows links only to what ``allowed`` says of the path they really lead to."""
+    """A lister that follows links only if ``allowed`` accepts the resolved path."""
 
     def __init__(self, allowed: Callable[[str], bool]) -> None:
         self._allowed = allowed
@@ -35,17 +35,17 @@ class LocalFiles:
             raise NotThere(f"{path} can't be read: {error.strerror}") from error
         for each in entries:
             found = self.info(each)
-            if found is not None:  # else a link that leads nowhere
+            if found is not None:  # otherwise a dangling link
                 yield found
 
 
 def claimed(location: str, directory: Path | None) -> tuple[str, str]:
-    """(path, directory of the volume) of a URI whose volumes lie in this directory, links followed.
+    """(path, directory of the volume) of a URI whose volumes are stored in this directory, links resolved.
 
     Raises Refused, NotThere.
     """
     if directory is None:
-        raise Refused("this node knows no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
+        raise Refused("this node has no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
     where = volume(location)
     base = os.path.realpath(directory / where.container)
     if not os.path.isdir(base):  # noqa: PTH112 – never raises

@@ -1,4 +1,4 @@
-"""Fetches from object stores: single objects, all below a prefix, or what a glob matches."""
+"""Fetches from object stores: single objects, all below a prefix, or a glob."""
 
 import functools
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class _Store:
 
     def _download(self, found: Found, part: Path) -> None:
         try:
-            self._files.get_file(found.path, str(part), callback=_Arriving(self._context))
+            self._files.get_file(found.path, str(part), callback=_ProgressCallback(self._context))
         except ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename == str(part):
                 raise
@@ -55,8 +55,8 @@ class _Store:
             raise Trouble(f"{found.path} was changed while it was read")
 
 
-class _Arriving(Callback):  # type: ignore[misc]
-    """Tells what arrives."""
+class _ProgressCallback(Callback):  # type: ignore[misc]
+    """Forwards download progress."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()

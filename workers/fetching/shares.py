@@ -1,4 +1,4 @@
-"""What scaidrive:// and scaiatlas:// name, asked for with the submitting user's token; a directory is listed first.
+"""Fetches scaidrive:// and scaiatlas:// with the submitting user's token; directories are listed first.
 
 The service answers ``GET <directory>/?list`` with JSON, ``{"files": [{"path", "size", "sha256", "etag"}, …]}``: all
 files below the directory, of which ``sha256`` and ``etag`` may be left out (docs/reference/drive-services.md).
@@ -19,23 +19,23 @@ from workers.fetching.failures import Missing, NotThere, TooLarge, Trouble, Unus
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Tree, Wanted, expand
 from workers.fetching.uris import authority, place, scheme_of
-from workers.fetching.web import Download, Wish
+from workers.fetching.web import Download, DownloadRequest
 
 LISTING = "/?list"
-ENTRY_BYTES = 2048  # of a listing, for each of the files that it may have
+ENTRY_BYTES = 2048  # listing size limit per file
 MOST_PATH_BYTES, MOST_NAME_BYTES, MOST_ETAG = 1024, 255, 1024
 
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')  # RFC 9110, as far as it is ASCII
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')  # RFC 9110, limited to ASCII
 
 
-def share_wish(context: Context, item: Item) -> Wish:
-    """How a file is asked for as the submitting user. Raises FetchFailed."""
+def share_request(context: Context, item: Item) -> DownloadRequest:
+    """The request for a file as the submitting user. Raises FetchFailed."""
     scheme, where = scheme_of(item.location), place(item.location)
     base = tokens.share_url(scheme, context.settings)
     token = tokens.token_for(scheme, context.settings, context.secrets)
-    return Wish(
+    return DownloadRequest(
         url=f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}",
         headers={"Authorization": f"Bearer {token}"},
         max_bytes=item.max_bytes,
@@ -47,13 +47,13 @@ def share_wish(context: Context, item: Item) -> Wish:
 
 
 def names_directory(item: Item) -> bool:
-    """A model always is one; data is one when its URI ends with a slash."""
+    """A model is always a directory; data is one when its URI ends with a slash."""
     return item.kind == "model" or item.location.endswith("/")
 
 
 def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
-    """The files that are wanted of a directory, as they are in one listing of it. Raises FetchFailed."""
-    directory = _Directory(context, share_wish(context, item))
+    """The selected files of a directory, as of one listing. Raises FetchFailed."""
+    directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
     wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     chosen = expand(Tree(listed), "", wanted)
@@ -65,22 +65,22 @@ def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
 
 
 class _Directory:
-    def __init__(self, context: Context, wish: Wish) -> None:
+    def __init__(self, context: Context, request: DownloadRequest) -> None:
         self._context = context
-        self._wish = replace(wish, url=wish.url.rstrip("/"))
-        self._host = urlsplit(wish.url).hostname
+        self._request = replace(request, url=request.url.rstrip("/"))
+        self._host = urlsplit(request.url).hostname
 
     def listed(self) -> list[Found]:
         """All files below it. Raises FetchFailed."""
         most = ENTRY_BYTES * self._context.settings.max_files
-        wish = replace(
-            self._wish, url=self._wish.url + LISTING, max_bytes=most,
-            headers={**self._wish.headers, "Accept": "application/json"},
+        request = replace(
+            self._request, url=self._request.url + LISTING, max_bytes=most,
+            headers={**self._request.headers, "Accept": "application/json"},
         )  # fmt: skip
         with self._context.cache.scratch(0) as scratch:
             answer = scratch / "listing"
             try:
-                self._download(wish).to(answer)
+                self._download(request).to(answer)
             except Missing as error:
                 raise self._missing() from error
             except TooLarge as error:
@@ -93,22 +93,22 @@ class _Directory:
             return files_in(answer.read_bytes(), self._host)
 
     def refuse_unreadable(self, files: list[Found]) -> None:
-        """What another user has fetched is not for one who may list the directory but not read it. Raises FetchFailed.
+        """Deny cached files to a user who may list the directory but not read it. Raises FetchFailed.
 
-        The largest stands for all: a description may be open to everybody.
+        Checks the largest file: a description may be public.
         """
         if not files:
             return
         largest = max(files, key=lambda found: found.size)
         try:
-            self._download(self._wish_of(largest)).check()
+            self._download(self._request_of(largest)).check()
         except Missing as error:
             raise _changed(largest) from error
 
     def remotes(self, chosen: list[tuple[str, Found]]) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
-                key=f"share {self._wish_of(found).url}", name=name, found=found,
+                key=f"share {self._request_of(found).url}", name=name, found=found,
                 download=functools.partial(self._fetch, found),
             )  # fmt: skip
 
@@ -117,8 +117,8 @@ class _Directory:
             part.touch()
             return
         try:
-            version = self._download(self._wish_of(found)).to(part)
-        except (Missing, Unusable) as error:  # Unusable: empty, or more than was listed
+            version = self._download(self._request_of(found)).to(part)
+        except (Missing, Unusable) as error:  # Unusable: empty, or larger than listed
             raise _changed(found) from error
         if found.version and not found.sha256 and _etag_of(version) != found.version:
             raise Trouble(
@@ -129,21 +129,25 @@ class _Directory:
     def _missing(self) -> NotThere:
         """Why there is no listing."""
         try:
-            self._download(self._wish).check()
+            self._download(self._request).check()
         except NotThere:
             return NotThere(f"{self._host} has no such directory, or lists none (404)")
         return NotThere(f"at {self._host} it is a single file; name the directory that holds it")
 
-    def _wish_of(self, found: Found) -> Wish:
-        return replace(self._wish, url=f"{self._wish.url}/{quote(found.path)}", max_bytes=found.size)
+    def _request_of(self, found: Found) -> DownloadRequest:
+        return replace(self._request, url=f"{self._request.url}/{quote(found.path)}", max_bytes=found.size)
 
-    def _download(self, wish: Wish) -> Download:
-        # Room in the cache was asked for when the sizes were listed.
-        return Download(self._context.settings, wish, before_bytes=lambda _: None, on_bytes=self._context.heart.arrived)
+    def _download(self, request: DownloadRequest) -> Download:
+        # Cache space was reserved when the sizes were listed.
+        return Download(
+            self._context.settings, request, before_bytes=lambda _: None, on_bytes=self._context.heart.arrived
+        )
 
 
 def files_in(answer: bytes, host: str | None) -> list[Found]:
-    """The files of a listing, sorted by path. Raises Unusable for what is none, or may not become a directory here."""
+    """The files of a listing, sorted by path. Raises Unusable for an invalid listing, or one that is unsafe as a
+    directory.
+    """
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError) as error:
@@ -199,7 +203,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _etag_of(version: str) -> str:
-    """Of what Download calls the version of a file."""
+    """The ETag in a version of `Download`."""
     return str(json.loads(version)["ETag"]) if version else ""
 
 

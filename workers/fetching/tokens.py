@@ -1,4 +1,4 @@
-"""The submitting user's tokens for the services behind scaidrive:// and scaiatlas://, exchanged where need be."""
+"""The submitting user's tokens for the services behind scaidrive:// and scaiatlas://, exchanged where necessary."""
 
 import json
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ ANSWER_BYTES = 1 << 20
 
 
 def share_url(scheme: str, settings: FetchSettings) -> str:
-    """The URL below which the shares lie. Raises Refused."""
+    """The base URL of the shares. Raises Refused."""
     url: str = getattr(settings, f"{scheme}_url")
     if not url:
         name = f"TRAINYARD_FETCH_{scheme.upper()}_URL"
-        raise Refused(f"this node knows no service for {scheme}://; have the administrator set {name}")
+        raise Refused(f"this node has no service for {scheme}://; have the administrator set {name}")
     return url.rstrip("/")
 
 
 def token_for(scheme: str, settings: FetchSettings, secrets: Mapping[str, str]) -> str:
-    """The one that came for this service, else the user's own, exchanged. Raises NotThere, Trouble."""
+    """The token forwarded for this service, else the user's own, exchanged. Raises NotThere, Trouble."""
     own = secrets.get(f"forwarded.{scheme}")
     if own:
         return own
@@ -41,14 +41,14 @@ def way_out(scheme: str) -> str:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The token goes nowhere but to the configured address."""
+    """The token is only sent to the configured address."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _exchanged(scheme: str, settings: FetchSettings, user_token: str) -> str:
-    """By RFC 8693."""
+    """Exchange the token by RFC 8693."""
     form = {
         "grant_type": GRANT,
         "subject_token": user_token,

@@ -1,4 +1,4 @@
-"""Files of IPFS put together from checked blocks: UnixFS in DAG-PB, of one block or many, below directories."""
+"""Reassembles IPFS files from verified blocks: UnixFS in DAG-PB, of one or many blocks, below directories."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class _Node:
 
 
 def write_file(car: Path, root: ContentId, path: str, target: Path, *, max_bytes: int) -> None:
-    """The file that lies at ``path`` below the root. Raises FetchFailed."""
+    """Write the file at ``path`` below the root. Raises FetchFailed."""
     blocks = Blocks(car)
     try:
         found = root
@@ -38,12 +38,12 @@ def write_file(car: Path, root: ContentId, path: str, target: Path, *, max_bytes
 def _child(blocks: Blocks, directory: ContentId, name: str, depth: int = 0) -> ContentId:
     node = _node(blocks, directory)
     if node.kind not in (_DIRECTORY, _SHARD) or depth > _DEEPEST:
-        raise NotThere(f"{name[:200]} is looked for in what is no directory")
+        raise NotThere(f"{name[:200]} is requested below something that is no directory")
     for given, link in node.links:
         if given == name if node.kind == _DIRECTORY else given[_PREFIX:] == name:
             return link
     for given, link in node.links if node.kind == _SHARD else ():
-        # Of a large directory the gateway sends the parts on the way.
+        # Of a large directory the gateway sends only the shards on the path.
         if len(given) == _PREFIX and blocks.has(link):
             return _child(blocks, link, name, depth + 1)
     raise NotThere(f"there is no {name[:200]}")

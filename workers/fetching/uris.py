@@ -1,4 +1,4 @@
-"""Takes apart the URIs of data and models, and shows them without what is secret in them."""
+"""Parses URIs of data and models, and formats them without their secrets."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from workers.fetching.failures import Refused
 WEB = frozenset({"http", "https"})
 BUCKETS = frozenset({"s3", "oci", "obs"})
 SHARES = frozenset({"scaidrive", "scaiatlas"})
-VOLUMES = {"pvc": "volume claim", "oci": "bucket", "obs": "bucket"}  # what may be directories of this installation
+# may be configured as directories of this installation
+VOLUMES = {"pvc": "volume claim", "oci": "bucket", "obs": "bucket"}
 SCHEMES = WEB | BUCKETS | SHARES | {"file", "pvc", "ipfs", "hf"}
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -22,8 +23,10 @@ _CID = re.compile(r"[A-Za-z0-9]{10,128}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """``container`` is the bucket, claim, share, host or content id; ``path`` lies in it, without a leading slash."""
+class ParsedUri:
+    """``container`` is the bucket, claim, share, host or content id; ``path`` is relative to it, without a leading
+    slash.
+    """
 
     scheme: str
     container: str
@@ -41,7 +44,7 @@ class HubPlace:
 
 
 def scheme_of(location: str) -> str:
-    """``file`` for a bare path, too."""
+    """``file`` also for a bare path."""
     found = _SCHEME.match(location)
     return found[1].lower() if found is not None else "file"
 
@@ -54,17 +57,17 @@ def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
     return _QUERY.sub(r"\1?…", _CREDENTIALS.sub("…@", text))
 
 
-def place(location: str) -> Place:
+def place(location: str) -> ParsedUri:
     """``scheme://container/path``. Raises Refused for another form."""
     scheme, separator, rest = location.partition("://")
     container, _, path = rest.partition("/")
     if not separator or not container:
         raise Refused(f"the form is {scheme}://name/path")
-    return Place(scheme=scheme.lower(), container=container, path=path)
+    return ParsedUri(scheme=scheme.lower(), container=container, path=path)
 
 
-def volume(location: str) -> Place:
-    """A place in a volume claim or in a bucket that is a directory."""
+def volume(location: str) -> ParsedUri:
+    """A path in a volume claim or in a bucket that is a directory."""
     found = place(location)
     form = _CLAIM if found.scheme == "pvc" else _BUCKET
     if not form.fullmatch(found.container) or ".." in found.container:
@@ -73,13 +76,13 @@ def volume(location: str) -> Place:
     return found
 
 
-def content(location: str) -> Place:
-    """A content id of IPFS and a path below it."""
+def content(location: str) -> ParsedUri:
+    """An IPFS content id and a path below it."""
     found = place(location)
     path = found.path.partition("?")[0].partition("#")[0]
     if not _CID.fullmatch(found.container):
         raise Refused(f"{found.container[:80]} is no content id; the form is ipfs://cid/path")
-    return Place(scheme="ipfs", container=found.container, path=path)
+    return ParsedUri(scheme="ipfs", container=found.container, path=path)
 
 
 def hub_place(location: str) -> HubPlace:
@@ -101,20 +104,20 @@ def hub_place(location: str) -> HubPlace:
 
 
 def authority(url: str) -> tuple[str, ...]:
-    """``host:port`` of an HTTP URL, alone in a tuple; empty for what names no host."""
+    """``host:port`` of an HTTP URL, alone in a tuple; empty without a host."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
     return (f"{parts.hostname}:{port}",) if parts.hostname else ()
 
 
 def base_name(location: str) -> str:
-    """What the last part of a URI's path is called; ``data`` when there is none."""
+    """The last part of a URI's path; ``data`` when there is none."""
     path = urlsplit(location).path if scheme_of(location) in WEB else location.partition("://")[2]
     return unquote(path).rstrip("/").rpartition("/")[2] or "data"
 
 
 def _revision(tail: str) -> tuple[str, str]:
-    """(revision, path); the hub's own references, such as refs/pr/1, have slashes in them."""
+    """(revision, path); the hub's own references, such as refs/pr/1, contain slashes."""
     parts = tail.split("/")
     length = 3 if parts[0] == "refs" else 1
     return unquote("/".join(parts[:length])), "/".join(parts[length:])

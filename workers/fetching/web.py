@@ -1,6 +1,6 @@
-"""Downloads over HTTP under a policy: bytes, time, redirects, and where they may lead.
+"""HTTP downloads under a policy for bytes, time, redirects and addresses.
 
-Each request is conditional on what is known: an unchanged file costs one answer without a body.
+Requests are conditional on the known version: an unchanged file costs one answer without a body.
 """
 
 import asyncio
@@ -36,52 +36,53 @@ PRIVATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class DownloadRequest:
     """``url`` with ``headers`` for its own origin only. ``trusted`` ones, as ``host:port``, may be private.
 
-    ``personal``: what lies there may depend on who asks, so that a time says nothing about what another one got.
+    ``personal``: the content may depend on the user, so that a modification time says nothing about another user's
+    copy.
     """
 
     url: str
     headers: Mapping[str, str]
     max_bytes: int
-    known: str = ""  # the version that is here already
+    known: str = ""  # the version in the cache
     trusted: tuple[str, ...] = ()
     personal: bool = False
-    refusal: str = "the server does not let us read it"  # what a 401 or 403 means
+    refusal: str = "the server denies read access"  # meaning of a 401 or 403
     max_bytes_name: str = "TRAINYARD_FETCH_MAX_BYTES"
-    method: str = "GET"  # or HEAD, to learn whether it could be read
+    method: str = "GET"  # or HEAD, to check read access
 
-    def knowing(self, version: str) -> "Wish":
-        """The same, if it is not this version that is here already."""
+    def knowing(self, version: str) -> "DownloadRequest":
+        """The same request, conditional on a version other than this one."""
         return replace(self, known=version)
 
 
 class NotModified(Exception):
-    """What is here is what the server has."""
+    """The cached version is current."""
 
 
 class _Broken(Exception):
-    """The answer ended early, or the connection did: what has arrived may be gone on with."""
+    """The answer or the connection ended early: the download can be resumed."""
 
 
 class Download:
-    """One file on its way. ``before_bytes`` is told the size that is to come, as far as it is known."""
+    """One download. ``before_bytes`` receives the announced size, if any."""
 
     def __init__(
-        self, settings: FetchSettings, wish: Wish,
+        self, settings: FetchSettings, request: DownloadRequest,
         *, before_bytes: Callable[[int], None], on_bytes: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._wish = wish
+        self._request = request
         self._before_bytes = before_bytes
         self._on_bytes = on_bytes
-        self._gate = Gate(settings.allow, wish.trusted)
+        self._gate = Gate(settings.allow, request.trusted)
         self._arrived = 0
-        self._validator = ""  # a strong one: a file may be gone on with in its middle
+        self._validator = ""  # a strong one: allows resuming
 
     def to(self, path: Path) -> str:
-        """Write the file; the version that the server calls it, empty when it tells none.
+        """Write the file; returns the server's version of it, empty when it reports none.
 
         Raises NotModified, FetchFailed.
         """
@@ -89,8 +90,8 @@ class Download:
             return asyncio.run(self._fetch(file))
 
     def check(self) -> None:
-        """Whether the server would send the file, by a HEAD request. Raises FetchFailed."""
-        self._wish = replace(self._wish, method="HEAD")
+        """Check by a HEAD request that the server would send the file. Raises FetchFailed."""
+        self._request = replace(self._request, method="HEAD")
         self.to(Path(os.devnull))
 
     async def _fetch(self, file: BinaryIO) -> str:
@@ -110,12 +111,12 @@ class Download:
         raise Trouble(trouble)
 
     async def _try(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
-        """Raises _Broken for what another try may cure."""
+        """Raises _Broken for failures that a retry may fix."""
         self._gate.refused = False
         try:
             return await self._follow(session, file)
         except aiohttp.ClientPayloadError as error:
-            raise _Broken(f"the answer is incomplete, {self._arrived} bytes of it arrived") from error
+            raise _Broken(f"the answer is incomplete after {self._arrived} bytes") from error
         except TimeoutError as error:
             raise _Broken(f"nothing arrives from {self._gate.host}") from error
         except aiohttp.ClientConnectionError as error:
@@ -125,16 +126,16 @@ class Download:
         except aiohttp.InvalidURL as error:
             raise Refused("it is no valid URL, or redirects to one that isn't") from error
         except aiohttp.ClientError as error:
-            raise Trouble(f"{self._gate.host} does not speak HTTP as it should: {type(error).__name__}") from error
+            raise Trouble(f"{self._gate.host} does not answer with valid HTTP: {type(error).__name__}") from error
 
     async def _follow(self, session: aiohttp.ClientSession, file: BinaryIO) -> str:
-        """Go where redirects lead, each of them checked."""
-        url = _url(self._wish.url)
+        """Follow redirects, each of them checked."""
+        url = _url(self._request.url)
         origin = url.origin()
         for _ in range(self._settings.max_redirects + 1):
             self._check(url)
-            headers = self._headers() | (dict(self._wish.headers) if url.origin() == origin else {})
-            async with session.request(self._wish.method, url, headers=headers, allow_redirects=False) as answer:
+            headers = self._headers() | (dict(self._request.headers) if url.origin() == origin else {})
+            async with session.request(self._request.method, url, headers=headers, allow_redirects=False) as answer:
                 if answer.status not in REDIRECTS or "Location" not in answer.headers:
                     return await self._receive(answer, file)
                 following = _without_user(url.join(_url(answer.headers["Location"])))
@@ -161,17 +162,17 @@ class Download:
         headers = {"Accept-Encoding": "identity", "User-Agent": "trainyard"}
         if self._arrived:
             return headers | {"Range": f"bytes={self._arrived}-", "If-Range": self._validator}
-        return headers | _conditions(self._wish.known)
+        return headers | _conditions(self._request.known)
 
     async def _receive(self, answer: aiohttp.ClientResponse, file: BinaryIO) -> str:
-        if answer.status == 304 and self._wish.known and not self._arrived:
+        if answer.status == 304 and self._request.known and not self._arrived:
             raise NotModified
         self._check_status(answer)
-        version = _version(answer, personal=self._wish.personal)
-        if self._wish.method == "HEAD":
+        version = _version(answer, personal=self._request.personal)
+        if self._request.method == "HEAD":
             return version
-        if version and version == self._wish.known and not self._arrived:
-            raise NotModified  # a server that does not understand conditions
+        if version and version == self._request.known and not self._arrived:
+            raise NotModified  # a server that ignores conditional headers
         if answer.status != 206:
             self._arrived = 0
             file.seek(0)
@@ -191,12 +192,12 @@ class Download:
         if status in (404, 410):
             raise Missing(f"{host} has no such file ({status})")
         if status in (401, 403):
-            raise NotThere(f"{self._wish.refusal} ({host} answers {status})")
+            raise NotThere(f"{self._request.refusal} ({host} answers {status})")
         if status != 200:
             raise NotThere(f"{host} answers {status} instead of a file")
 
     async def _take(self, answer: aiohttp.ClientResponse, file: BinaryIO, *, plain: bool) -> None:
-        """The body, which may be longer than it says, or endless."""
+        """Receive the body, which may be longer than announced, or endless."""
         length = answer.content_length if plain else None
         if length is not None:
             self._refuse_larger(self._arrived + length)
@@ -215,13 +216,13 @@ class Download:
             raise Unusable("it is empty")
 
     def _refuse_larger(self, size: int) -> None:
-        if size > self._wish.max_bytes:
-            raise TooLarge(f"it is larger than {self._wish.max_bytes} bytes ({self._wish.max_bytes_name})")
+        if size > self._request.max_bytes:
+            raise TooLarge(f"it is larger than {self._request.max_bytes} bytes ({self._request.max_bytes_name})")
 
 
 def _url(text: str) -> URL:
     try:
-        # As it is: requoting would spoil signatures.
+        # Unchanged: requoting would invalidate signatures.
         return URL(text, encoded=text.isascii())
     except ValueError as error:
         raise Refused("it is no valid URL, or redirects to one that isn't") from error
@@ -232,13 +233,13 @@ def _without_user(url: URL) -> URL:
 
 
 def _version(answer: aiohttp.ClientResponse, *, personal: bool) -> str:
-    told = {name: answer.headers.get(name, "") for name in ("ETag", "Last-Modified")}
-    is_old = not personal and _is_settled(told["Last-Modified"], answer.headers.get("Date", ""))
-    return json.dumps(told) if told["ETag"] or is_old else ""
+    validators = {name: answer.headers.get(name, "") for name in ("ETag", "Last-Modified")}
+    is_old = not personal and _is_settled(validators["Last-Modified"], answer.headers.get("Date", ""))
+    return json.dumps(validators) if validators["ETag"] or is_old else ""
 
 
 def _is_settled(modified: str, now: str) -> bool:
-    """Whether a change since would show: these times count whole seconds."""
+    """Whether a later change would be visible: these times have a resolution of one second."""
     try:
         return parsedate_to_datetime(now) - parsedate_to_datetime(modified) > SETTLED
     except (ValueError, TypeError):
@@ -248,10 +249,10 @@ def _is_settled(modified: str, now: str) -> bool:
 def _conditions(known: str) -> dict[str, str]:
     if not known:
         return {}
-    told = json.loads(known)
-    if told["ETag"]:
-        return {"If-None-Match": told["ETag"]}
-    return {"If-Modified-Since": told["Last-Modified"]}
+    validators = json.loads(known)
+    if validators["ETag"]:
+        return {"If-None-Match": validators["ETag"]}
+    return {"If-Modified-Since": validators["Last-Modified"]}
 
 
 def _starts_at(answer: aiohttp.ClientResponse) -> int | None:

@@ -1,4 +1,4 @@
-"""Files over HTTP: from anywhere, through the IPFS gateway, or from shares with the submitting user's token."""
+"""Fetches files over HTTP: from any host, through the IPFS gateway, or from shares with the submitting user's token."""
 
 import base64
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
 from workers.fetching.context import Context, fetched, reader_of, target_of
 from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.shares import fetch_directory, names_directory, share_wish
+from workers.fetching.shares import fetch_directory, names_directory, share_request
 from workers.fetching.unixfs import write_file
 from workers.fetching.uris import SHARES, authority, base_name, content, scheme_of, shown
-from workers.fetching.web import Download, NotModified, Wish
+from workers.fetching.web import Download, DownloadRequest, NotModified
 
 _MOST_OVERHEAD = 1 << 20
 
@@ -24,19 +24,19 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     """Raises FetchFailed."""
     if scheme_of(item.location) in SHARES and names_directory(item):
         return fetch_directory(context, item)
-    wish, lasting = _wish(context, item)
+    request, lasting = _request(context, item)
     name = _file_name(item)
     target, cache = target_of(item, name), context.cache
-    key = f"{item.location} {wish.url}{reader_of(item)}"
+    key = f"{item.location} {request.url}{reader_of(item)}"
     with cache.alone(key):
         known = cache.entry(key)
-        # The link comes first: what is linked can't be evicted while the server is asked.
+        # Link first: a linked file cannot be evicted during the request.
         if known is not None and cache.link(known.sha256, target) is None:
             known = None
         if known is not None and lasting:
             return [fetched(item, name, known.sha256)]
         try:
-            sha256 = _download(context, item, wish.knowing(known.version if known is not None else ""), key, target)
+            sha256 = _download(context, item, request.knowing(known.version if known is not None else ""), key, target)
         except NotModified:
             sha256 = known.sha256 if known is not None else ""
         except Missing as error:
@@ -46,11 +46,11 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     return [fetched(item, name, sha256)]
 
 
-def _download(context: Context, item: Item, wish: Wish, key: str, target: Path) -> str:
+def _download(context: Context, item: Item, request: DownloadRequest, key: str, target: Path) -> str:
     cache, steps = context.cache, _Steps(context)
     with cache.scratch(0) as directory:
         part = directory / "data"
-        download = Download(context.settings, wish, before_bytes=steps.announced, on_bytes=steps.arrived)
+        download = Download(context.settings, request, before_bytes=steps.announced, on_bytes=steps.arrived)
         version = download.to(part)
         part = _checked(context, item, part)
         size = part.stat().st_size
@@ -61,7 +61,9 @@ def _download(context: Context, item: Item, wish: Wish, key: str, target: Path) 
 
 
 def _checked(context: Context, item: Item, part: Path) -> Path:
-    """What has arrived, or of IPFS the file that it holds, compared with its content id. Raises FetchFailed."""
+    """The downloaded file, or for IPFS the file that it contains, verified against its content id. Raises
+    FetchFailed.
+    """
     if scheme_of(item.location) != "ipfs":
         return part
     where = content(item.location)
@@ -85,7 +87,7 @@ def _is_one_block(root: ContentId, path: str) -> bool:
 
 
 class _Steps:
-    """Asks for room in the cache: for all at once when the size is known, else a step ahead."""
+    """Reserves cache space: all at once when the size is known, otherwise one step ahead."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -103,31 +105,34 @@ class _Steps:
             self._context.cache.make_room(1)
 
 
-def _wish(context: Context, item: Item) -> tuple[Wish, bool]:
-    """What to ask whom, and whether the answer never changes."""
+def _request(context: Context, item: Item) -> tuple[DownloadRequest, bool]:
+    """The request, and whether its answer is immutable."""
     scheme, settings = scheme_of(item.location), context.settings
     limits: dict[str, Any] = {"max_bytes": item.max_bytes, "max_bytes_name": item.limit_name}
     if scheme == "ipfs":
         if not settings.ipfs_gateway:
-            raise Refused("this node knows no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
+            raise Refused("this node has no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
         where = content(item.location)
         url = f"{settings.ipfs_gateway.rstrip('/')}/ipfs/{where.container}/{quote(where.path, safe='/%')}".rstrip("/")
-        # Blocks instead of the file: only they can be compared with the content id (specs.ipfs.tech/http-gateways).
+        # Fetch blocks instead of the file: only they can be verified against the content id
+        # (specs.ipfs.tech/http-gateways).
         raw = _is_one_block(content_id(where.container), where.path)
         url += "?format=raw" if raw else "?format=car&dag-scope=entity"
         headers = {"Accept": f"application/vnd.ipld.{'raw' if raw else 'car'}"}
         limits["max_bytes"] = item.max_bytes + item.max_bytes // 20 + _MOST_OVERHEAD  # links and ids beside the file
-        return Wish(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
+        return DownloadRequest(url=url, headers=headers, trusted=authority(settings.ipfs_gateway), **limits), True
     if scheme in SHARES:
-        return share_wish(context, item), False
+        return share_request(context, item), False
     if not item.credentials:
-        return Wish(url=item.location, headers={}, **limits), False
+        return DownloadRequest(url=item.location, headers={}, **limits), False
     refusal = "the server does not accept the credentials that the job has for it; correct them"
-    return Wish(url=item.location, headers=_own(item.credentials), personal=True, refusal=refusal, **limits), False
+    return DownloadRequest(
+        url=item.location, headers=_own(item.credentials), personal=True, refusal=refusal, **limits
+    ), False
 
 
 def _own(credentials: Mapping[str, str]) -> dict[str, str]:
-    """The headers that open a place, for its own origin."""
+    """Authentication headers for one location, sent only to its own origin."""
     if HEADERS in credentials:
         return headers_of(credentials[HEADERS], field=HEADERS)
     if TOKEN in credentials:

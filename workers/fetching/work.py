@@ -1,4 +1,4 @@
-"""What the fetching child does: each item by the fetcher of its scheme, within its limits."""
+"""Work of the fetching child: fetches each item with the fetcher of its scheme, within its limits."""
 
 import errno
 import traceback
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workers.fetching.cache import Cache
-from workers.fetching.child_server import Heart
+from workers.fetching.child_server import ProgressReporter
 from workers.fetching.context import Context
 from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json
@@ -17,7 +17,7 @@ from workers.fetching.uris import scheme_of
 
 Fetcher = Callable[[Context, Item], list[FetchedFile]]
 
-# By name: each needs a large library of its own.
+# Imported by name: each needs a large library of its own.
 WEB, OBJECTS, HUB = "workers.fetching.web_files", "workers.fetching.objects", "workers.fetching.hub"
 FETCHERS = {
     "http": WEB, "https": WEB, "ipfs": WEB, "scaidrive": WEB, "scaiatlas": WEB,
@@ -27,8 +27,8 @@ FETCHERS = {
 NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND"}
 
 
-def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
-    """For each item its files, or why there are none; nothing more after the first of those."""
+def work(request: dict[str, Any], heart: ProgressReporter) -> list[dict[str, Any]]:
+    """The files of each item, or why there are none; stops after the first failure."""
     settings = settings_from_json(request["fetch"])
     context = Context(
         settings=settings,
@@ -46,7 +46,7 @@ def work(request: dict[str, Any], heart: Heart) -> list[dict[str, Any]]:
         except FetchFailed as error:
             return [*answers, {"failure": _failure(item, error)}]
         except OSError as error:
-            traceback.print_exc()  # shown without secrets
+            traceback.print_exc()  # redacted
             kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else Trouble
             failed = kind(f"the disk of the node's cache failed: {error.strerror or type(error).__name__}")
             return [*answers, {"failure": _failure(item, failed)}]

@@ -1,4 +1,4 @@
-"""A node worker's care for its machine's attempts: takes up, adopts, passes nudges on, releases the dead, cleans up."""
+"""Manages the attempts of this node: starts, adopts, nudges and releases supervisors, and cleans up after them."""
 
 import logging
 import os
@@ -23,12 +23,12 @@ from workers.run_dir.process_registry import read_roll
 log = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 10.0
-# A process that is not there may be one that is not there yet.
-LOOKS_BEFORE_DEATH = 2
+# A process that is not found may not have started yet.
+POLLS_BEFORE_DEATH = 2
 
 
-class AttemptKeeper:
-    """``look`` belongs to one thread; ``nudge`` may be called from any and returns at once."""
+class AttemptManager:
+    """Call ``poll`` from one thread only; ``nudge`` may be called from any thread and returns at once."""
 
     def __init__(self, settings: Settings, db: Database, node: str) -> None:
         self._settings = settings
@@ -36,35 +36,35 @@ class AttemptKeeper:
         self._node = node
         self._nudged: set[str] = set()
         self._lock = threading.Lock()
-        self._missing: dict[str, int] = {}  # lease → how often its supervisor was not found
+        self._missing: dict[str, int] = {}  # lease → polls without a supervisor
         self._adopted: set[str] = set()
         self._cleaned_at = float("-inf")
-        self._left: set[tuple[str, int]] = set()  # what nothing can end
+        self._left: set[tuple[str, int]] = set()  # attempts with unkillable processes
         self._cleaning = threading.Lock()
 
     def nudge(self, job_id: str) -> None:
-        """Somebody changed what they want of a job; its supervisor is told at the next look."""
+        """Record that a job has new control requests; the next poll signals its supervisor."""
         with self._lock:
             self._nudged.add(job_id)
 
-    def look(self) -> None:
-        """Once over everything. What the database raises goes through."""
+    def poll(self) -> None:
+        """One pass over all attempts. Database errors propagate."""
         reap_supervisors()
-        # First of all: what an earlier attempt has left costs the ones that start below their time.
+        # First, because leftovers of earlier attempts slow down the attempts started below.
         if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
             self.clean()
-        self._take_up()
+        self._start_dispatched()
         live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
-        self._pass_nudges_on(live)
+        self._signal_nudged(live)
         for lease in live:
-            self._watch(lease)
+            self._check(lease)
         self._missing = {key: n for key, n in self._missing.items() if key in {lease.lease_id for lease in live}}
 
     def clean(self) -> None:
-        """End what is left of attempts that are over and whose supervisor could not do it. Safe from any thread."""
+        """Kill leftover processes of finished attempts whose supervisor could not do it. Safe from any thread."""
         with self._cleaning:
             left = run_directories(self._settings.data.dir)
-            # Asked after the directories were listed: an attempt that starts meanwhile is not among them.
+            # Queried after listing the directories, so that an attempt that starts meanwhile is not included.
             live = {(lease.job_id, lease.attempt) for lease in leases.live(self._db)} if left else set()
             for job_id, attempt, directory in left:
                 key = (job_id, attempt)
@@ -72,13 +72,13 @@ class AttemptKeeper:
                     continue
                 if key not in live and not processes.supervisors_of(job_id, attempt):
                     self._clean(directory, key)
-            self._put_back({(job_id, attempt) for job_id, attempt, _ in left})
+            self._return_devices({(job_id, attempt) for job_id, attempt, _ in left})
             self._cleaned_at = time.monotonic()
 
     def _clean(self, directory: RunDirectory, key: tuple[str, int]) -> None:
         roll = read_roll(directory, *key)
         if directory.left.exists() and roll is not None and processes.is_hidden(roll.held.place):
-            return  # of another container on this machine: nothing can be seen of it from here
+            return  # belongs to another container on this machine; its processes are not visible here
         if not cleanup.end(self._db, directory, *key, node=self._node):
             if key not in self._left:
                 self._left.add(key)
@@ -88,8 +88,8 @@ class AttemptKeeper:
         if not self._settings.node.keep_runs:
             directory.remove()
 
-    def _put_back(self, there: set[tuple[str, int]]) -> None:
-        """What nobody can find by a directory any more, because that was lost."""
+    def _return_devices(self, there: set[tuple[str, int]]) -> None:
+        """Return stuck devices of attempts whose directory was lost, once their processes are gone."""
         here = processes.place()
         for row in stuck_devices.of_node(self._db, self._node):
             if (row.job_id, row.attempt) in there or processes.is_hidden(row.place):
@@ -97,16 +97,16 @@ class AttemptKeeper:
             if row.place == here:
                 is_gone = not processes.processes_of_attempt(row.job_id, row.attempt, node=self._node)
             else:
-                # Of another boot. Unless somebody sees it: two machines may have this name, by mistake.
+                # From an earlier boot. If it is visible, two machines share this node's name by mistake.
                 is_gone = stuck_devices.unseen(self._db, row)
             if is_gone:
                 stuck_devices.put_back(self._db, self._node, row.job_id, row.attempt)
 
-    def _take_up(self) -> None:
-        """Start what was dispatched to this node, whether its message arrived or not."""
+    def _start_dispatched(self) -> None:
+        """Start the attempts dispatched to this node, whether or not their message arrived."""
         start_attempts(self._settings, self._db, planner.dispatched_to(self._db, self._node), node=self._node)
 
-    def _pass_nudges_on(self, live: list[LiveLease]) -> None:
+    def _signal_nudged(self, live: list[LiveLease]) -> None:
         with self._lock:
             nudged, self._nudged = self._nudged, set()
         for lease in live:
@@ -114,32 +114,32 @@ class AttemptKeeper:
             if lease.job_id in nudged and identity is not None and identity.is_alive():
                 os.kill(identity.pid, signal.SIGUSR1)
 
-    def _watch(self, lease: LiveLease) -> None:
+    def _check(self, lease: LiveLease) -> None:
         if is_starting(lease.job_id, lease.attempt) or self._is_alive(lease):
             self._missing.pop(lease.lease_id, None)
             self._adopt(lease)
             return
         if lease.boot_id != processes.place():
-            return  # another boot or container: nothing can be proved from here, the lease runs out by itself
-        looks = self._missing.get(lease.lease_id, 0) + 1
-        self._missing[lease.lease_id] = looks
-        if looks >= LOOKS_BEFORE_DEATH:
+            return  # another boot or container: nothing can be proved from here, so the lease must expire
+        missed = self._missing.get(lease.lease_id, 0) + 1
+        self._missing[lease.lease_id] = missed
+        if missed >= POLLS_BEFORE_DEATH:
             self._release(lease)
 
     def _is_alive(self, lease: LiveLease) -> bool:
         identity = _identity(lease)
         if identity is not None:
             return identity.is_alive()
-        return bool(processes.supervisors_of(lease.job_id, lease.attempt))  # it has not introduced itself yet
+        return bool(processes.supervisors_of(lease.job_id, lease.attempt))  # it has not registered yet
 
     def _adopt(self, lease: LiveLease) -> None:
-        """Nothing has to be done for it: it holds its lease by itself. Said once, for the log."""
+        """Log an adopted supervisor once; it renews its own lease and needs nothing else."""
         if lease.lease_id not in self._adopted and lease.supervisor_pid is not None:
             self._adopted.add(lease.lease_id)
             log.info("job %s attempt %s runs under supervisor %s", lease.job_id, lease.attempt, lease.supervisor_pid)
 
     def _release(self, lease: LiveLease) -> None:
-        """The supervisor is provably dead: free the lease now instead of letting it run out."""
+        """The supervisor is provably dead: release the lease now instead of waiting for it to expire."""
         key, actor = (lease.job_id, lease.attempt), f"node@{self._node}"
         run = run_directory(self._settings.data.dir, *key, lease.part)
         is_left = not cleanup.end(self._db, run, *key, node=self._node)

@@ -1,4 +1,4 @@
-"""A thread of the node worker that does one thing again and again, whatever happens, and at once when it is woken."""
+"""A thread of the node worker that repeats one task, survives its failures, and can be woken early."""
 
 import logging
 import threading
@@ -7,12 +7,12 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
-# The first failure is worth a traceback, a database that stays away for hours is not worth one each second.
+# Log the first failure with a traceback; a database that is down for hours must not log one per second.
 QUIET_FAILURES = 60
 
 
-class Background:
-    """Calls ``work`` every ``every_seconds`` until stopped; a failure is logged and tried again."""
+class PeriodicThread:
+    """Calls ``work`` every ``every_seconds`` until stopped; logs failures and retries."""
 
     def __init__(self, name: str, work: Callable[[], None], every_seconds: float) -> None:
         self._name = name
@@ -27,11 +27,11 @@ class Background:
         self._thread.start()
 
     def wake(self) -> None:
-        """Work soon; safe from any thread."""
+        """Run the work soon; safe from any thread."""
         self._due.set()
 
     def stop(self) -> None:
-        """Do what is being done to its end, and no more."""
+        """Finish the current run, then end."""
         self._stopping = True
         self._due.set()
         if self._thread.is_alive():
@@ -44,7 +44,7 @@ class Background:
                 self._work()
             except Exception:
                 if self._failures % QUIET_FAILURES == 0:
-                    log.exception("%s failed and goes on trying", self._name)
+                    log.exception("%s failed and will be retried", self._name)
                 self._failures += 1
             else:
                 self._failures = 0

@@ -1,4 +1,4 @@
-"""What this machine has, by NVML and /proc, without importing torch."""
+"""The inventory of this machine, from NVML and /proc, without importing torch."""
 
 import logging
 import os
@@ -41,29 +41,29 @@ class Inventory:
 
 
 def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
-    """Declared devices if there are any, else the GPUs found, else CPU slots; and the machine around them."""
+    """The devices (declared ones if there are any, else detected GPUs, else CPU slots) and the machine's resources."""
     devices = _declared(config) or find_gpus() or cpu_slots()
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
 
 
 def found_capabilities() -> tuple[str, ...]:
-    """What jobs need of a node's software, beside what its configuration says."""
+    """Software capabilities detected on this node, in addition to the configured ones."""
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
     return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()))
 
 
 def _has_module(name: str) -> bool:
-    """Without importing it, only the packages around it."""
+    """Whether a module is installed; imports only its parent packages."""
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # not even a package around it
+    except ModuleNotFoundError:  # its parent package is not installed
         return False
 
 
 def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:
     """The NVIDIA GPUs that this process may use, by NVML index; none without driver or library.
 
-    ``visible`` stands in for CUDA_VISIBLE_DEVICES.
+    ``visible`` overrides CUDA_VISIBLE_DEVICES.
     """
     if nvml is None:
         return ()
@@ -77,7 +77,7 @@ def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, .
         whole = [gpu.device.index for gpu in gpus if gpu.device.index not in slices]
         links = {index: links_of(nvml, index) for index in whole}
     except nvml.NVMLError:
-        log.warning("the NVIDIA driver does not say what GPUs there are", exc_info=True)
+        log.warning("the NVIDIA driver does not list its GPUs", exc_info=True)
         return ()
     finally:
         nvml.nvmlShutdown()
@@ -90,7 +90,7 @@ def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, .
 
 
 def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves to us: indices or (beginnings of) UUIDs up to the first bad entry."""
+    """The GPUs selected by CUDA_VISIBLE_DEVICES: indices or UUID prefixes, up to the first invalid entry."""
     found: set[int] = set()
     for entry in (part.strip() for part in listed.split(",")):
         if entry.isdecimal():
@@ -100,19 +100,19 @@ def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:
             matching = [gpu.device.index for gpu in gpus if entry.startswith(kinds) and gpu.uuid.startswith(entry)]
         if len(matching) != 1:
             if entry != "":
-                log.warning("CUDA_VISIBLE_DEVICES: %r is no GPU here; what comes after it does not count", entry)
+                log.warning("CUDA_VISIBLE_DEVICES: %r is no GPU of this machine; later entries are ignored", entry)
             break
         found.add(matching[0])
     return found
 
 
 def cpu_slots() -> tuple[Device, ...]:
-    """At least two, so that a job of two ranks runs on any laptop."""
+    """At least two, so that a job with two ranks runs on any laptop."""
     return tuple(Device(index=index, type="cpu") for index in range(max(2, usable_cores())))
 
 
 def usable_cores() -> int:
-    """Cores this process may run on: fewer than the machine has where it was confined to some."""
+    """Cores that this process may run on; fewer than the machine has when an affinity mask applies."""
     return len(os.sched_getaffinity(0))
 
 
@@ -129,7 +129,7 @@ def _declared(config: NodeConfig) -> tuple[Device, ...]:
 
 
 def _gpu(nvml: Any, index: int) -> Gpu | None:
-    """One broken GPU must not keep the others, and the node, from working."""
+    """One GPU; None when it is faulty, so that a faulty GPU does not take the whole node out of service."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         kind, _ = normalise_gpu_type(_text(nvml.nvmlDeviceGetName(handle)))
@@ -140,19 +140,21 @@ def _gpu(nvml: Any, index: int) -> Gpu | None:
     try:
         memory_mb = int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // MEBIBYTE
     except nvml.NVMLError as error:
-        log.warning("GPU %d does not say how much memory it has: %s", index, error)
+        log.warning("GPU %d does not report its memory: %s", index, error)
         memory_mb = 0
     return Gpu(Device(index=index, type=kind, memory_mb=memory_mb), uuid)
 
 
 def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
-    """The MIG slices of a GPU; None when it is not split. Split, it can't be used as a whole, also without any."""
+    """The MIG slices of a GPU; None when MIG is off. With MIG on, the GPU cannot be used as a whole, even without
+    slices.
+    """
     handle = nvml.nvmlDeviceGetHandleByIndex(gpu.device.index)
     try:
         if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return None
         most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except nvml.NVMLError:  # most GPUs can't be split, and say so in this way
+    except nvml.NVMLError:  # most GPUs do not support MIG and report it this way
         return None
     found = (_slice(nvml, gpu, handle, number) for number in range(most))
     return [part for part in found if part is not None]
@@ -161,7 +163,7 @@ def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
 def _slice(nvml: Any, gpu: Gpu, handle: Any, number: int) -> Gpu | None:
     try:
         part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-    except nvml.NVMLError:  # less are made than there may be
+    except nvml.NVMLError:  # fewer slices exist than the GPU supports
         return None
     try:
         uuid = _text(nvml.nvmlDeviceGetUUID(part))
@@ -170,7 +172,7 @@ def _slice(nvml: Any, gpu: Gpu, handle: Any, number: int) -> Gpu | None:
     except nvml.NVMLError as error:
         log.warning("MIG slice %d of GPU %d is not offered: %s", number, gpu.device.index, error)
         return None
-    profile = name.rpartition(" ")[2]  # of "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    profile = name.rpartition(" ")[2]  # from "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     if not MIG_PROFILE.fullmatch(profile):
         log.warning("MIG slice %d of GPU %d is not offered: %r has no profile", number, gpu.device.index, name)
         return None

@@ -1,4 +1,4 @@
-"""node.toml: what the operator says about a machine."""
+"""The node's configuration file, node.toml."""
 
 import tomllib
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ KNOWN_DEVICE = ("type", "memory_mb", "count", "mig_profile", "link_group")
 
 
 class NodeConfigError(SettingsError):
-    """node.toml says something that has no meaning; ``problems`` names everything."""
+    """node.toml is invalid; ``problems`` lists every problem."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__([f"{path}: {problem}" for problem in problems])
@@ -29,14 +29,14 @@ class DeclaredDevices:
     memory_mb: int = 0
     count: int = 1
     mig_profile: str = ""
-    link_group: int | None = None  # with whatever else is declared to be of the same
+    link_group: int | None = None  # shared by all devices declared with the same number
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig:
     labels: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
-    jobs: dict[str, Any] = field(default_factory=dict)  # the table as it stands there; `limits` is what it means
+    jobs: dict[str, Any] = field(default_factory=dict)  # the table as written; `limits` is its interpretation
     devices: tuple[DeclaredDevices, ...] = ()
 
     @property
@@ -45,7 +45,7 @@ class NodeConfig:
 
 
 def read_node_config(path: Path | None) -> NodeConfig:
-    """The configuration of this node; without a file all is detected. Raises NodeConfigError."""
+    """Read this node's configuration; without a file everything is detected. Raises NodeConfigError."""
     if path is None:
         return NodeConfig()
     try:
@@ -69,7 +69,7 @@ def _names(document: dict[str, Any], name: str, problems: list[str]) -> tuple[st
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         problems.append(f'{name}: must be a list of strings, such as ["rack-7"]')
         return ()
-    # What a job can't write, it can't ask for.
+    # A job can only request words of this form.
     problems += [f"{name}: {item!r:.150} {WORD_RULE}" for item in value if not WORD.fullmatch(item)]
     return tuple(value)
 

@@ -1,4 +1,4 @@
-"""Which GPUs of this machine NVLink connects, as far as the driver says it (NVML, "NvLink Methods")."""
+"""Detects which GPUs of this machine are connected by NVLink, from NVML ("NvLink Methods")."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,34 +9,35 @@ from app.domain.scheduling.resources import Device
 
 log = logging.getLogger(__name__)
 
-SWITCH = "NVSwitch"  # all GPUs of a machine that have a link to one are connected
-Address = tuple[int, int, int]  # of a GPU: PCI domain, bus, device
+SWITCH = "NVSwitch"  # every GPU with a link to an NVSwitch is connected to all others with one
+Address = tuple[int, int, int]  # PCI domain, bus and device of a GPU
 
 
 class Links(NamedTuple):
     gpu: Address
-    ends: frozenset[Address | str]  # where its active links go
+    ends: frozenset[Address | str]  # endpoints of its active links
 
 
 def links_of(nvml: Any, index: int) -> Links | None:
-    """None when the driver fails to say one of them: then it is not known."""
+    """The links of a GPU; None when the driver fails to report one of them, so that the topology is unknown."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         numbers = [link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if _is_active(nvml, handle, link)]
         ends = {end for link in numbers if (end := _end(nvml, handle, link)) is not None}
         return Links(_address(nvml.nvmlDeviceGetPciInfo(handle)), frozenset(ends))
     except nvml.NVMLError as error:
-        log.warning("GPU %d does not say where its links go: %s", index, error)
+        log.warning("GPU %d does not report its NVLink endpoints: %s", index, error)
         return None
 
 
 def grouped(devices: Sequence[Device], links: Mapping[int, Links | None]) -> tuple[Device, ...]:
-    """The devices with the numbers of their groups: those that are connected, be it over others of them.
+    """The devices with their link group numbers: devices that are connected, directly or through each other.
 
-    ``links``: by index of the device; who has none there, or is connected with none of the others, is in no group.
+    ``links`` is keyed by device index. A device without an entry, or without a connection to another device, is in no
+    group.
     """
     known = {device.index: each for device in devices if (each := links.get(device.index)) is not None}
-    shared = {SWITCH, *(each.gpu for each in known.values())}  # not GPUs that we may not use
+    shared = {SWITCH, *(each.gpu for each in known.values())}  # excludes GPUs that this process may not use
     groups: list[tuple[set[int], set[Address | str]]] = []
     for index, (gpu, ends) in known.items():
         members, reached = {index}, {gpu, *(ends & shared)}
@@ -56,7 +57,7 @@ def _is_active(nvml: Any, handle: Any, link: int) -> bool:
 
 
 def _end(nvml: Any, handle: Any, link: int) -> Address | str | None:
-    """None: neither a GPU nor a switch."""
+    """The other end of a link; None when it is neither a GPU nor a switch."""
     kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
     if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
         return SWITCH

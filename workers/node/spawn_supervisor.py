@@ -1,4 +1,4 @@
-"""Starts the supervisors of attempts as processes of their own sessions, which outlive the node worker."""
+"""Starts supervisors as processes in their own sessions, which outlive the node worker."""
 
 import contextlib
 import importlib.util
@@ -25,29 +25,29 @@ from workers.run_dir.cleanup import settle
 
 log = logging.getLogger(__name__)
 
-# Claims that share a transaction. Should this process be killed before it has started their supervisors, each of
-# them counts as a lost one.
-TOGETHER = 10
+# Claims per transaction. If this process is killed before it has started their supervisors, each claim counts as a lost
+# attempt.
+CLAIM_BATCH_SIZE = 10
 
-# Handed from here so that they are reaped; a supervisor whose node worker died is reaped by init.
+# Collected here to be reaped; init reaps a supervisor whose node worker died.
 _spawned: list[subprocess.Popen[bytes]] = []
-_starting: list[tuple[str, int]] = []  # twice when message and poll meet
+_starting: list[tuple[str, int]] = []  # an attempt appears twice when message and poll coincide
 _lock = threading.Lock()
 
 
 def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str) -> int:
-    """Claim dispatched attempts (job, number) and start their supervisors; returns how many.
+    """Claim dispatched attempts (job id, attempt number) and start their supervisors; returns how many.
 
-    The others were not (or no longer) ours to claim. Safe to call twice for the same attempt, also at the same time:
-    the claim is a conditional UPDATE. What fails for one is logged, and keeps no other from its start.
+    The others could not be claimed by this node. Idempotent and safe to call concurrently: the claim is a conditional
+    UPDATE. A failure is logged and does not prevent the start of the others.
     """
     reap_supervisors()
     with _lock:
         _starting.extend(attempts)
     try:
         return sum(
-            _start_together(settings, db, attempts[start : start + TOGETHER], node)
-            for start in range(0, len(attempts), TOGETHER)
+            _start_together(settings, db, attempts[start : start + CLAIM_BATCH_SIZE], node)
+            for start in range(0, len(attempts), CLAIM_BATCH_SIZE)
         )
     finally:
         with _lock:
@@ -67,7 +67,7 @@ def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[s
         try:
             claim = leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place())
         except TrainyardError as error:
-            log.warning("attempt %s of job %s not taken up: %s", attempt, job_id, error)
+            log.warning("attempt %s of job %s was not claimed: %s", attempt, job_id, error)
             continue
         if claim is not None:
             started += _spawned_supervisor(settings, job_id, attempt)
@@ -77,14 +77,15 @@ def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[s
 def _spawned_supervisor(settings: Settings, job_id: str, attempt: int) -> bool:
     try:
         spawn_supervisor(settings, job_id, attempt)
-    except OSError:  # no memory, no descriptors: the keeper finds the attempt without a supervisor, and gives it back
+    # out of memory or descriptors: the attempt manager finds the attempt without a supervisor and releases it
+    except OSError:
         log.exception("the supervisor of attempt %s of job %s could not be started", attempt, job_id)
         return False
     return True
 
 
 def is_starting(job_id: str, attempt: int) -> bool:
-    """Whether a thread of this process is between the claim of an attempt and the start of its supervisor."""
+    """Whether a thread of this process is between claiming the attempt and starting its supervisor."""
     with _lock:
         return (job_id, attempt) in _starting
 
@@ -107,15 +108,16 @@ def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
 
 
 def supervisor_command(job_id: str, attempt: int) -> list[str]:
-    """What the supervisor of an attempt executes."""
+    """The command line of an attempt's supervisor."""
     return [*_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
 
 
 def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoints_asked: int | None) -> NoReturn:
-    """Turn this supervisor into that of the job's next attempt: same process, same session, everything else anew.
+    """Replace this supervisor by that of the job's next attempt with exec: same process and session, all other state is
+    new.
 
-    What nobody is there to hear meanwhile must not end it: nudges are ignored, SIGTERM waits. The fence does not
-    survive, and need not, for no rank runs. Main thread only. Raises OSError.
+    Until the new supervisor installs its handlers, nudges are ignored and SIGTERM stays pending. The fence is not
+    inherited, which is safe because no rank runs. Main thread only. Raises OSError.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     block_signal(signal.SIGTERM)
@@ -123,29 +125,30 @@ def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoin
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     command = supervisor_command(job_id, attempt)
     if checkpoints_asked is not None:
-        # What is wished for until it reads wishes again was answered with 202, and is to be made.
+        # A checkpoint requested before the new supervisor reads control requests was accepted with 202, so it must be
+        # made.
         command += ["--checkpoints-asked", str(checkpoints_asked)]
     os.execv(command[0], command)  # noqa: S606
 
 
 def reap_supervisors() -> None:
-    """Collect the supervisors of this process that have ended."""
+    """Reap the supervisors of this process that have ended."""
     with _lock:
         _spawned[:] = [process for process in _spawned if process.poll() is None]
 
 
 def supervisor_environment(settings: Settings) -> dict[str, str]:
-    """This process's environment with exactly these settings in it."""
+    """This process's environment with exactly these settings."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
     ours |= settings_environment(settings)
     ours["PYTHONSAFEPATH"] = "1"
     ours["PYTHONPATH"] = str(Path(__file__).parents[2])
-    ours["MALLOC_ARENA_MAX"] = "1"  # a few quiet threads don't need a heap each
+    ours["MALLOC_ARENA_MAX"] = "1"  # a few idle threads don't need a heap each
     return ours
 
 
 def settings_environment(settings: Settings) -> dict[str, str]:
-    """The variables from which ``load_settings`` makes equal settings."""
+    """The environment variables from which ``load_settings`` builds equal settings."""
     variables = {}
     for concern in fields(settings):
         part = getattr(settings, concern.name)
@@ -164,9 +167,10 @@ def _text(value: object) -> str:
 
 
 def _interpreter() -> list[str]:
-    """Without docstrings (3.5 MB of every supervisor) where the installation has compiled SQLAlchemy that way.
+    """The interpreter; without docstrings (saves 3.5 MB per supervisor) where the installation has precompiled
+    SQLAlchemy that way.
 
-    Elsewhere each start would compile it anew, which takes longer than everything else.
+    Elsewhere every start would compile SQLAlchemy again, which takes longer than the rest of the start.
     """
     compiled = importlib.util.cache_from_source(sqlalchemy.__file__, optimization="2")
     return [sys.executable, "-OO"] if Path(compiled).exists() else [sys.executable]
@@ -174,7 +178,7 @@ def _interpreter() -> list[str]:
 
 @contextlib.contextmanager
 def _log_file(data_dir: Path) -> Iterator[IO[bytes]]:
-    """One file for all supervisors of this node: each line says whose it is."""
+    """One log file for all supervisors of this node; every line carries the job's id."""
     directory = data_dir / "log"
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "supervisors.log").open("ab", buffering=0) as file:

@@ -1,6 +1,6 @@
-"""The bootstep that makes a Celery worker a node: inventory, queues, heartbeat, and care for this machine's attempts.
+"""Bootstep that turns a Celery worker into a node worker: inventory, queues, heartbeat and attempt management.
 
-Its threads need no broker: they start before Celery's consumer, which waits for one for ever.
+Its threads need no broker, so they start before Celery's consumer, which blocks until a broker is available.
 """
 
 import fcntl
@@ -25,38 +25,38 @@ from app.services.nodes import data_locality, registry
 from app.services.nodes.registry import NodeReport
 from config.queues import consume_only, node_name
 from config.settings import Settings, SettingsError
-from workers.fetching.cache_index import Holdings
-from workers.node.attempt_manager import AttemptKeeper
-from workers.node.background_thread import Background
+from workers.fetching.cache_index import CacheIndex
+from workers.node.attempt_manager import AttemptManager
+from workers.node.background_thread import PeriodicThread
 from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.prepare.input_library import FETCHED
-from workers.sandbox.sandbox import NoSandbox, choose_sandbox
+from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 
 log = logging.getLogger(__name__)
 
-# It becomes part of queue names, where ':' separates, and of paths in the API.
+# The name becomes part of queue names, which use ':' as a separator, and of API paths.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
-# A node without a sandbox sees within this time that bubblewrap was installed.
-LOOK_AGAIN_SECONDS = 10.0
+# A node without a sandbox detects within this time that bubblewrap was installed.
+SANDBOX_RECHECK_SECONDS = 10.0
 
 
-class BadNodeName(SettingsError):
-    """The configured name, or the host's, can't name a node, or another worker has it."""
+class InvalidNodeName(SettingsError):
+    """The configured name or the host name is not a valid node name, or another worker uses it."""
 
 
 class NodeStep(bootsteps.StartStopStep):
-    """``worker.app.runtime`` holds settings and database, and takes our ``on_nudge``.
+    """``worker.app.runtime`` provides settings and database, and receives our ``on_nudge`` callback.
 
-    Stopping detaches: supervisors have sessions of their own, live on, and are found again by the next worker.
+    Stopping detaches: supervisors run in their own sessions, continue, and are adopted by the next node worker.
     """
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
         runtime = worker.app.runtime
         self._node = Node(runtime.settings, runtime.database)
-        self._name_lock = take_name(runtime.settings)
+        self._name_lock = lock_node_name(runtime.settings)
         consume_only(worker.app, self._node.queues)
         runtime.on_nudge = self._node.nudge
 
@@ -73,7 +73,7 @@ class NodeStep(bootsteps.StartStopStep):
 
 
 class Node:
-    """This machine: what it reports of itself, and the two threads that do it."""
+    """This machine: its inventory report, and the heartbeat and attempt threads."""
 
     def __init__(self, settings: Settings, db: Database) -> None:
         self._db = db
@@ -83,15 +83,15 @@ class Node:
         self._wanted_sandbox = settings.node.sandbox
         self._registered = False
         self._looked_for_sandbox = time.monotonic()
-        self._holdings = Holdings(settings.data.dir.resolve() / "cache" / FETCHED)
-        self._told: Mapping[str, Holding] | None = None  # of what the cache holds
-        self._keeper = AttemptKeeper(settings, db, self._report.name)
-        self._heart = Background("heartbeat", self._beat, heartbeat_seconds)
-        self._care = Background("attempts", self._keeper.look, settings.node.poll_seconds)
+        self._holdings = CacheIndex(settings.data.dir.resolve() / "cache" / FETCHED)
+        self._reported: Mapping[str, Holding] | None = None  # last reported cache contents
+        self._attempts = AttemptManager(settings, db, self._report.name)
+        self._heart = PeriodicThread("heartbeat", self._heartbeat, heartbeat_seconds)
+        self._care = PeriodicThread("attempts", self._attempts.poll, settings.node.poll_seconds)
 
     @property
     def queues(self) -> list[str]:
-        """Where messages for this node arrive: one queue for each type of its devices."""
+        """The queues with messages for this node: one per device type."""
         types = sorted({device.type for device in self._report.devices})
         return [dispatch_queue(kind, self._report.name) for kind in types]
 
@@ -104,32 +104,32 @@ class Node:
         self._heart.stop()
 
     def nudge(self, job_id: str) -> None:
-        """Have the job's supervisor look at its wishes now; returns at once."""
-        self._keeper.nudge(job_id)
+        """Have the job's supervisor read its control requests now; returns at once."""
+        self._attempts.nudge(job_id)
         self._care.wake()
 
-    def _beat(self) -> None:
-        self._look_for_sandbox()
+    def _heartbeat(self) -> None:
+        self._recheck_sandbox()
         if not self._registered:
-            self._keeper.clean()  # before anything is offered that a dead attempt's processes may still use
+            self._attempts.clean()  # before offering devices that a dead attempt's processes may still use
             state = registry.register(self._db, self._report)
-            self._registered, self._told = True, None
-            log.info("node %s offers %d devices, and is %s", self._report.name, len(self._report.devices), state)
+            self._registered, self._reported = True, None
+            log.info("node %s offers %d devices and is %s", self._report.name, len(self._report.devices), state)
             return
         try:
             registry.heartbeat(self._db, self._report.name)
         except NotFound:
-            self._registered = False  # somebody removed it, or the database is another one: introduce ourselves again
+            self._registered = False  # the row was deleted, or the database replaced: register again
             self._heart.wake()
             return
         held = self._holdings.now()
-        if held != self._told:
+        if held != self._reported:
             data_locality.report(self._db, self._report.name, held)
-            self._told = held
+            self._reported = held
 
-    def _look_for_sandbox(self) -> None:
+    def _recheck_sandbox(self) -> None:
         now = time.monotonic()
-        if not why_none(self._report.sandbox) or now < self._looked_for_sandbox + LOOK_AGAIN_SECONDS:
+        if not why_none(self._report.sandbox) or now < self._looked_for_sandbox + SANDBOX_RECHECK_SECONDS:
             return
         self._looked_for_sandbox = now
         found = _sandbox(self._wanted_sandbox, was=self._report.sandbox)
@@ -138,7 +138,9 @@ class Node:
 
 
 def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
-    """What this machine has. Raises BadNodeName, and NoSandbox for a sandbox that is demanded but impossible."""
+    """This machine's report. Raises InvalidNodeName, and SandboxUnavailable when the configured sandbox is
+    impossible.
+    """
     inventory = take_inventory(config, settings.data.dir)
     return NodeReport(
         name=_checked(node_name(settings)),
@@ -157,32 +159,34 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
 
 
 def _sandbox(wanted: str, *, was: str = "") -> str:
-    """How jobs are kept apart here, or why they can't be. ``was``: what is known already, and need not be logged."""
+    """The sandbox of this node, or why it has none. ``was`` is the last known state, which is not logged again."""
     try:
         return choose_sandbox(wanted).kind
-    except NoSandbox as error:
+    except SandboxUnavailable as error:
         if wanted == BUBBLEWRAP:
             raise
         if error.kind != was:
-            log.warning("this node takes no jobs until it has a sandbox: %s", error)
+            log.warning("this node accepts no jobs until it has a sandbox: %s", error)
         return error.kind
 
 
 def _checked(name: str) -> str:
     if not NODE_NAME.fullmatch(name):
-        raise BadNodeName(
+        raise InvalidNodeName(
             [
                 (
-                    f"{name!r} can't be a node's name: it needs 1 to 63 of the characters a-z, A-Z, 0-9, '.', '_' and "
-                    "'-', with a letter or digit first; set TRAINYARD_NODE_NAME"
+                    f"{name!r} is not a valid node name: use 1 to 63 of the characters a-z, A-Z, 0-9, '.', '_' and "
+                    "'-', starting with a letter or digit; set TRAINYARD_NODE_NAME"
                 )
             ]
         )
     return name
 
 
-def take_name(settings: Settings) -> IO[str]:
-    """Two workers of one name would take each other's attempts for orphans; the lock ends with the process."""
+def lock_node_name(settings: Settings) -> IO[str]:
+    """Lock this node's name for the life of the process: two workers with one name would treat each other's attempts
+    as orphans.
+    """
     name = node_name(settings)
     path = settings.data.dir / "run" / f"node-{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,8 +195,8 @@ def take_name(settings: Settings) -> IO[str]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         lock.close()
-        raise BadNodeName(
-            [f"a node worker named {name} runs on {settings.data.dir} already; name this one otherwise with --name"]
+        raise InvalidNodeName(
+            [f"a node worker named {name} already runs on {settings.data.dir}; choose another name with --name"]
         ) from error
     return lock
 

@@ -1,4 +1,4 @@
-"""What jobs of one project may read on this machine, and what was found there for one of them."""
+"""What jobs of one project may read on this machine, and the inputs resolved for one of them."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -9,23 +9,23 @@ from pathlib import Path
 from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from workers.fetching.digests import Digests, joined
-from workers.fetching.directory_locks import Held
-from workers.fetching.fetch import Order
+from workers.fetching.directory_locks import DirectoryLock
+from workers.fetching.fetch import FetchOrder
 
-FETCHED = "data"  # below a cache directory: the files that were fetched
+FETCHED = "data"  # below a cache directory: the fetched files
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """A model directory, and what must be visible for it to be readable (a hub cache links out of it)."""
+class LocalModel:
+    """A model directory and the paths that must be mounted to read it (a hub cache links out of its directory)."""
 
     path: Path
     visible: Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """``name`` is what people know it by; ``sha256`` is empty where nothing compares it."""
+class LocalDataFile:
+    """``name`` is the name shown to users; ``sha256`` is empty where it is not compared."""
 
     path: Path
     name: str
@@ -34,31 +34,31 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """One source. ``path`` stands for the whole: its file, or a directory with its files (or links to them)."""
+class LocalData:
+    """One source. ``path`` is its file, or a directory with its files (or links to them)."""
 
     location: str
-    files: tuple[DataFile, ...]
+    files: tuple[LocalDataFile, ...]
     path: Path
-    visible: tuple[Path, ...]  # what must be visible for the files to be readable
+    visible: tuple[Path, ...]  # paths that must be mounted to read the files
 
     @property
     def sha256(self) -> str:
-        """Over the files' digests, in their order; empty when they are not known."""
+        """Digest over the files' digests in order; empty when they are unknown."""
         return joined([file.sha256 for file in self.files])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What was found on this machine; ``data`` is aligned with data_config.sources."""
+    """The resolved inputs; ``data`` is aligned with data_config.sources."""
 
-    model: Model | None
-    tokenizer: Model | None
-    data: tuple[Data, ...]
+    model: LocalModel | None
+    tokenizer: LocalModel | None
+    data: tuple[LocalData, ...]
     script: Path | None
-    code: Path | None = None  # the directory that the ranks find with the script in it, or where a command starts
-    reward: Path | None = None  # the file that judges completions
-    reward_model: Model | None = None  # the same of a model
+    code: Path | None = None  # the code directory for the ranks, or the working directory of a command
+    reward: Path | None = None  # the file that scores completions
+    reward_model: LocalModel | None = None  # the model that scores completions
 
     @property
     def readable(self) -> tuple[Path, ...]:
@@ -69,7 +69,7 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """What jobs of one project may read here, and where fetched things are kept.
+    """What jobs of one project may read here, and where fetched files are stored.
 
     ``secrets`` are the job's: ``output_config.hub_token``, credentials of places, and ``forwarded.…``. ``fetch_bytes``
     is a smaller limit of whoever asks: what is larger raises TooLargeHere. ``without_weights`` is for those who only
@@ -88,14 +88,14 @@ class Library:
     without_weights: bool = False
 
     @property
-    def order(self) -> Order:
-        """What a fetching child must know."""
-        return Order(fetch=self.fetch, cache=self.cache, root=self._data_cache, secrets=self.secrets)
+    def order(self) -> FetchOrder:
+        """The order for the fetching child process."""
+        return FetchOrder(fetch=self.fetch, cache=self.cache, root=self._data_cache, secrets=self.secrets)
 
     @cached_property
-    def holding(self) -> Held:
-        """The directory with the links; nothing in it is evicted while it is there."""
-        return Held(self._data_cache / "uses", "use")
+    def link_directory(self) -> DirectoryLock:
+        """The directory with the links; linked files are not evicted from the cache while it exists."""
+        return DirectoryLock(self._data_cache / "uses", "use")
 
     @cached_property
     def digests(self) -> Digests:
@@ -103,7 +103,7 @@ class Library:
 
     @cached_property
     def numbers(self) -> Iterator[int]:
-        """Of the directories in ``holding``."""
+        """Numbers of the directories in ``link_directory``."""
         return itertools.count()
 
     @property
@@ -111,10 +111,10 @@ class Library:
         return self.cache_dir / FETCHED
 
     def new_directory(self) -> Path:
-        """A name in ``holding`` that nobody else has."""
-        return self.holding.path / str(next(self.numbers))
+        """A new, unique directory name in ``link_directory``."""
+        return self.link_directory.path / str(next(self.numbers))
 
     def close(self) -> None:
-        """Safe to call twice."""
-        if "holding" in self.__dict__:
-            self.holding.close()
+        """Idempotent."""
+        if "link_directory" in self.__dict__:
+            self.link_directory.close()

@@ -1,4 +1,4 @@
-"""The report of an inspection, read from where a process left it that may have run anybody's code."""
+"""Reads the report of an inspection; the process that wrote it may have run untrusted code."""
 
 import json
 import math
@@ -14,7 +14,7 @@ REPORT, LOG = "report.json", "inspection.log"
 MOST_BYTES = 1 << 20
 LONGEST_TEXT, MOST_ITEMS, DEEPEST = 2000, 200, 8
 LOG_TAIL_BYTES = 2000
-# PostgreSQL's JSON takes neither NUL nor half a surrogate pair.
+# PostgreSQL's JSON accepts neither NUL nor lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LISTS_OF_TEXTS = ("warnings", "left_out")
 
@@ -22,9 +22,9 @@ Report = dict[str, Any]
 
 
 def read(run_dir: Path, log: IO[bytes], why_none: str) -> Report:
-    """What the inspection found; when it found nothing, the reason and the log's last line.
+    """The inspection's report; without one, the reason and the last line of the log.
 
-    ``log`` is still open from before: by its name it could be anything now.
+    ``log`` was opened before: its name may refer to anything now.
     """
     try:
         document = _clean(json.loads(_content(run_dir / REPORT)))
@@ -39,7 +39,7 @@ def read(run_dir: Path, log: IO[bytes], why_none: str) -> Report:
 
 
 def _content(path: Path) -> bytes:
-    """Of a regular file only: a link could lead to our secrets, a pipe would be waited for."""
+    """Content of a regular file only: a link could lead to secrets, and a pipe would block."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
@@ -51,7 +51,7 @@ def _reason(log: IO[bytes], why_none: str) -> str:
     log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
     lines = log.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    reason = why_none or "the look at model and data left no result"
+    reason = why_none or "the preflight of model and data left no result"
     return str(_clean(f"{reason}: {last}" if last else reason))
 
 
@@ -59,7 +59,7 @@ def _error(given: dict[str, Any]) -> dict[str, str]:
     kind = str(given.get("error_type"))
     return {
         "error_type": kind if kind in ERROR_TYPES else "TRAINER_ERROR",
-        "message": str(given.get("message") or "the look at model and data failed"),
+        "message": str(given.get("message") or "the preflight of model and data failed"),
     }
 
 
@@ -68,7 +68,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _clean(value: Any, depth: int = 0) -> Any:
-    """The same with everything cut to what may be stored and shown."""
+    """The value with everything truncated to what may be stored and shown."""
     if depth > DEEPEST:
         return None
     if isinstance(value, str):

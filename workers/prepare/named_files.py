@@ -1,4 +1,6 @@
-"""Files that the words of a script's command name: shown to its ranks, as far as jobs of the project may read them."""
+"""Finds files named in a script's command line, so that they can be mounted for its ranks if the project may read
+them.
+"""
 
 import os
 import re
@@ -14,7 +16,7 @@ _PATH = re.compile(r"(?<![\w.:/~])/(?!/)[^\s\"'`=,;:|&<>(){}$*?\[\]]+")
 
 
 def named_files(library: Library, framework: Mapping[str, Any]) -> tuple[Path, ...]:
-    """What must be visible: the file or directory; of a Python script its directory, from which it may import."""
+    """The paths to mount: the file or directory; for a Python script its directory, from which it may import."""
     words = [*(framework.get("custom_command") or []), *(framework.get("custom_arguments") or [])]
     found: dict[Path, None] = {}
     for path in _paths(words):
@@ -32,7 +34,7 @@ def _paths(words: Sequence[str]) -> Iterator[str]:
 
 
 def _with_imports(library: Library, path: Path) -> Path:
-    """A whole root is never shown for one file in it."""
+    """Never mounts a whole root for one file in it."""
     real = library.rules.real_path(str(path.parent))
     is_script = path.suffix == ".py" and real not in _roots(library) and may_read(library, real)
     return path.parent if is_script else path

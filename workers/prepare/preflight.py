@@ -1,8 +1,8 @@
 """Preflight of one job's model and data: `python -m workers.prepare.preflight`, started by coordinators.
 
-Reads one JSON document {project, job_id, spec, sealed_secrets} from its standard input and prints one report:
-{errors: [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be looked at
-here stands in left_out: the node finds out.
+Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
+[{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
+listed in left_out; the node checks it when it prepares the attempt.
 """
 
 import argparse
@@ -27,48 +27,56 @@ from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.directory_locks import Held, sweep
+from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.fetching.fetch import TooLargeHere
 from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
-from workers.prepare.prepare import find_sources, library_for, private_places, reward_document, sources_document
-from workers.prepare.preview import Preview, all_here, has_weights, identities
+from workers.prepare.prepare import find_sources, library_for, private_paths, reward_document, sources_document
+from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
-from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, NoSandbox, ProcessGroup, Sandbox, View, choose_sandbox
+from workers.sandbox.sandbox import (
+    BUBBLEWRAP,
+    PROCESS,
+    FilesystemView,
+    ProcessGroup,
+    Sandbox,
+    SandboxUnavailable,
+    choose_sandbox,
+)
 
-LEAVE_SECONDS = 2.0  # of the time limit, for what comes after the inspection
-# What another attempt, or another machine, may do better.
+TIMEOUT_MARGIN_SECONDS = 2.0  # part of the time limit reserved for what follows the inspection
+# Causes that another attempt or another machine may not have.
 TRANSIENT = frozenset(
     {"STORAGE_ERROR", "NETWORK_ERROR", "DISK_FULL", "INTERNAL", "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY"}
 )
 NOT_THERE = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND"})
 
-Question = Mapping[str, Any]
+PreflightRequest = Mapping[str, Any]
 
 
-class Late(Exception):
-    """Finding model and data took longer than a look may take."""
+class PreflightTimeout(Exception):
+    """Resolving model and data exceeded the preflight's time limit."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="workers.prepare.preflight", description=__doc__)
     parser.add_argument("--die-with", required=True, type=int)
     die_with_parent(parser.parse_args().die_with)
-    hide_from_same_user()  # the database's password
+    hide_from_same_user()  # protects the database password
     settings = load_settings()
     db = open_database(settings.database)
     try:
-        report = look(settings, db, json.load(sys.stdin))
+        report = inspect_inputs(settings, db, json.load(sys.stdin))
     finally:
         db.close()
     print(json.dumps(report))  # noqa: T201 – the answer to our parent
     return 0
 
 
-def look(settings: Settings, db: Database, question: Question) -> Report:
-    """Resolve what the document names, then inspect it in the sandbox. Runs on the main thread."""
+def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest) -> Report:
+    """Resolve the document's inputs, then inspect them in the sandbox. Runs on the main thread."""
     began = time.monotonic()
     limit = settings.preflight.timeout_seconds
     library = Preview.of(
@@ -89,7 +97,7 @@ def look(settings: Settings, db: Database, question: Question) -> Report:
             report = _inspect(settings, spec, sources, limit - seconds["found"])
     except AttemptFailed as failure:
         return _failed(failure, question, library)
-    except Late:
+    except PreflightTimeout:
         return {"left_out": [f"model and data were not fetched within {limit:g} s"]}
     finally:
         library.close()
@@ -97,19 +105,19 @@ def look(settings: Settings, db: Database, question: Question) -> Report:
     return {**report, "fingerprint": print_, "seconds": {**report.get("seconds", {}), **seconds}}
 
 
-def _fingerprint(settings: Settings, question: Question, sources: Sources, library: Library) -> str:
-    """Of what was fetched; for local files the coordinator has done it, and asks us only if they are new."""
-    if all_here(sources, library):
+def _fingerprint(settings: Settings, question: PreflightRequest, sources: Sources, library: Library) -> str:
+    """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight."""
+    if all_local(sources, library):
         return ""
     return fingerprints.combined(
         question["spec"], identities(sources), question["project"], settings.preflight.rows
     )  # fmt: skip
 
 
-def _framework(question: Question) -> str:
+def _framework(question: PreflightRequest) -> str:
     training = question["spec"]["training_config"]
     if not question.get("job_id") and training["base_model"]["model_id"] == NO_MODEL:
-        return parsing.CUSTOM  # whose jobs may have no model, either
+        return parsing.CUSTOM  # custom jobs may have no model
     return str(training["framework"]["type"])
 
 
@@ -123,8 +131,8 @@ def _hyperparameters(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
 
 
-def _spec(question: Question, sources: Sources, values: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """What the inspection reads: the spec.json of a rank, as far as there is one."""
+def _spec(question: PreflightRequest, sources: Sources, values: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """The spec.json for the inspection, as far as it is known before the attempt."""
     spec = question["spec"]
     training, resources = {**spec["training_config"], "environment": {}}, spec.get("resource_config") or {}
     return {
@@ -148,26 +156,26 @@ def _spec(question: Question, sources: Sources, values: dict[str, Any], settings
 
 def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds: float) -> Report:
     if spec["framework"] == parsing.CUSTOM:
-        return {}  # a script reads its data as it likes
+        return {}  # a script reads its data itself
     try:
         sandbox = _sandbox(settings, spec)
-    except NoSandbox as error:
-        return {"left_out": [f"nothing of the job's is run on this coordinator: {error}"]}
+    except SandboxUnavailable as error:
+        return {"left_out": [f"code of the job is not run on this coordinator: {error}"]}
     scratch = settings.data.dir.resolve() / "run" / "preflight"
     sweep(scratch)
-    with Held(scratch, "look") as directory:
+    with DirectoryLock(scratch, "look") as directory:
         run_dir = directory.path
         for name in ("work", "tmp"):
             (run_dir / name).mkdir()
         path = run_dir / "spec.json"
         path.write_text(json.dumps({**spec, "run_dir": str(run_dir)}))
-        view = View(
+        view = FilesystemView(
             run_dir=run_dir,
             data_dir=settings.data.dir.resolve(),
             readable=sources.readable,
             libraries=inherited_libraries(),
             protected=(path,),
-            hidden=private_places(settings, Storage(settings.storage.url)),
+            hidden=private_paths(settings, Storage(settings.storage.url)),
         )
         with (run_dir / inspection_report.LOG).open("w+b") as log:
             why = _run(sandbox, view, path, log, seconds)
@@ -175,21 +183,23 @@ def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds
 
 
 def _sandbox(settings: Settings, spec: Mapping[str, Any]) -> Sandbox:
-    """Where there is none only our own code reads what users name. Raises NoSandbox where theirs would run."""
+    """The sandbox; without one, only our own code reads user files. Raises SandboxUnavailable when user code would
+    run.
+    """
     try:
         return choose_sandbox(settings.node.sandbox)
-    except NoSandbox:
+    except SandboxUnavailable:
         if settings.node.sandbox == BUBBLEWRAP or spec["training_config"]["base_model"].get("trust_remote_code"):
             raise
         return ProcessGroup()
 
 
-def _run(sandbox: Sandbox, view: View, spec: Path, log: IO[bytes], seconds: float) -> str:
-    """Run the inspection to its end; why it has no result, or empty when it should have one."""
+def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], seconds: float) -> str:
+    """Run the inspection; returns why it has no result, or an empty string."""
     command = [sys.executable, "-m", "workers.trainers.inspection", "--spec", str(spec)]
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
-    limit = max(1.0, seconds - LEAVE_SECONDS)
+    limit = max(1.0, seconds - TIMEOUT_MARGIN_SECONDS)
     process = subprocess.Popen(
         sandbox.enclose(command, view), env=_environment(view), cwd=view.run_dir,
         stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -197,20 +207,20 @@ def _run(sandbox: Sandbox, view: View, spec: Path, log: IO[bytes], seconds: floa
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:
-        return f"the look at model and data took longer than {limit:.0f} s"
+        return f"the preflight of model and data took longer than {limit:.0f} s"
     finally:
         _end(process)
-    return "" if code == 0 else f"the look at model and data ended with exit code {code}"
+    return "" if code == 0 else f"the preflight of model and data ended with exit code {code}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Without bubblewrap children may be left: they are in its session's group unless they went to lengths."""
+    """Kill the inspection with its process group: without bubblewrap, children may be left in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _environment(view: View) -> dict[str, str]:
+def _environment(view: FilesystemView) -> dict[str, str]:
     work = view.run_dir / "work"
     return {
         **inherited_environment(),
@@ -225,7 +235,7 @@ def _environment(view: View) -> dict[str, str]:
     }
 
 
-def _failed(failure: AttemptFailed, question: Question, library: Library) -> Report:
+def _failed(failure: AttemptFailed, question: PreflightRequest, library: Library) -> Report:
     here_only = question.get("job_id") and _may_be_elsewhere(failure, library)
     if failure.error_type in TRANSIENT or isinstance(failure, TooLargeHere) or here_only:
         return {"left_out": [failure.message]}
@@ -235,19 +245,19 @@ def _failed(failure: AttemptFailed, question: Question, library: Library) -> Rep
 def _may_be_elsewhere(failure: AttemptFailed, library: Library) -> bool:
     """Whether nodes may have what was not found here."""
     if failure.error_type in NOT_THERE:
-        # Without the nodes' directories this machine may lack their keys for hubs and storages, too; and what looks
-        # like a hub's model may be a directory of theirs.
+        # Without the nodes' directories this machine may also lack their keys for hubs and storages, and what looks
+        # like a hub id may be one of their directories.
         return not admission.sees_roots(library.rules)
-    # A place that this machine is not set up for.
+    # A location that this machine is not configured for.
     return failure.error_type == "INVALID_CONFIG" and "://" in failure.message
 
 
 @contextlib.contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raises Late in the block when it takes longer."""
+    """Raise PreflightTimeout in the block when it takes longer."""
 
     def ring(_number: int, _frame: object) -> None:
-        raise Late
+        raise PreflightTimeout
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)

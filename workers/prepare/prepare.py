@@ -1,4 +1,4 @@
-"""Everything an attempt needs before its ranks start: model, data, script, checkpoint, and the spec that names them."""
+"""Prepares an attempt before its ranks start: model, data, script, checkpoint, and the spec.json that names them."""
 
 import hashlib
 import shutil
@@ -25,23 +25,23 @@ from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
-from workers.prepare.input_library import Data, Library, Sources
+from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.named_files import named_files
-from workers.prepare.resolve_inputs import DataWish, ModelWish, find, find_code, find_script
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
 from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.publishing.preflight import check_output
 from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
-from workers.sandbox.sandbox import NoSandbox, Sandbox, View, choose_sandbox
+from workers.sandbox.sandbox import FilesystemView, Sandbox, SandboxUnavailable, choose_sandbox
 
 ENVIRONMENT = "training_config.environment."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """An attempt that can be launched. What was fetched for it stays as long as its supervisor lives."""
+    """An attempt that is ready to launch. Fetched files stay until its supervisor ends."""
 
     plan: LaunchPlan
     start: StartPoint
@@ -51,9 +51,9 @@ class Prepared:
 def prepare(
     settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
 ) -> Prepared:
-    """Find and check everything, and write spec.json. Raises AttemptFailed with the precise cause.
+    """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause.
 
-    What the job's secrets are is added to ``redaction`` before anything could tell them.
+    The job's secrets are added to ``redaction`` before anything can log them.
     """
     secrets = opened_secrets(settings, work.sealed_secrets)
     redaction.add(texts_of(secrets))
@@ -63,18 +63,18 @@ def prepare(
     start = choose_start(storage, work.resume, run.path / "resume")
     refuse_changed_data(start, sources.data)
     if start.path is not None and checkpoint_glob(work.spec):
-        give_back(start.path, run)
+        restore_script_files(start.path, run)
     spec = make_spec(work, run, sources, start)
     refuse_changed_reward(start, spec["reward_sha256"])
     write_atomically(run.spec, spec)
     resume = (start.path,) if start.path is not None else ()
-    view = View(
+    view = FilesystemView(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
         readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
         protected=(run.spec, run.supervisor),
-        hidden=private_places(settings, storage),
+        hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
     )
     plan = LaunchPlan(
@@ -88,26 +88,26 @@ def prepare(
 
 
 def sandbox_of(settings: Settings) -> Sandbox:
-    """Raises AttemptFailed where it went away after the node had reported one."""
+    """The sandbox. Raises AttemptFailed when it disappeared after the node had reported one."""
     try:
         return choose_sandbox(settings.node.sandbox)
-    except NoSandbox as error:
+    except SandboxUnavailable as error:
         raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
-def give_back(checkpoint: Path, run: RunDirectory) -> None:
-    """Put what was kept of a script's own files where the script had them. Raises OSError."""
+def restore_script_files(checkpoint: Path, run: RunDirectory) -> None:
+    """Restore saved copies of the script's own files to their original place. Raises OSError."""
     kept = checkpoint / FILES
-    if kept.is_dir():  # else the script, or that of the job before, saved it by hooks
+    if kept.is_dir():  # otherwise a script saved it through hooks, in this job or the one before
         shutil.copytree(kept, run.path / "work", symlinks=True, dirs_exist_ok=True)
 
 
-def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
-    """What no job may see although it may lie outside the data directory: everybody's results, and SQLite's files."""
+def private_paths(settings: Settings, storage: Storage) -> tuple[Path, ...]:
+    """Paths outside the data directory that no job may see: the results of all projects, and SQLite's files."""
     places = []
     stored = storage.local_path("jobs")
     if stored is not None:
-        stored.mkdir(parents=True, exist_ok=True)  # what is not there yet can't be hidden
+        stored.mkdir(parents=True, exist_ok=True)  # a missing directory cannot be hidden
         places.append(stored.parent)
     scheme, _, path = settings.database.url.partition(":///")
     if scheme.startswith("sqlite") and path.startswith("/"):
@@ -117,7 +117,7 @@ def private_places(settings: Settings, storage: Storage) -> tuple[Path, ...]:
 
 
 def library_for(settings: Settings, db: Database, project: str, secrets: Mapping[str, str] | None = None) -> Library:
-    """What this project's jobs may read on this node; ``secrets`` are the job's, opened."""
+    """What this project's jobs may read on this node; ``secrets`` are the job's, decrypted."""
 
     def project_of_job(job_id: str) -> str | None:
         with db.read() as session:
@@ -131,15 +131,17 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
 
 
 def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
-    """The job's model, data and script on this machine, fetched where need be. Raises AttemptFailed."""
+    """The job's model, data and script on this machine, fetched if necessary. Raises AttemptFailed."""
     training, base = spec["training_config"], spec["training_config"]["base_model"]
     custom = framework == parsing.CUSTOM
     script, code = find_program(library, training["framework"]) if custom else (None, None)
     values = {} if custom else training.get("hyperparameters") or {}
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
-    wanted = model_wishes(base, library.secrets, custom=custom) + ([ModelWish(model_id=judging)] if judging else [])
-    models, data = find(library, wanted, data_wishes(spec["data_config"], library.secrets, custom=custom))
+    wanted = model_requests(base, library.secrets, custom=custom) + (
+        [ModelRequest(model_id=judging)] if judging else []
+    )
+    models, data = find(library, wanted, data_requests(spec["data_config"], library.secrets, custom=custom))
     found_model = models.pop() if judging else None
     return Sources(
         model=None if is_without_model(base, custom=custom) else models[0],
@@ -153,7 +155,7 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
 
 
 def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
-    """A CUSTOM job's script and directory of code, as far as it has them. Raises AttemptFailed."""
+    """A CUSTOM job's script and code directory, if it has them. Raises AttemptFailed."""
     script, code = framework.get("custom_script_path"), framework.get("custom_code_dir")
     if not code:
         found = find_script(library, script) if script else None
@@ -167,22 +169,22 @@ def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path |
     return path, directory
 
 
-def model_wishes(base: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[ModelWish]:
-    """The model, unless a script or the document brings its own, and its tokenizer, if another one is named."""
+def model_requests(base: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[ModelRequest]:
+    """The model, unless a script or the document provides its own, and the tokenizer if it is another one."""
     drawn = is_drawn(base)
-    model = ModelWish(
+    model = ModelRequest(
         model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn,
         access=access_of(base, MODEL_PATH, secrets),
     )  # fmt: skip
     named = base.get("tokenizer_id")
-    tokenizer = [ModelWish(model_id=named, without_weights=drawn)] if named else []
+    tokenizer = [ModelRequest(model_id=named, without_weights=drawn)] if named else []
     return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
 
 
-def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataWish]:
-    """In the order of data_config.sources; a signed URL is among the secrets."""
+def data_requests(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataRequest]:
+    """In the order of data_config.sources; a signed URL comes from the secrets."""
     return [
-        DataWish(
+        DataRequest(
             location=secrets.get(source_path(i), each["path"]), format=each.get("format"), split=each.get("split"),
             custom=custom, access=access_of(each, f"data_config.sources.{i}", secrets),
         )
@@ -190,7 +192,7 @@ def data_wishes(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, c
     ]  # fmt: skip
 
 
-def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
+def sources_document(data: Sequence[LocalData]) -> list[dict[str, Any]]:
     """The part of spec.json that names the files of each source."""
     return [
         {
@@ -203,7 +205,7 @@ def sources_document(data: Sequence[Data]) -> list[dict[str, Any]]:
 
 
 def reward_document(sources: Sources) -> dict[str, str]:
-    """The part of spec.json about what judges completions, if that is a file or a model."""
+    """The part of spec.json about the reward, if it is a file or a model."""
     path, model = sources.reward, sources.reward_model
     return {
         "reward_path": "" if path is None else str(path),
@@ -213,7 +215,7 @@ def reward_document(sources: Sources) -> dict[str, str]:
 
 
 def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
-    """What agent and ranks read. Never holds a secret: those go by environment."""
+    """The spec.json that agent and ranks read. Never contains a secret: those are passed by environment."""
     on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
     indices = [device.index for device in work.devices]
     training = {**work.spec["training_config"], "environment": {}}
@@ -252,7 +254,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
 
 
 def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dict[str, Any]:
-    """What the ranks of a CUSTOM job run, and where they start."""
+    """What the ranks of a CUSTOM job run, and their working directory."""
     framework = spec["training_config"]["framework"]
     code, command = run.path / "code", framework.get("custom_command") or []
     script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""
@@ -266,21 +268,21 @@ def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dic
 
 
 def device_uuids(devices: Sequence[Device]) -> list[str]:
-    """What CUDA knows them by; none when that can't be told. Of slices only NVML could, which the node has asked."""
+    """UUIDs for CUDA; empty when unknown. Those of MIG slices come from NVML, which the node worker has queried."""
     if all(device.uuid for device in devices):
         return [device.uuid for device in devices]
     return [gpu.uuid for gpu in own_gpus([device.index for device in devices])]
 
 
 def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the job asked for, the secret ones too."""
+    """The environment variables that the job requested, secret ones included."""
     environment = dict(spec["training_config"].get("environment") or {})
     opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
     return environment | opened
 
 
 def _output_config(work: Work) -> dict[str, Any]:
-    """The job's, with what its first node presets where it does not say when to save."""
+    """The job's output_config, with a default save schedule from its first node where it sets none."""
     output: dict[str, Any] = work.spec.get("output_config") or {}
     checkpoint = output.get("checkpoint") or {}
     interval = work.node_defaults.get("checkpoint_interval_epochs")

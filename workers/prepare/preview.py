@@ -1,4 +1,4 @@
-"""Model and data as a look before the training finds them: nothing large is fetched, nothing read to be compared."""
+"""Model and data as a preflight resolves them: large files are not fetched, and no digests are computed."""
 
 import os
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from workers.fetching.digests import Digests
-from workers.prepare.input_library import Library, Model, Sources
+from workers.prepare.input_library import Library, LocalModel, Sources
 
 
 class _NoDigests(Digests):
-    """Reading a large file twice would take most of the time."""
+    """Skips digests: reading a large file twice would take most of the time."""
 
     def of(self, path: Path) -> str:  # noqa: ARG002  (the same for every file)
         return ""
@@ -20,11 +20,11 @@ class _NoDigests(Digests):
 
 @dataclass(frozen=True, kw_only=True)
 class Preview(Library):
-    """Of local files no digests are made, of models elsewhere no weights fetched."""
+    """Computes no digests of local files and fetches no weights of remote models."""
 
     @classmethod
     def of(cls, library: Library, *, fetch_bytes: int) -> "Preview":
-        """The same library with a limit for what is fetched."""
+        """The same library with a limit on fetched bytes."""
         values = {each.name: getattr(library, each.name) for each in fields(library)}
         return cls(**{**values, "fetch_bytes": fetch_bytes, "without_weights": True})
 
@@ -33,19 +33,19 @@ class Preview(Library):
         return _NoDigests(self.cache_dir)
 
 
-def has_weights(model: Model, library: Library) -> bool:
-    """Whether they would have to be in its directory."""
+def has_weights(model: LocalModel, library: Library) -> bool:
+    """Whether the model directory must contain weights."""
     return not model.path.is_relative_to(library.cache_dir)
 
 
-def all_here(sources: Sources, library: Library) -> bool:
-    """Whether nothing was fetched: then the coordinator knew the fingerprint without a look."""
+def all_local(sources: Sources, library: Library) -> bool:
+    """Whether nothing was fetched; then the coordinator already knew the fingerprint."""
     paths = [model.path for model in _models(sources)] + [file.path for data in sources.data for file in data.files]
     return not any(path.is_relative_to(library.cache_dir) for path in paths)
 
 
 def identities(sources: Sources) -> list[Any]:
-    """What changes with the content of any file, for what was fetched wherever it was put."""
+    """Values that change with the content of any file, independent of where fetched files were stored."""
     found: list[Any] = [
         [data.location, file.name, file.sha256 or _facts(file.path)] for data in sources.data for file in data.files
     ]
@@ -56,11 +56,11 @@ def identities(sources: Sources) -> list[Any]:
     return found
 
 
-def _models(sources: Sources) -> Iterator[Model]:
+def _models(sources: Sources) -> Iterator[LocalModel]:
     return (model for model in (sources.model, sources.tokenizer, sources.reward_model) if model is not None)
 
 
 def _facts(path: Path) -> tuple[int, ...]:
-    # Not the change time: another name for a cached file changes it.
+    # Without the change time, which another hard link to a cached file modifies.
     status = os.stat(path)  # noqa: PTH116 – links are followed
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

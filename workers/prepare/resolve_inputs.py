@@ -1,7 +1,7 @@
-"""From what a job names to what lies on this machine: its model, data and script, by the reading rules.
+"""Resolves a job's model, data and script to local paths, by the access rules.
 
-What lies on this machine's disks is used in place. What lies elsewhere is fetched by a child process into this node's
-cache, and handed out as links in a directory that belongs to this process (``Library.holding``).
+Local files are used in place. Remote ones are fetched by a child process into this node's cache and exposed as links in
+a directory owned by this process (``Library.link_directory``).
 """
 
 import functools
@@ -22,9 +22,9 @@ from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import MAGIC, Found, Wanted, expand
 from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
-from workers.prepare.input_library import Data, DataFile, Library, Model
+from workers.prepare.input_library import Library, LocalData, LocalDataFile, LocalModel
 
-# More files than that are made visible by their directories: each costs the sandbox a mount.
+# Above this number, files are exposed by mounting their directories: each mount has a cost.
 MOST_MOUNTS = 64
 
 UNREADABLE = (
@@ -32,12 +32,12 @@ UNREADABLE = (
     "the directory to TRAINYARD_STORAGE_ROOTS"
 )
 
-Allowed = Callable[[str], bool]  # whether jobs may read what a path really leads to
+Allowed = Callable[[str], bool]  # whether jobs may read the resolved path
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataWish:
-    """One of data_config.sources. ``custom``: a script reads it as it likes, so a directory is taken as it is."""
+class DataRequest:
+    """One of data_config.sources. ``custom``: a script reads it, so a directory is used as it is."""
 
     location: str
     format: str | None = None
@@ -47,7 +47,7 @@ class DataWish:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelWish:
+class ModelRequest:
     """``source`` hub: never a local directory; local: never a hub."""
 
     model_id: str
@@ -57,32 +57,34 @@ class ModelWish:
     access: Access = NO_ACCESS
 
 
-def find(library: Library, models: Sequence[ModelWish], data: Sequence[DataWish]) -> tuple[list[Model], list[Data]]:
-    """Everything that a job names. What is not here is fetched only when all that should be here is.
+def find(
+    library: Library, models: Sequence[ModelRequest], data: Sequence[DataRequest]
+) -> tuple[list[LocalModel], list[LocalData]]:
+    """Resolve all inputs of a job. Nothing is fetched unless all local inputs exist.
 
     Raises AttemptFailed.
     """
-    local_models = [_local_model(library, wish) for wish in models]
-    local_data = [_local_data(library, wish) for wish in data]
-    items = [_model_item(library, wish) for wish, here in zip(models, local_models, strict=True) if here is None]
-    items += [_data_item(library, wish) for wish, here in zip(data, local_data, strict=True) if here is None]
+    local_models = [_local_model(library, request) for request in models]
+    local_data = [_local_data(library, request) for request in data]
+    items = [_model_item(library, request) for request, here in zip(models, local_models, strict=True) if here is None]
+    items += [_data_item(library, request) for request, here in zip(data, local_data, strict=True) if here is None]
     fetched = iter(_fetched(library, items))
     found_models = [here if here is not None else _fetched_model(*next(fetched)) for here in local_models]
     return found_models, [here if here is not None else _fetched_data(*next(fetched)) for here in local_data]
 
 
-def find_model(library: Library, wish: ModelWish) -> Model:
-    """A local directory if there is one, else fetched from where its id or URI says. Raises AttemptFailed."""
-    return find(library, [wish], [])[0][0]
+def find_model(library: Library, request: ModelRequest) -> LocalModel:
+    """A local directory if there is one, else fetched by id or URI. Raises AttemptFailed."""
+    return find(library, [request], [])[0][0]
 
 
-def find_data(library: Library, wish: DataWish) -> Data:
+def find_data(library: Library, request: DataRequest) -> LocalData:
     """Regular, readable, non-empty files. Raises AttemptFailed."""
-    return find(library, [], [wish])[1][0]
+    return find(library, [], [request])[1][0]
 
 
 def find_script(library: Library, location: str, noun: str = "custom script") -> Path:
-    """The user's script, which lies on this machine. Raises AttemptFailed."""
+    """The user's script on this machine. Raises AttemptFailed."""
     found = _existing(library, location, "INVALID_CONFIG", noun)
     if found is None or not found.is_file():
         raise AttemptFailed("INVALID_CONFIG", f"{noun} {location} is not a file on this node")
@@ -90,38 +92,38 @@ def find_script(library: Library, location: str, noun: str = "custom script") ->
 
 
 def find_code(library: Library, location: str) -> Path:
-    """A directory of the user's on this machine, fetched if a URI names it. Raises AttemptFailed."""
+    """A local code directory, fetched if a URI names it. Raises AttemptFailed."""
     if scheme_of(location) != "file":
-        # What is visible of it is the directory; what it has in it may be a single file.
-        return find_data(library, DataWish(location=location, custom=True)).visible[0]
+        # ``visible`` holds the directory; the directory may contain a single file.
+        return find_data(library, DataRequest(location=location, custom=True)).visible[0]
     found = _existing(library, location, "INVALID_CONFIG", "code directory")
     if found is None or not found.is_dir():
         raise AttemptFailed("INVALID_CONFIG", f"code directory {location} is not a directory on this node")
     return found
 
 
-def _local_model(library: Library, wish: ModelWish) -> Model | None:
+def _local_model(library: Library, request: ModelRequest) -> LocalModel | None:
     """None when it has to be fetched."""
-    model_id = wish.model_id
-    if not _is_local(library, model_id, wish.access) or (wish.source == "hub" and is_hub_id(model_id)):
+    model_id = request.model_id
+    if not _is_local(library, model_id, request.access) or (request.source == "hub" and is_hub_id(model_id)):
         return None
-    _refuse_access(wish.access, f"base model {model_id}", is_hub=scheme_of(model_id) == "file")
+    _refuse_access(request.access, f"base model {model_id}", is_hub=scheme_of(model_id) == "file")
     found = _model_directory(library, model_id)
     if found is None:
-        if is_hub_id(model_id) and wish.source != "local":
+        if is_hub_id(model_id) and request.source != "local":
             return None
         raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} does not exist on this node")
-    if wish.revision:
+    if request.revision:
         raise AttemptFailed(
             "INVALID_CONFIG",
-            f"base_model.revision is {wish.revision}, but {model_id} is a local directory, which has no revisions; "
+            f"base_model.revision is {request.revision}, but {model_id} is a local directory, which has no revisions; "
             "leave revision out",
         )
     if not found.is_dir():
         raise AttemptFailed("MODEL_NOT_FOUND", f"base model {model_id} is not a directory")
     if not os.access(found, os.R_OK | os.X_OK) or not any(found.iterdir()):
         raise AttemptFailed("MODEL_NOT_FOUND", f"base model directory {model_id} is empty or can't be read")
-    return Model(path=found, visible=_visible_model(library, found))
+    return LocalModel(path=found, visible=_visible_model(library, found))
 
 
 def _model_directory(library: Library, model_id: str) -> Path | None:
@@ -134,25 +136,25 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
     return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
 
 
-def _local_data(library: Library, wish: DataWish) -> Data | None:
+def _local_data(library: Library, request: DataRequest) -> LocalData | None:
     """None when it has to be fetched."""
-    if not _is_local(library, wish.location, wish.access):
+    if not _is_local(library, request.location, request.access):
         return None
-    _refuse_access(wish.access, f"data source {wish.location}")
+    _refuse_access(request.access, f"data source {request.location}")
     failure: FetchFailed = NotThere("it does not exist on this node")
     try:
-        for path, allowed in _data_places(library, wish.location):
+        for path, allowed in _data_places(library, request.location):
             try:
-                return _data_at(library, wish, path, allowed)
+                return _data_at(library, request, path, allowed)
             except NotThere as error:
                 failure = error
         raise failure
     except FetchFailed as error:
-        raise _failed(error, "DATA_NOT_FOUND", f"data source {wish.location}") from error
+        raise _failed(error, "DATA_NOT_FOUND", f"data source {request.location}") from error
 
 
 def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
-    """Where it may lie, and what its links may lead to. Raises FetchFailed, AttemptFailed."""
+    """Candidate paths with the rule for their link targets. Raises FetchFailed and AttemptFailed."""
     if scheme_of(location) != "file":
         path, base = claimed(location, library.fetch.directory_of(scheme_of(location)))
         return [(path, functools.partial(within, directory=base))]
@@ -160,38 +162,38 @@ def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
     return [(real, functools.partial(may_read, library)) for real in places]
 
 
-def _data_at(library: Library, wish: DataWish, path: str, allowed: Allowed) -> Data:
+def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed) -> LocalData:
     """Raises FetchFailed."""
     lister = LocalFiles(allowed)
     there = lister.info(path)
-    if wish.custom and there is not None and there.kind == "directory":
-        return Data(location=wish.location, files=(), path=Path(path), visible=(Path(path),))
-    chosen = expand(lister, path, Wanted(max_files=library.fetch.max_files, format=wish.format))
-    # A script's data is compared by nobody, and may be large.
-    digest = (lambda _: "") if wish.custom else library.digests.of
+    if request.custom and there is not None and there.kind == "directory":
+        return LocalData(location=request.location, files=(), path=Path(path), visible=(Path(path),))
+    chosen = expand(lister, path, Wanted(max_files=library.fetch.max_files, format=request.format))
+    # Digests of a script's data are not compared, and the data may be large.
+    digest = (lambda _: "") if request.custom else library.digests.of
     files = tuple(_data_file(name, found, digest) for name, found in chosen)
     if len(files) == 1:
-        return Data(location=wish.location, files=files, path=files[0].path, visible=(files[0].path,))
+        return LocalData(location=request.location, files=files, path=files[0].path, visible=(files[0].path,))
     visible = _visible_files(files, allowed)
-    if wish.custom:
+    if request.custom:
         links = _links(library.new_directory(), files)
-        return Data(location=wish.location, files=files, path=links, visible=(links, *visible))
-    return Data(location=wish.location, files=files, path=Path(path).parent, visible=visible)
+        return LocalData(location=request.location, files=files, path=links, visible=(links, *visible))
+    return LocalData(location=request.location, files=files, path=Path(path).parent, visible=visible)
 
 
-def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> DataFile:
+def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> LocalDataFile:
     path = Path(os.path.realpath(found.path))
     if not os.access(path, os.R_OK):
         raise NotThere(f"{name} can't be read: permission denied")
     if found.size == 0:
         raise Unusable(f"{name} is empty")
     try:
-        return DataFile(path=path, name=name, size_bytes=found.size, sha256=digest(path))
+        return LocalDataFile(path=path, name=name, size_bytes=found.size, sha256=digest(path))
     except OSError as error:
         raise Trouble(f"{name} can't be read: {error.strerror}") from error
 
 
-def _links(directory: Path, files: Sequence[DataFile]) -> Path:
+def _links(directory: Path, files: Sequence[LocalDataFile]) -> Path:
     for file in files:
         link = directory / file.name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -199,25 +201,27 @@ def _links(directory: Path, files: Sequence[DataFile]) -> Path:
     return directory
 
 
-def _visible_files(files: Sequence[DataFile], allowed: Allowed) -> tuple[Path, ...]:
+def _visible_files(files: Sequence[LocalDataFile], allowed: Allowed) -> tuple[Path, ...]:
     paths = tuple(file.path for file in files)
     parents = tuple(dict.fromkeys(path.parent for path in paths))
     few_enough = len(paths) <= MOST_MOUNTS
     return paths if few_enough or not all(allowed(str(parent)) for parent in parents) else parents
 
 
-def _model_item(library: Library, wish: ModelWish) -> Item:
+def _model_item(library: Library, request: ModelRequest) -> Item:
     return Item(
-        kind="model", location=wish.model_id, target=str(library.new_directory()), tree=True, revision=wish.revision,
-        hub_id=scheme_of(wish.model_id) == "file", without_weights=library.without_weights or wish.without_weights,
-        credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
+        kind="model", location=request.model_id, target=str(library.new_directory()), tree=True,
+        revision=request.revision, hub_id=scheme_of(request.model_id) == "file",
+        without_weights=library.without_weights or request.without_weights,
+        credentials=request.access.credentials, options=request.access.options, **_limit(library),
     )  # fmt: skip
 
 
-def _data_item(library: Library, wish: DataWish) -> Item:
+def _data_item(library: Library, request: DataRequest) -> Item:
     return Item(
-        kind="data", location=wish.location, target=str(library.new_directory()), tree=wish.custom, format=wish.format,
-        split=wish.split, credentials=wish.access.credentials, options=wish.access.options, **_limit(library),
+        kind="data", location=request.location, target=str(library.new_directory()), tree=request.custom,
+        format=request.format, split=request.split, credentials=request.access.credentials,
+        options=request.access.options, **_limit(library),
     )  # fmt: skip
 
 
@@ -229,7 +233,9 @@ def _limit(library: Library) -> dict[str, Any]:
 
 
 def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, list[FetchedFile]]]:
-    """In their order. The hub's and the others apart: only a hub may be reached by the machine's proxy."""
+    """Fetched items in order. Hub items are fetched separately, because only a hub may be reached through the
+    machine's proxy.
+    """
     of_hub = [item for item in items if item.hub_id or scheme_of(item.location) == "hf"]
     others = [item for item in items if item not in of_hub]
     files = {item.target: found for part in (of_hub, others) for item, found in fetch(library.order, part)}
@@ -238,36 +244,37 @@ def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, li
     return ((item, files[item.target]) for item in items)
 
 
-def _fetched_model(item: Item, files: Sequence[FetchedFile]) -> Model:
+def _fetched_model(item: Item, files: Sequence[FetchedFile]) -> LocalModel:
     if not files:
         raise AttemptFailed("MODEL_NOT_FOUND", f"base model {shown(item.location)} has no files")
-    return Model(path=Path(item.target), visible=Path(item.target))
+    return LocalModel(path=Path(item.target), visible=Path(item.target))
 
 
-def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> Data:
+def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> LocalData:
     found = tuple(
-        DataFile(path=Path(file.path), name=file.name, size_bytes=file.size_bytes, sha256=file.sha256) for file in files
+        LocalDataFile(path=Path(file.path), name=file.name, size_bytes=file.size_bytes, sha256=file.sha256)
+        for file in files
     )
     directory = Path(item.target)
     path = found[0].path if len(found) == 1 and not _names_folder(item, found[0].name) else directory
-    return Data(location=item.location, files=found, path=path, visible=(directory,))
+    return LocalData(location=item.location, files=found, path=path, visible=(directory,))
 
 
 def _names_folder(item: Item, only: str) -> bool:
-    """Whether a script asked for a folder, which it gets as one even where it holds a single file."""
+    """Whether a script requested a folder, which stays a folder even with a single file."""
     last = item.location.rpartition("/")[2]
     in_store = scheme_of(item.location) in ("s3", "oci", "obs")
     return item.tree and (not last or (in_store and last != only and not MAGIC.search(last)))
 
 
 def _visible_model(library: Library, model: Path) -> Path:
-    """In a hub's cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
+    """In a hub cache, .../models--owner--name/snapshots/<commit>, the files are links to .../blobs."""
     repository = model.parents[1] if model.parent.name == "snapshots" else model
     return repository if repository.name.startswith("models--") and may_read(library, str(repository)) else model
 
 
 def _existing(library: Library, location: str, error_type: str, noun: str) -> Path | None:
-    """The file or directory that a location names, links followed; None when there is none where jobs may read."""
+    """The resolved file or directory of a location; None when no readable one exists."""
     if scheme_of(location) != "file":
         raise AttemptFailed(error_type, f"{noun} {shown(location)}: this scheme is not supported; give a path")
     places = _readable_places(library, location, error_type, noun)
@@ -275,20 +282,20 @@ def _existing(library: Library, location: str, error_type: str, noun: str) -> Pa
 
 
 def _readable_places(library: Library, location: str, error_type: str, noun: str) -> list[str]:
-    """The absolute paths that a local location may mean, as far as jobs may read there. Raises AttemptFailed."""
+    """The absolute paths that a local location may mean, limited to those that jobs may read. Raises AttemptFailed."""
     try:
         path = local_path(location, field="") or ""
     except BadSpec as error:
         raise AttemptFailed(error_type, f"{noun} {location}: {error.message}") from error
     places = [real for real in candidates(path, library.rules) if may_read(library, real)]
     if not places and Path(path).is_absolute():
-        # Said whether it exists or not: the answer must not tell what lies where nobody may look.
+        # The same answer whether or not it exists: it must not reveal files that the job may not read.
         raise AttemptFailed(error_type, f"{noun} {location} can't be used: {UNREADABLE}")
     return places
 
 
 def may_read(library: Library, real_path: str) -> bool:
-    """Whether jobs of the library's project may read this absolute path, links already followed."""
+    """Whether jobs of the library's project may read this absolute, resolved path."""
     if not readable(real_path, library.rules):
         return False
     job_id = job_of_path(real_path, library.rules)

@@ -1,4 +1,4 @@
-"""Which checkpoint an attempt goes on from: the newest that verifies, fetched to this machine if it lies elsewhere."""
+"""Chooses the checkpoint to resume from: the newest that verifies, fetched to this machine if necessary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from app.storage.storage import Storage
 from trainyard.protocol import manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
-from workers.prepare.input_library import Data
+from workers.prepare.input_library import LocalData
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A checkpoint that could not be used, and why; ``corrupt`` when no later try can find it better."""
+    """A checkpoint that could not be used, and why; ``corrupt`` when the failure is permanent."""
 
     checkpoint_id: str
     step: int
@@ -26,7 +26,7 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class StartPoint:
-    """Where to go on from; ``path`` None means from the beginning."""
+    """The checkpoint to resume from; ``path`` None starts from the beginning."""
 
     path: Path | None
     step: int
@@ -35,7 +35,9 @@ class StartPoint:
 
 
 def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scratch: Path) -> StartPoint:
-    """The first candidate that verifies. Raises AttemptFailed while the storage is away: the newest may be good."""
+    """The first candidate that verifies. Raises AttemptFailed while the storage is unavailable, because the newest
+    may be good.
+    """
     rejected: list[Rejected] = []
     missing: set[str] = set()
     for candidate in newest_first:
@@ -52,14 +54,14 @@ def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scra
             continue
         except (TransientStorageError, OSError) as error:
             raise AttemptFailed("STORAGE_ERROR", f"checkpoint {candidate.checkpoint_id}: {error}") from error
-        # Others are gone for good only if this one shows that the storage is there: it may not be mounted.
+        # Missing checkpoints count as permanently lost only once a checkpoint proves that the storage is mounted.
         known = tuple(replace(one, corrupt=one.corrupt or one.checkpoint_id in missing) for one in rejected)
         return StartPoint(path=path, step=candidate.step, checkpoint_id=candidate.checkpoint_id, rejected=known)
     return StartPoint(path=None, step=0, checkpoint_id=None, rejected=tuple(rejected))
 
 
-def refuse_changed_data(start: StartPoint, data: Sequence[Data]) -> None:
-    """A checkpoint remembers how far the training has read in its data, which must still be the same.
+def refuse_changed_data(start: StartPoint, data: Sequence[LocalData]) -> None:
+    """Refuse to resume when the data has changed, because a checkpoint records a position in it.
 
     Raises AttemptFailed.
     """
@@ -71,20 +73,20 @@ def refuse_changed_data(start: StartPoint, data: Sequence[Data]) -> None:
             raise AttemptFailed(
                 "DATA_INVALID",
                 f"data source {shown(source.location)} has changed since the checkpoint at step {start.step} was "
-                "saved; put the old file back, or start anew without the checkpoint",
+                "saved; restore the old file, or start anew without the checkpoint",
             )
 
 
 def refuse_changed_reward(start: StartPoint, sha256: str) -> None:
-    """The same for the file that judges completions: a policy can't follow two judges. Raises AttemptFailed."""
+    """Refuse to resume when the reward file has changed. Raises AttemptFailed."""
     if start.path is None:
         return
     before = _manifest.read(start.path).data_position.get("reward_sha256")
     if before and sha256 and before != sha256:
         raise AttemptFailed(
             "INVALID_CONFIG",
-            f"the file of hyperparameter reward has changed since the checkpoint at step {start.step} was saved; put "
-            "the old file back, or start anew without the checkpoint",
+            f"the file of hyperparameter reward has changed since the checkpoint at step {start.step} was saved; "
+            "restore the old file, or start anew without the checkpoint",
         )
 
 

@@ -1,1 +1,1 @@
-"""Finished models on their way out of the platform: to a place of the user's, or onto a model hub."""
+"""Publishing finished models: to a user's location, or to a model hub."""

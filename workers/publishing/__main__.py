@@ -1,7 +1,7 @@
-"""The process that carries a model out; it runs outside the sandbox, and with the operator's or the user's keys.
+"""The process that publishes a model; it runs outside the sandbox, with the operator's or the user's keys.
 
-It is asked ``{"location" | "repository": …, "order": …, "settings": …, "secrets": …}``, without an order only whether
-that would work, and answers ``{"folder" | "url": …}`` or ``{"message": …, "transient": …}``.
+Its request is ``{"location" | "repository": …, "order": …, "settings": …, "secrets": …}``, without an order to check
+only; its answer is ``{"folder" | "url": …}`` or ``{"message": …, "transient": …}``.
 """
 
 import sys
@@ -11,24 +11,24 @@ from typing import Any, Protocol
 
 from app.domain.spec.credentials import access_of
 from app.domain.spec.secrets import OUTPUT_PATH
-from workers.fetching.child_server import Heart, serve
+from workers.fetching.child_server import ProgressReporter, serve
 from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import settings_from_json
 from workers.fetching.uris import BUCKETS, scheme_of
 from workers.publishing import copying
 from workers.publishing.failures import NotPublished
-from workers.publishing.local import LocalPlace
-from workers.publishing.orders import Order, order_of
+from workers.publishing.local import LocalTarget
+from workers.publishing.orders import PublishOrder, order_of
 
-READ_STEP = 20  # as bits: our own looks read a little, too
+READ_STEP = 20  # log2 of a step: our own polls read a little, too
 
 
-class CheckedPlace(copying.Place, Protocol):
+class CheckedTarget(copying.PublishTarget, Protocol):
     def check(self) -> None: ...
 
 
-def work(request: dict[str, Any], heart: Heart) -> dict[str, Any]:
-    """One request's answer."""
+def work(request: dict[str, Any], heart: ProgressReporter) -> dict[str, Any]:
+    """The answer to one request."""
     heart.watch(_read_from_files)
     order = order_of(request["order"]) if request["order"] else None
     try:
@@ -40,7 +40,7 @@ def work(request: dict[str, Any], heart: Heart) -> dict[str, Any]:
     return answer
 
 
-def _copy(request: Mapping[str, Any], order: Order | None, heart: Heart) -> dict[str, Any]:
+def _copy(request: Mapping[str, Any], order: PublishOrder | None, heart: ProgressReporter) -> dict[str, Any]:
     place = _place(request)
     if order is None:
         place.check()
@@ -48,7 +48,7 @@ def _copy(request: Mapping[str, Any], order: Order | None, heart: Heart) -> dict
     return {"folder": copying.copy(place, order, heart.arrived)}
 
 
-def _push(request: Mapping[str, Any], order: Order | None) -> dict[str, Any]:
+def _push(request: Mapping[str, Any], order: PublishOrder | None) -> dict[str, Any]:
     from workers.publishing import hub  # noqa: PLC0415 – each kind of place needs other large libraries
 
     repository = hub.Repository(**request["repository"], token=request["secrets"].get("hub_token", ""))
@@ -58,25 +58,25 @@ def _push(request: Mapping[str, Any], order: Order | None) -> dict[str, Any]:
     return {"url": hub.push(repository, order)}
 
 
-def _place(request: Mapping[str, Any]) -> CheckedPlace:
+def _place(request: Mapping[str, Any]) -> CheckedTarget:
     location, job_id = request["location"], request["job_id"]
     scheme = scheme_of(location)
     if scheme == "file":
-        return LocalPlace(location, job_id)
+        return LocalTarget(location, job_id)
     settings = settings_from_json(request["settings"])
     if scheme in BUCKETS:
         from workers.fetching.filesystems import checked_path, filesystem, service  # noqa: PLC0415
-        from workers.publishing.objects import ObjectPlace  # noqa: PLC0415
+        from workers.publishing.objects import ObjectTarget  # noqa: PLC0415
 
         known = service(scheme, settings, access_of(request["output"], OUTPUT_PATH, request["secrets"]))
-        return ObjectPlace(filesystem(scheme, known), checked_path(location, known), job_id, known.gate)
+        return ObjectTarget(filesystem(scheme, known), checked_path(location, known), job_id, known.gate)
     from workers.publishing.web import share  # noqa: PLC0415
 
     return share(location, settings, request["secrets"])
 
 
 def _read_from_files() -> int:
-    """Libraries that say nothing of their progress read the model all the same; in MiB."""
+    """Progress of libraries that report none: how much they have read, in MiB."""
     for line in Path("/proc/self/io").read_text().splitlines():
         name, _, count = line.partition(": ")
         if name == "rchar":

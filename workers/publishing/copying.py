@@ -1,6 +1,6 @@
-"""Copies a model into a directory of whatever kind: never over somebody else's files, checked, safe to do again.
+"""Copies a model into a target directory: never overwrites foreign files, verifies the copy, and can be retried.
 
-The first file is a marker that says whose the directory is; it says that everything is there when everything is.
+The first file is a marker that names the owner of the directory; it is updated when the copy is complete.
 """
 
 import contextlib
@@ -13,51 +13,51 @@ from typing import Any, BinaryIO, Protocol
 
 from app.storage.beneath import RefusedFile, directory_opened, file_opened
 from app.storage.trees import source_of
-from workers.publishing.failures import NotPublished, Taken
-from workers.publishing.orders import File, Order
+from workers.publishing.failures import AlreadyClaimed, NotPublished
+from workers.publishing.orders import File, PublishOrder
 
 MARKER = ".trainyard.json"
 MAX_MARKER_BYTES = 16 << 20
-Arrived = Callable[[int], None]  # so many bytes were moved: a sign of life
+Arrived = Callable[[int], None]  # called with the number of bytes moved: a sign of life
 
 
-class Place(Protocol):
-    """A directory that may not exist yet. ``folder`` is one in it, or empty; paths are relative to that.
+class PublishTarget(Protocol):
+    """A directory that may not exist yet. ``folder`` is a subdirectory, or empty; paths are relative to it.
 
     Raises NotPublished, OSError.
     """
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        """A small file; None when there is none."""
+        """Content of a small file; None when it does not exist."""
         ...
 
     def is_free(self, folder: str) -> bool:
-        """Whether it is missing or empty."""
+        """Whether the folder is missing or empty."""
         ...
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        """Write the first file. Raises Taken if there is one already, where the storage can tell."""
+        """Write the first file. Raises AlreadyClaimed if it exists, where the storage can detect that."""
         ...
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        """Write a small file whole or not at all, replacing another."""
+        """Write a small file atomically, replacing another."""
         ...
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        """The same with a file of any size, which is open."""
+        """The same with an open file of any size."""
         ...
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
-        """Size and SHA-256 of what lies there; None when there is nothing."""
+        """Size and SHA-256 of the stored file; None when it does not exist."""
         ...
 
     def remove(self, folder: str, path: str) -> None:
-        """Nothing there is fine."""
+        """A missing file is no error."""
         ...
 
 
 def digest_of(blocks: Iterable[bytes], arrived: Arrived) -> tuple[int, str]:
-    """Size and SHA-256 of what comes block by block."""
+    """Size and SHA-256 of a sequence of blocks."""
     digest, size = hashlib.sha256(), 0
     for block in blocks:
         digest.update(block)
@@ -66,34 +66,38 @@ def digest_of(blocks: Iterable[bytes], arrived: Arrived) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def copy(place: Place, order: Order, arrived: Arrived) -> str:
-    """The folder that the model went to: empty for the directory itself, else the job's id. Raises NotPublished."""
+def copy(place: PublishTarget, order: PublishOrder, arrived: Arrived) -> str:
+    """The folder that the model was copied to: empty for the directory itself, else the job's id. Raises
+    NotPublished.
+    """
     if any(file.path == MARKER for file in order.files):
-        raise NotPublished(f"the model holds a file {MARKER}, a name that is used to mark exported models; rename it")
+        raise NotPublished(
+            f"the model contains a file {MARKER}, a name reserved for marking exported models; rename it"
+        )
     for folder in ("", order.job_id):
         before = _take(place, folder, order)
         if before is not None:
             _fill(place, folder, order, before, arrived)
             return folder
     raise NotPublished(
-        f"the directory holds files of others, and so does {order.job_id} in it; name an empty directory"
+        f"the directory contains foreign files, and so does {order.job_id} in it; name an empty directory"
     )
 
 
-def _take(place: Place, folder: str, order: Order) -> set[str] | None:
-    """The files that an earlier try may have left, if the directory is ours now; None when it is somebody else's."""
+def _take(place: PublishTarget, folder: str, order: PublishOrder) -> set[str] | None:
+    """The files that an earlier try may have left, if the directory is ours now; None when it has another owner."""
     if (said := place.read(folder, MARKER, MAX_MARKER_BYTES)) is None:
         if not place.is_free(folder):
             return None
-        with contextlib.suppress(Taken):
+        with contextlib.suppress(AlreadyClaimed):
             place.claim(folder, MARKER, _marker(order, complete=False))
-        # Not every storage can refuse a second claim: the last one stands, and all of them read it.
+        # Not every storage can reject a second claim: the last one persists, and every claimant reads it.
         said = place.read(folder, MARKER, MAX_MARKER_BYTES)
     document = _parsed(said or b"")
     return _paths(document) if document.get("job_id") == order.job_id else None
 
 
-def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Arrived) -> None:
+def _fill(place: PublishTarget, folder: str, order: PublishOrder, before: set[str], arrived: Arrived) -> None:
     place.write(folder, MARKER, _marker(order, complete=False))
     for file in order.in_order():
         with _opened(order.source, file) as source:
@@ -103,28 +107,28 @@ def _fill(place: Place, folder: str, order: Order, before: set[str], arrived: Ar
     place.write(folder, MARKER, _marker(order, complete=True))
 
 
-def _put(place: Place, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+def _put(place: PublishTarget, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
     wanted = (file.size_bytes, file.sha256)
     if place.digest(folder, file.path, arrived) == wanted:
-        return  # an earlier try got that far
+        return  # an earlier try got this far
     place.put(folder, file, source, arrived)
     if place.digest(folder, file.path, arrived) != wanted:
-        raise NotPublished(f"{file.path} is not there as it was sent, by size or SHA-256", transient=True)
+        raise NotPublished(f"{file.path} does not match what was sent, by size or SHA-256", transient=True)
 
 
 @contextlib.contextmanager
 def _opened(directory: Path, file: File) -> Iterator[BinaryIO]:
-    """A file of the model; a link in the directory stands for a file in it, as it did when that was described."""
+    """A file of the model; a link in the directory stands for its target file, as when its digest was recorded."""
     try:
         with directory_opened(directory) as root, file_opened(root, source_of(directory, file.path)) as source:
             if os.fstat(source.fileno()).st_size != file.size_bytes:
-                raise NotPublished(f"{file.path} is not as it was stored; the storage may be damaged")
+                raise NotPublished(f"{file.path} has changed since it was stored; the storage may be damaged")
             yield source
     except RefusedFile as error:
         raise NotPublished(f"{error}; the storage may be damaged") from error
 
 
-def _marker(order: Order, *, complete: bool) -> bytes:
+def _marker(order: PublishOrder, *, complete: bool) -> bytes:
     document = {
         "created_by": "trainyard",
         "job_id": order.job_id,
@@ -144,7 +148,7 @@ def _parsed(said: bytes) -> dict[str, Any]:
 
 
 def _paths(document: dict[str, Any]) -> set[str]:
-    """What the marker names; only plain names below the directory, for these may be deleted."""
+    """The paths in the marker; only plain names below the directory, because these may be deleted."""
     files = document.get("files")
     paths = {file.get("path") for file in files if isinstance(file, dict)} if isinstance(files, list) else set()
     return {path for path in paths if isinstance(path, str) and _is_plain(path)}

@@ -1,4 +1,4 @@
-"""Why a model did not get where its job wished it; used in child processes."""
+"""Why a model could not be published; used in child processes."""
 
 
 class NotPublished(Exception):
@@ -10,5 +10,5 @@ class NotPublished(Exception):
         self.transient = transient
 
 
-class Taken(Exception):
-    """Somebody else was faster and owns the directory now."""
+class AlreadyClaimed(Exception):
+    """Another process was faster and owns the directory now."""

@@ -1,6 +1,6 @@
-"""Pushes a model onto a Hugging Face hub with the hub's own client, in a commit that is read back to be checked.
+"""Pushes a model to a Hugging Face hub with the hub's own client, and verifies the commit.
 
-HF_ENDPOINT, and HF_TOKEN where the job brings no token, are read by that client.
+That client reads HF_ENDPOINT, and HF_TOKEN where the job brings no token.
 """
 
 import glob
@@ -16,7 +16,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.sha import git_hash
 
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import File, Order
+from workers.publishing.orders import File, PublishOrder
 
 PASSING = frozenset({408, 409, 412, 425, 429, 500, 502, 503, 504})
 LEFT_OUT = frozenset({".git", ".cache"})  # folders that the client never uploads
@@ -24,7 +24,7 @@ LEFT_OUT = frozenset({".git", ".cache"})  # folders that the client never upload
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Where on the hub; ``token`` is the job's, empty for the node's own."""
+    """A repository on the hub; ``token`` is the job's, empty for the node's own."""
 
     name: str
     private: bool
@@ -32,25 +32,25 @@ class Repository:
 
 
 def check(repository: Repository) -> None:
-    """Whether the token is one that may write there, as far as the hub tells. Raises NotPublished."""
-    with _saying(repository):
+    """Check, as far as the hub reports it, that the token may write there. Raises NotPublished."""
+    with _explaining(repository):
         who = _api(repository).whoami()
     access = who.get("auth", {}).get("accessToken", {})
     if access.get("role") == "read":
-        raise NotPublished(
-            f"the token of {who.get('name')} may only read; give one that may write to {repository.name}"
-        )
+        raise NotPublished(f"the token of {who.get('name')} is read-only; give one that may write to {repository.name}")
     names = {who.get("name"), *(each.get("name") for each in who.get("orgs", ()))}
     owner = repository.name.partition("/")[0]
     if access.get("role") == "write" and owner not in names:
-        raise NotPublished(f"the token is {who.get('name')}'s, who is no member of {owner}; give a token of a member")
+        raise NotPublished(
+            f"the token belongs to {who.get('name')}, who is no member of {owner}; give a token of a member"
+        )
 
 
-def push(repository: Repository, order: Order) -> str:
-    """The URL of the repository, made if it was not there, that now holds the model. Raises NotPublished."""
+def push(repository: Repository, order: PublishOrder) -> str:
+    """Push the model, creating the repository if necessary; returns its URL. Raises NotPublished."""
     api = _api(repository)
     files = [file for file in order.files if not LEFT_OUT & set(file.path.split("/"))]
-    with _saying(repository):
+    with _explaining(repository):
         url = api.create_repo(repository.name, private=repository.private, exist_ok=True)
         commit = api.upload_folder(
             repo_id=repository.name,
@@ -61,13 +61,13 @@ def push(repository: Repository, order: Order) -> str:
         held = {each.path: each for each in api.list_repo_tree(repository.name, recursive=True, revision=commit.oid)}
     for file in files:
         if not _is_same(held.get(file.path), file, order):
-            message = f"{file.path} is not on the hub as it was sent, by size or digest"
+            message = f"{file.path} on the hub does not match what was sent, by size or digest"
             raise NotPublished(message, transient=True)
     return str(url)
 
 
-def _is_same(held: Any, file: File, order: Order) -> bool:
-    """Large files are known by their SHA-256, the others by git's name of their content."""
+def _is_same(held: Any, file: File, order: PublishOrder) -> bool:
+    """Large files are identified by their SHA-256, others by their git blob id."""
     if not isinstance(held, RepoFile) or held.size != file.size_bytes:
         return False
     if held.lfs is not None:
@@ -84,13 +84,13 @@ def _api(repository: Repository) -> HfApi:
 
 
 @contextmanager
-def _saying(repository: Repository) -> Iterator[None]:
+def _explaining(repository: Repository) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise NotPublished("HF_HUB_OFFLINE is set on this node; have the administrator take it away") from error
+        raise NotPublished("HF_HUB_OFFLINE is set on this node; have the administrator unset it") from error
     except Exception as error:
-        # What uploads in threads raises something of its own, with the cause behind it.
+        # Upload threads wrap the original exception.
         answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
         if answer is not None:
             status = answer.response.status_code
@@ -112,7 +112,7 @@ def _way_out(status: int) -> str:
     if status in (401, 403):
         return "; give output_config.hub_token a token that may write there"
     if status == 404:
-        return "; name a repository that exists or that its token may make"
+        return "; name a repository that exists or that its token may create"
     return ""
 
 

@@ -1,6 +1,6 @@
-"""A directory of this machine's disks, into which no link leads: every step is taken from the one before it.
+"""A directory on a local disk, opened without following links: each component is opened relative to its parent.
 
-Whoever may write beside the directory could put a link in its place after its path was checked.
+A user with write access beside the directory could replace it by a link after its path was checked.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import BinaryIO
 from app.storage.failures import LASTING
 from app.storage.keys import TEMPORARY
 from workers.publishing.copying import Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 1 << 20
@@ -26,16 +26,16 @@ NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class LocalPlace:
-    """``path`` is absolute, every link in it followed already; ``token`` tells our temporary files from others'."""
+class LocalTarget:
+    """``path`` is absolute and resolved; ``token`` distinguishes our temporary files from foreign ones."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
         self._temporary = f"{TEMPORARY}{token}"
 
     def check(self) -> None:
-        """Whether files could be written there now, or the directory be made. Raises NotPublished."""
-        with self._saying():
+        """Check that files could be written there now, or the directory be created. Raises NotPublished."""
+        with self._explaining():
             existing = self._path
             while not os.path.lexists(existing):
                 existing = str(Path(existing).parent)
@@ -44,11 +44,11 @@ class LocalPlace:
                 os.unlink(self._temporary, dir_fd=directory)
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._saying(), self._file(folder, path) as file:
+        with self._explaining(), self._file(folder, path) as file:
             return file.read(most) if file is not None else None
 
     def is_free(self, folder: str) -> bool:
-        with self._saying():
+        with self._explaining():
             try:
                 with _opened(self._at(folder)) as directory:
                     names = [entry.name for entry in Path(f"/proc/self/fd/{directory}").iterdir()]
@@ -57,34 +57,34 @@ class LocalPlace:
             return all(name.startswith(self._temporary) for name in names)
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying(), _opened(self._at(folder), make=True) as directory:
+        with self._explaining(), _opened(self._at(folder), make=True) as directory:
             try:
                 descriptor = os.open(path, NEW, 0o644, dir_fd=directory)
             except FileExistsError:
-                raise Taken from None
+                raise AlreadyClaimed from None
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             _sync(directory)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying(), self._replacing(folder, path) as target:
+        with self._explaining(), self._replacing(folder, path) as target:
             target.write(data)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        with self._saying(), self._replacing(folder, file.path) as target:
+        with self._explaining(), self._replacing(folder, file.path) as target:
             while block := source.read(BLOCK_BYTES):
                 target.write(block)
                 arrived(len(block))
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
-        with self._saying(), self._file(folder, path) as file:
+        with self._explaining(), self._file(folder, path) as file:
             if file is None:
                 return None
             return digest_of(iter(functools.partial(file.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
         parent, name = _parent(self._at(folder), path), path.rpartition("/")[2]
-        with self._saying(), contextlib.suppress(FileNotFoundError), _opened(parent) as directory:
+        with self._explaining(), contextlib.suppress(FileNotFoundError), _opened(parent) as directory:
             os.unlink(name, dir_fd=directory)
 
     def _at(self, folder: str) -> str:
@@ -106,10 +106,10 @@ class LocalPlace:
 
     @contextlib.contextmanager
     def _replacing(self, folder: str, path: str) -> Iterator[BinaryIO]:
-        """A new file that takes the name, with all it holds, when the block ends well."""
+        """A new file that atomically takes the name when the block succeeds."""
         base = self._at(folder)
         with _opened(base, make=True) as top, _opened(_parent(base, path), make=True) as directory:
-            with contextlib.suppress(FileNotFoundError):  # a try that was killed
+            with contextlib.suppress(FileNotFoundError):  # left by a killed try
                 os.unlink(self._temporary, dir_fd=top)
             with os.fdopen(os.open(self._temporary, NEW, 0o644, dir_fd=top), "wb") as file:
                 yield file
@@ -119,7 +119,7 @@ class LocalPlace:
             _sync(directory)
 
     @contextlib.contextmanager
-    def _saying(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -130,9 +130,9 @@ def _explained(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.strerror}; let the user that Trainyard runs as write there, or name another directory"
     if error.errno in FULL:
-        return f"{error.strerror}; make room there, or name another directory"
+        return f"{error.strerror}; free some space there, or name another directory"
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "a part of the path is a link or a file where a directory was; name a directory"
+        return "a component of the path became a link or a file; name a directory"
     return str(error.strerror)
 
 
@@ -147,7 +147,7 @@ def _parent(base: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str, *, make: bool = False) -> Iterator[int]:
-    """The directory, found without following any link; ``make``: with what is missing of its path."""
+    """The directory, opened without following any link; ``make`` creates missing components."""
     descriptor = os.open("/", STEP)
     try:
         for name in filter(None, path.split("/")):
@@ -164,14 +164,14 @@ def _step(directory: int, name: str, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    with contextlib.suppress(FileExistsError):  # somebody else is as quick
+    with contextlib.suppress(FileExistsError):  # another process created it
         os.mkdir(name, 0o755, dir_fd=directory)
         _sync(directory)
     return os.open(name, STEP, dir_fd=directory)
 
 
 def _sync(directory: int) -> None:
-    # A descriptor that only names a directory can't be synced; one that reads it may not be allowed.
+    # A descriptor that only names a directory cannot be synced, and reading it may not be allowed.
     with contextlib.suppress(PermissionError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:

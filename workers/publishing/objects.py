@@ -1,4 +1,4 @@
-"""A prefix in a bucket of an S3-compatible service: objects appear whole, and are read back to be checked."""
+"""A prefix in a bucket of an S3-compatible service: objects are written atomically, and read back for verification."""
 
 import contextlib
 import mimetypes
@@ -12,7 +12,7 @@ from app.storage.failures import LASTING
 from workers.fetching.addresses import Gate
 from workers.fetching.filesystems import is_denied
 from workers.publishing.copying import Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 8 << 20
@@ -20,7 +20,7 @@ PARALLEL_PARTS = 2  # of up to 50 MB each, in memory
 PROBE = ".trainyard-probe-"
 
 
-class ObjectPlace:
+class ObjectTarget:
     """``root`` is bucket/prefix in an s3fs file system that holds the service's keys, and connects by ``gate``."""
 
     def __init__(self, files: Any, root: str, token: str, gate: Gate | None = None) -> None:
@@ -30,21 +30,21 @@ class ObjectPlace:
         self._probe = PROBE + token
 
     def check(self) -> None:
-        """Whether an object can be written there. Raises NotPublished."""
-        with self._saying():
+        """Check that an object can be written there. Raises NotPublished."""
+        with self._explaining():
             self._fs.pipe_file(self._at("", self._probe), b"")
-            with contextlib.suppress(Exception):  # some may write but not delete; an empty object is left
+            with contextlib.suppress(Exception):  # some keys may write but not delete; an empty object is left
                 self._fs.rm_file(self._at("", self._probe))
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._saying():
+        with self._explaining():
             try:
                 return bytes(self._fs.cat_file(self._at(folder, path), start=0, end=most))
             except FileNotFoundError:
                 return None
 
     def is_free(self, folder: str) -> bool:
-        with self._saying():
+        with self._explaining():
             try:
                 found = self._fs.ls(self._at(folder), detail=False, refresh=True)
             except FileNotFoundError:
@@ -52,32 +52,32 @@ class ObjectPlace:
             return all(name.rpartition("/")[2].startswith(PROBE) or name == self._at(folder) + "/" for name in found)
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying():
+        with self._explaining():
             try:
                 self._fs.pipe_file(self._at(folder, path), data, mode="create")
             except FileExistsError:
-                raise Taken from None
+                raise AlreadyClaimed from None
             except OSError as error:
                 if not _does_not_know_conditions(error):
                     raise
                 self._fs.pipe_file(self._at(folder, path), data)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._saying():
+        with self._explaining():
             self._fs.pipe_file(self._at(folder, path), data)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess by the name of the descriptor
+        kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess from the descriptor's name
         options = {"ContentType": kind} if kind else {}
-        with self._saying():
+        with self._explaining():
             self._fs.put_file(
-                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_Told(arrived),
+                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_ProgressCallback(arrived),
                 max_concurrency=PARALLEL_PARTS, **options,
             )  # fmt: skip
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         key = self._at(folder, path)
-        with self._saying():
+        with self._explaining():
             try:
                 size = int(self._fs.info(key, refresh=True)["size"])
             except FileNotFoundError:
@@ -87,21 +87,21 @@ class ObjectPlace:
             return digest_of(blocks, arrived)
 
     def remove(self, folder: str, path: str) -> None:
-        with self._saying(), contextlib.suppress(FileNotFoundError):
+        with self._explaining(), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._at(folder, path))
 
     def _at(self, *parts: str) -> str:
         return "/".join((self._root, *filter(None, parts)))
 
     @contextlib.contextmanager
-    def _saying(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         try:
             yield
         except NoCredentialsError as error:
             raise NotPublished("the service has no keys; have the administrator configure them") from error
         except FileNotFoundError as error:
             bucket = self._root.partition("/")[0]
-            raise NotPublished(f"there is no bucket {bucket}; make it, or name another") from error
+            raise NotPublished(f"there is no bucket {bucket}; create it, or name another") from error
         except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
             if self._gate is not None and self._gate.refused:
                 raise NotPublished("endpoint_url leads to a private address; have the administrator list its host in "
@@ -112,8 +112,8 @@ class ObjectPlace:
             raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
 
 
-class _Told(Callback):  # type: ignore[misc]
-    """Hands s3fs's progress on."""
+class _ProgressCallback(Callback):  # type: ignore[misc]
+    """Forwards s3fs's progress."""
 
     def __init__(self, arrived: Arrived) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a child process is told to publish: plain data, for it goes by pipe."""
+"""The request to the publishing child process: plain data, because it is sent through a pipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class File:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """A finished model: where it lies on this machine, and what it consists of."""
+class PublishOrder:
+    """A finished model: its local directory and its files."""
 
     job_id: str
     job_name: str
@@ -26,11 +26,11 @@ class Order:
     weight_files: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """As JSON; ``order_of`` reads it."""
+        """The order as JSON; ``order_of`` reads it."""
         return {**vars(self), "source": str(self.source), "files": [vars(file) for file in self.files]}
 
     def in_order(self) -> list[File]:
-        """Weights first, and last what makes a reader take the directory for a model."""
+        """Weights first, and last the files that make a reader treat the directory as a model."""
         return sorted(self.files, key=lambda file: (self._rank(file.path), file.path))
 
     def _rank(self, path: str) -> int:
@@ -41,8 +41,8 @@ class Order:
         return {"config.json": 3, "adapter_config.json": 3, "README.md": 4}.get(path, 1)
 
 
-def order_of(document: Mapping[str, Any]) -> Order:
-    """The order that ``Order.document`` made."""
+def order_of(document: Mapping[str, Any]) -> PublishOrder:
+    """The order from ``PublishOrder.document``."""
     files = tuple(File(**file) for file in document["files"])
     weights = tuple(document["weight_files"])
-    return Order(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})
+    return PublishOrder(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})

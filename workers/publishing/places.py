@@ -1,4 +1,4 @@
-"""Where a job's model goes, as its document says and this node's rules allow, every link on the way followed."""
+"""The destination of a job's model, as its document and this node's rules define it, with all links resolved."""
 
 import os
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ NOT_OPENED = (
     "it is a directory of this installation, which takes neither credentials nor storage_options; leave them out, or "
     "name its service by endpoint_url"
 )
-OWN = "it lies where the platform keeps its own files; name another place"
+OWN = "the platform stores its own files there; name another location"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """``location`` is what the child is given: an absolute path, or a URI. ``uri`` is what people are shown."""
+    """``location`` is passed to the child: an absolute path, or a URI. ``uri`` is shown to users."""
 
     location: str
     uri: str
@@ -64,7 +64,7 @@ def _in_volume(settings: Settings, scheme: str, output_path: str) -> str:
         path, _ = claimed(output_path, directory)
         _refuse_own(settings, path)
         return path
-    # Nobody has set it up: what is written there is made there, among what the platform keeps.
+    # No service is configured for it: the directory is created among the platform's own files.
     (directory / volume(output_path).container).mkdir(parents=True, exist_ok=True)
     path, base = claimed(output_path, directory)
     if Path(base).parent != directory.resolve():
@@ -80,7 +80,7 @@ def _refuse_own(settings: Settings, path: str) -> None:
 
 
 def _refuse_own_objects(settings: Settings, output_path: str) -> None:
-    """The storage may be a bucket of the same service: there lie the results of every project."""
+    """The storage may be a bucket of the same service, which holds the results of every project."""
     if "://" not in settings.storage.url or scheme_of(settings.storage.url) == "file":
         return
     own, wanted = place(settings.storage.url), place(output_path)

@@ -1,21 +1,21 @@
-"""Before anything is trained: could the model be carried to where the job wishes it? Days may hang on the answer."""
+"""Checks before the training whether the model can be published to the job's destinations, to fail early."""
 
 import logging
 
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.publishing.runner import Publication, wishes_of
+from workers.publishing.runner import Publication, publish_options
 
 log = logging.getLogger(__name__)
 
 
 def check_output(settings: Settings, work: Work) -> None:
-    """Try the place and the token. Raises AttemptFailed for what only the user or the administrator can mend.
+    """Check destination and token. Raises AttemptFailed for problems that only the user or the administrator can fix.
 
-    What may pass until the training ends, such as a hub that does not answer now, is only logged.
+    Problems that may disappear before the training ends, such as an unavailable hub, are only logged.
     """
-    if not wishes_of(work):
+    if not publish_options(work):
         return
     found = Publication(settings, work, None).carry_out()
     for failure in found.passing:

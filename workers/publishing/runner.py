@@ -1,4 +1,4 @@
-"""The supervisor's side: what a job wishes to be done with its finished model, by child processes that may be ended."""
+"""The supervisor's side of publishing: runs child processes for the job's destinations, and can stop them."""
 
 import logging
 import subprocess
@@ -13,38 +13,38 @@ from app.domain.spec.secrets import OUTPUT_PATH, credential_path
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import ask
+from workers.fetching.child_client import run_child
 from workers.fetching.items import settings_to_json
 from workers.job_secrets import opened_secrets
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import Order
+from workers.publishing.orders import PublishOrder
 from workers.publishing.places import Destination, destination
 
 log = logging.getLogger(__name__)
 
 TRIES = 5
-LONGER = 4.0  # each pause than the one before
+BACKOFF_FACTOR = 4.0  # factor between pauses
 OWN_CREDENTIALS = credential_path(OUTPUT_PATH, "")  # how the paths of the output's begin
 HUB_TOKEN = "output_config.hub_token"  # noqa: S105 – where it stands
 
 
-class Stopped(Exception):
-    """Nobody waits for it any more."""
+class PublicationStopped(Exception):
+    """The publication was stopped and its result is not needed."""
 
 
 @dataclass(kw_only=True)
 class Published:
-    """What came of it: the model's new URIs, empty where nothing was wished, and what failed."""
+    """The result: the model's new URIs, empty where none was requested, and what failed."""
 
     uri: str = ""
-    beside: bool = False  # in a folder of its own, because the directory holds files of others
+    beside: bool = False  # in a subfolder, because the directory contains foreign files
     hub_url: str = ""
     failures: list[str] = field(default_factory=list)
-    passing: list[str] = field(default_factory=list)  # what failed, too, but time may cure it
+    passing: list[str] = field(default_factory=list)  # failures that may be transient
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
-        """One place that fails does not keep the model from the other."""
+        """Record a failure, so that one destination does not prevent the other."""
         try:
             yield
         except NotPublished as error:
@@ -52,8 +52,8 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What ``output_config`` says about where the model goes."""
+class PublishOptions:
+    """The destinations in ``output_config``."""
 
     output_path: str
     hub_repository: str
@@ -63,10 +63,10 @@ class Wishes:
         return bool(self.output_path or self.hub_repository)
 
 
-def wishes_of(work: Work) -> Wishes:
+def publish_options(work: Work) -> PublishOptions:
     output = work.spec.get("output_config") or {}
     private = output.get("hub_private")
-    return Wishes(
+    return PublishOptions(
         output_path=output.get("output_path") or "",
         hub_repository=(output.get("hub_repo_id") or "") if output.get("push_to_hub") else "",
         hub_private=True if private is None else bool(private),
@@ -74,10 +74,10 @@ def wishes_of(work: Work) -> Wishes:
 
 
 class Publication:
-    """Carries one model out, on a thread of its own; ``order`` None: only looks whether it would work."""
+    """Publishes one model on a thread of its own; ``order`` None only checks whether it would work."""
 
     def __init__(
-        self, settings: Settings, work: Work, order: Order | None, *, on_done: Callable[[], None] = lambda: None
+        self, settings: Settings, work: Work, order: PublishOrder | None, *, on_done: Callable[[], None] = lambda: None
     ) -> None:
         self._settings = settings
         self._work = work
@@ -87,13 +87,13 @@ class Publication:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
-        self.result: Published | None = None  # when all was tried
+        self.result: Published | None = None  # when all destinations were tried
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what still goes on; returns when nothing does."""
+        """Stop what still runs; returns when nothing does."""
         with self._lock:
             self._stopping.set()
             if self._process is not None:
@@ -101,20 +101,20 @@ class Publication:
         self._thread.join()
 
     def carry_out(self) -> Published:
-        """Do it on the calling thread. Raises Stopped."""
-        wishes, result = wishes_of(self._work), Published()
-        if wishes.output_path:
-            with result.noting(f"output_path {wishes.output_path}"):
-                self._copy(wishes.output_path, result)
-        if wishes.hub_repository:
+        """Run on the calling thread. Raises PublicationStopped."""
+        options, result = publish_options(self._work), Published()
+        if options.output_path:
+            with result.noting(f"output_path {options.output_path}"):
+                self._copy(options.output_path, result)
+        if options.hub_repository:
             with result.noting("push_to_hub"):
-                self._push(wishes, result)
+                self._push(options, result)
         return result
 
     def _run(self) -> None:
         try:
             self.result = self.carry_out()
-        except Stopped:
+        except PublicationStopped:
             return
         except Exception as error:
             log.exception("publishing failed")
@@ -129,27 +129,27 @@ class Publication:
         result.beside = bool(answer.get("folder"))
         result.uri = target.shown(answer.get("folder", ""))
 
-    def _push(self, wishes: Wishes, result: Published) -> None:
-        repository = {"name": wishes.hub_repository, "private": wishes.hub_private}
-        answer = self._answer({"repository": repository}, what=wishes.hub_repository)
+    def _push(self, options: PublishOptions, result: Published) -> None:
+        repository = {"name": options.hub_repository, "private": options.hub_private}
+        answer = self._answer({"repository": repository}, what=options.hub_repository)
         result.hub_url = answer.get("url", "")
 
     def _answer(self, request: dict[str, Any], *, what: str) -> dict[str, Any]:
-        """The child's, after as many tries as make sense. Raises NotPublished, Stopped."""
+        """The child's answer, after retries. Raises NotPublished, PublicationStopped."""
         pause = self._settings.publish.retry_seconds
         for left in reversed(range(TRIES if self._order is not None else 1)):
-            answer = self._ask(request, what)
+            answer = self._request(request, what)
             if "message" not in answer:
                 return answer
             if not answer["transient"] or not left:
                 break
-            log.warning("publishing is tried again in %g s: %s", pause, answer["message"])
+            log.warning("publishing is retried in %g s: %s", pause, answer["message"])
             if self._stopping.wait(pause):
-                raise Stopped
-            pause *= LONGER
+                raise PublicationStopped
+            pause *= BACKOFF_FACTOR
         raise NotPublished(answer["message"], transient=answer["transient"])
 
-    def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], what: str) -> dict[str, Any]:
         secrets = opened_secrets(self._settings, self._work.sealed_secrets)
         common = {
             "job_id": self._work.job_id,
@@ -161,7 +161,7 @@ class Publication:
         }
         stalled = self._settings.publish.stalled_seconds
         try:
-            answer: dict[str, Any] = ask(
+            answer: dict[str, Any] = run_child(
                 "workers.publishing", common | request, what=what, stalled_seconds=stalled,
                 proxies="repository" in request, on_start=self._started,
             )  # fmt: skip
@@ -171,7 +171,7 @@ class Publication:
             with self._lock:
                 self._process = None
         if self._stopping.is_set():
-            raise Stopped
+            raise PublicationStopped
         return answer
 
     def _started(self, process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A directory behind HTTP, as a drive service offers it: files are PUT, and read back to be checked."""
+"""A directory of an HTTP drive service: files are uploaded with PUT and read back for verification."""
 
 import functools
 import http.client
@@ -11,70 +11,70 @@ from config.fetching import FetchSettings
 from workers.fetching.tokens import share_url, token_for
 from workers.fetching.uris import place
 from workers.publishing.copying import MARKER, Arrived, digest_of
-from workers.publishing.failures import NotPublished, Taken
+from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
 
 BLOCK_BYTES = 1 << 20
 ANSWER_SECONDS = 120.0
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# What tells a model; a service that takes files need not list directories.
-TELLTALE = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
+# Files that indicate a model; a service that accepts files need not list directories.
+MODEL_INDICATORS = ("config.json", "adapter_config.json", "README.md", "model.safetensors")
 
 
-def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) -> "WebPlace":
+def share(location: str, settings: FetchSettings, secrets: Mapping[str, str]) -> "WebTarget":
     """A directory of scaidrive:// or scaiatlas://, as the user who submitted the job. Raises FetchFailed."""
     where = place(location)
     base, token = share_url(where.scheme, settings), token_for(where.scheme, settings, secrets)
     url = f"{base}/{quote(where.container)}/{quote(where.path, safe='/%')}"
-    return WebPlace(url, {"Authorization": f"Bearer {token}"})
+    return WebTarget(url, {"Authorization": f"Bearer {token}"})
 
 
-class WebPlace:
-    """``url`` is that of the directory; ``headers`` carry the user's token. Redirects are not followed."""
+class WebTarget:
+    """``url`` is the directory's; ``headers`` carry the user's token. Redirects are not followed."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = urlsplit(url.rstrip("/"))
         self._headers = {"User-Agent": "trainyard", "Accept-Encoding": "identity", **headers}
 
     def check(self) -> None:
-        """Whether the service knows the user. Raises NotPublished."""
-        with self._asking("GET", self._at("", MARKER)):
+        """Check that the service accepts the user. Raises NotPublished."""
+        with self._requesting("GET", self._at("", MARKER)):
             return
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
-        with self._asking("GET", self._at(folder, path)) as answer:
+        with self._requesting("GET", self._at(folder, path)) as answer:
             return answer.read(most) if answer.status == http.client.OK else None
 
     def is_free(self, folder: str) -> bool:
-        for name in TELLTALE:
-            with self._asking("HEAD", self._at(folder, name)) as answer:
+        for name in MODEL_INDICATORS:
+            with self._requesting("HEAD", self._at(folder, name)) as answer:
                 if answer.status == http.client.OK:
                     return False
         return True
 
     def claim(self, folder: str, path: str, data: bytes) -> None:
-        with self._asking("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
+        with self._requesting("PUT", self._at(folder, path), data, {"If-None-Match": "*"}) as answer:
             if answer.status == http.client.PRECONDITION_FAILED:
-                raise Taken
+                raise AlreadyClaimed
             self._accept(answer)
 
     def write(self, folder: str, path: str, data: bytes) -> None:
-        with self._asking("PUT", self._at(folder, path), data) as answer:
+        with self._requesting("PUT", self._at(folder, path), data) as answer:
             self._accept(answer)
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
         length = {"Content-Length": str(file.size_bytes)}
-        with self._asking("PUT", self._at(folder, file.path), _Told(source, arrived), length) as answer:
+        with self._requesting("PUT", self._at(folder, file.path), _ProgressReader(source, arrived), length) as answer:
             self._accept(answer)
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
-        with self._asking("GET", self._at(folder, path)) as answer:
+        with self._requesting("GET", self._at(folder, path)) as answer:
             if answer.status != http.client.OK:
                 return None
             return digest_of(iter(functools.partial(answer.read, BLOCK_BYTES), b""), arrived)
 
     def remove(self, folder: str, path: str) -> None:
-        with self._asking("DELETE", self._at(folder, path)):
+        with self._requesting("DELETE", self._at(folder, path)):
             return
 
     def _at(self, folder: str, path: str) -> str:
@@ -88,16 +88,20 @@ class WebPlace:
         host = self._url.hostname
         if status in (401, 403):
             raise NotPublished(
-                f"the service at {host} does not let this user in ({status}); submit with a token that may write there"
+                f"the service at {host} refuses this user ({status}); submit with a token that may write there"
             )
         if status in PASSING:
             raise NotPublished(f"the service at {host} answers {status}", transient=True)
 
     @contextmanager
-    def _asking(
-        self, method: str, path: str, body: "bytes | _Told | None" = None, headers: Mapping[str, str] | None = None
+    def _requesting(
+        self,
+        method: str,
+        path: str,
+        body: "bytes | _ProgressReader | None" = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        """One request and its answer, refused or failed ones as NotPublished."""
+        """One request and its answer; refused or failed ones raise NotPublished."""
         host = self._url.hostname or ""
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(host, self._url.port, timeout=ANSWER_SECONDS)
@@ -114,8 +118,8 @@ class WebPlace:
             connection.close()
 
 
-class _Told:
-    """A file that tells how much of it was sent."""
+class _ProgressReader:
+    """A file that reports how much of it was sent."""
 
     def __init__(self, stream: BinaryIO, arrived: Arrived) -> None:
         self._stream = stream

@@ -1,4 +1,6 @@
-"""The device files of single NVIDIA GPUs, by what the driver says in /proc: NVML is too large for every supervisor."""
+"""The device files of single NVIDIA GPUs, from the driver's files in /proc; NVML would be too large for every
+supervisor.
+"""
 
 import re
 from collections.abc import Sequence
@@ -7,33 +9,33 @@ from pathlib import Path
 
 DEV = Path("/dev")
 DRIVER = Path("/proc/driver/nvidia/gpus")
-# What every program that computes on a GPU opens, whichever GPU it is. No /dev/dri: it reaches all of them.
+# Files that every program on a GPU opens, whichever GPU it uses. No /dev/dri: it gives access to all GPUs.
 SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps", "nvidia-caps-imex-channels", "infiniband")
 
 _FIELD = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)", re.MULTILINE)
-_UUID = re.compile(r"^GPU-[0-9a-fA-F-]+$")  # question marks until somebody has used the GPU
+_UUID = re.compile(r"^GPU-[0-9a-fA-F-]+$")  # question marks until the GPU is first used
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuDevice:
     minor: int
     uuid: str
 
 
-def driver_gpus(*, dev: Path = DEV, driver: Path = DRIVER) -> list[Gpu]:
-    """The GPUs that this process may open, in PCI order, which is NVML's too."""
+def driver_gpus(*, dev: Path = DEV, driver: Path = DRIVER) -> list[GpuDevice]:
+    """The GPUs that this process may open, in PCI order, which is also NVML's."""
     found = []
     for path in sorted(driver.glob("*/information")):
         fields = dict(_FIELD.findall(path.read_text(errors="replace")))
         minor = fields.get("Device Minor", "")
-        # A container may see all of the driver, but only the files of its own GPUs.
+        # A container may see the whole driver, but only the files of its own GPUs.
         if minor.isdecimal() and (dev / f"nvidia{minor}").exists():
-            found.append(Gpu(int(minor), fields.get("GPU UUID", "")))
+            found.append(GpuDevice(int(minor), fields.get("GPU UUID", "")))
     return found
 
 
-def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Gpu]:
-    """The GPUs of these indices; none when not all of them can be told for sure."""
+def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[GpuDevice]:
+    """The GPUs with these indices; none when they cannot all be identified for sure."""
     if not indices:
         return []
     gpus = driver_gpus(dev=dev, driver=driver)
@@ -42,7 +44,7 @@ def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) 
 
 
 def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
-    """Only these GPUs and what all GPUs share; every GPU where it can't be told which file is whose."""
+    """The files of these GPUs and the shared ones; those of every GPU when the files cannot be assigned."""
     if not indices:
         return []
     own = [dev / f"nvidia{gpu.minor}" for gpu in own_gpus(indices, dev=dev, driver=driver)]

@@ -1,8 +1,8 @@
-"""The kernel's files in a sandbox: settings are read-only, and what tells of the machine is empty, as in containers.
+"""Kernel files in a sandbox: settings are read-only and machine details are masked, as in containers.
 
-Root's processes own these files, so that neither a PID namespace nor the loss of all capabilities keeps them from
-writing: who sets `kernel.core_pattern` runs a program as root on the machine. bubblewrap covers /proc/sys only where
-the directory itself is writable, which it never is.
+Root owns these files, so neither a PID namespace nor dropped capabilities protect them: writing `kernel.core_pattern`
+runs a program as root on the machine. bubblewrap covers /proc/sys only where the directory itself is writable, which it
+never is.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ MASKED = (
 
 
 def kernel_arguments() -> list[str]:
-    """Mounts over a fresh /proc and the machine's /sys; for files that this kernel has."""
+    """Mounts over a fresh /proc and the machine's /sys, for files that this kernel has."""
     return [argument for arguments in _mounts() for argument in arguments]
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's side of the ranks: starts the sandbox with its pipes, stops it, and makes sure nothing is left."""
+"""The supervisor's side of the ranks: starts the sandbox with its pipes, stops it, and kills what is left."""
 
 import contextlib
 import fcntl
@@ -15,18 +15,20 @@ from typing import Any
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from workers.rank import gang
-from workers.sandbox.sandbox import PROCESS, Sandbox, View
+from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
 
-PIPE_BYTES = 1 << 20  # a chatty rank must not wait for us on every line
+PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
 EXIT_SECONDS = 5.0
-# AF_UNIX addresses of multiprocessing go below TMPDIR and have to fit 108 bytes.
+# AF_UNIX addresses of multiprocessing lie below TMPDIR and must fit into 108 bytes.
 LONGEST_TMPDIR = 60
 
-# What the ranks may inherit from the node worker: no TRAINYARD_* (credentials), no proxies (passwords).
+# Environment variables that ranks may inherit from the node worker: no TRAINYARD_* (credentials), no proxies
+# (passwords).
 PASSED_ON = frozenset(
     {"PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE"}
 )
-LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE")  # of these, what the ranks have to read
+# of these, the ones whose paths ranks must read
+LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE")
 PASSED_ON_PREFIXES = ("LC_", "NCCL_", "CUDA_DEVICE_", "NVIDIA_")
 
 
@@ -36,12 +38,12 @@ class LaunchPlan:
 
     spec: Mapping[str, Any]
     spec_path: Path
-    view: View
+    view: FilesystemView
     sandbox: Sandbox
     job_environment: Mapping[str, str]
 
 
-class Launched:
+class LaunchedRanks:
     """Running ranks: the agent's process, its control socket, and the read end of one log pipe per rank."""
 
     def __init__(
@@ -55,13 +57,13 @@ class Launched:
         self._node = plan.spec.get("node", "")
 
     def stop(self, grace_seconds: float) -> None:
-        """SIGTERM to every rank, SIGKILL to what is left after the grace; returns at once."""
-        self.tell({"type": "stop", "grace_seconds": grace_seconds})
+        """Send SIGTERM to every rank, and SIGKILL to those left after the grace period; returns at once."""
+        self.send({"type": "stop", "grace_seconds": grace_seconds})
 
     def kill(self, *, root_pid: int = 0) -> bool:
-        """SIGKILL everything and wait; False when a process of the attempt outlives even that.
+        """SIGKILL everything and wait; False when a process of the attempt survives.
 
-        ``root_pid``: everything below that process belongs to the attempt.
+        ``root_pid``: all descendants of that process belong to the attempt.
         """
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
@@ -72,7 +74,7 @@ class Launched:
         )
 
     def wait(self) -> int:
-        """The agent's exit code; to be called once its control socket closed. -SIGKILL when nothing can end it."""
+        """The agent's exit code; call after its control socket closed. -SIGKILL when it cannot be killed."""
         try:
             return self.process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -82,14 +84,14 @@ class Launched:
         except subprocess.TimeoutExpired:
             return -signal.SIGKILL
 
-    def tell(self, message: Message) -> None:
-        """Send the agent one message."""
+    def send(self, message: Message) -> None:
+        """Send one message to the agent."""
         with contextlib.suppress(OSError):  # the agent ended just now
             self.control.sendall(encode(message))
 
 
-def launch(plan: LaunchPlan) -> Launched:
-    """Start the sandbox with the ranks in it. Must run on the main thread: the ranks die with the thread that forks."""
+def launch(plan: LaunchPlan) -> LaunchedRanks:
+    """Start the sandbox with the ranks. Must run on the main thread: the ranks die with the thread that forks."""
     ours, theirs = socket.socketpair()
     pipes = [_log_pipe() for _ in range(gang.local_ranks(plan.spec))]
     writers = [writer for _, writer in pipes]
@@ -110,8 +112,8 @@ def launch(plan: LaunchPlan) -> Launched:
         theirs.close()
         for writer in writers:
             os.close(writer)
-    launched = Launched(plan, process, ours, [reader for reader, _ in pipes])
-    launched.tell({"type": "start", "environment": dict(plan.job_environment)})
+    launched = LaunchedRanks(plan, process, ours, [reader for reader, _ in pipes])
+    launched.send({"type": "start", "environment": dict(plan.job_environment)})
     return launched
 
 
@@ -131,7 +133,7 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
-        # By these the processes of an attempt are found in /proc.
+        # /proc scans identify the processes of an attempt by these.
         "TRAINYARD_JOB_ID": plan.spec["job_id"],
         "TRAINYARD_ATTEMPT": str(plan.spec["attempt"]),
         **({"TRAINYARD_NODE": plan.spec["node"]} if plan.spec.get("node") else {}),
@@ -143,20 +145,20 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
 
 
 def inherited_environment() -> dict[str, str]:
-    """What of our own environment a process in the sandbox may have."""
+    """The part of our environment that a process in the sandbox may have."""
     return {
         name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
     }
 
 
 def inherited_libraries() -> tuple[Path, ...]:
-    """What of it names places that such a process has to read."""
+    """Paths in it that such a process has to read."""
     return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
 
 
 def _log_pipe() -> tuple[int, int]:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(reader, False)
-    with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size does too
+    with contextlib.suppress(OSError):  # over the user's pipe quota: the default size suffices
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return reader, writer

@@ -1,4 +1,4 @@
-"""What the ranks of one attempt may see and use: what bubblewrap shows them, or all where an operator wants no sandbox.
+"""Confines the ranks of an attempt: by bubblewrap, or not at all where the operator has disabled the sandbox.
 
 One sandbox holds all ranks of an attempt on this node, so that they share /dev/shm and IPC.
 """
@@ -9,20 +9,20 @@ from typing import Protocol
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import View, mount_arguments
+from workers.sandbox.mounts import FilesystemView, mount_arguments
 
 __all__ = [
     "BUBBLEWRAP",
     "PROCESS",
     "Bubblewrap",
-    "NoSandbox",
+    "FilesystemView",
     "ProcessGroup",
     "Sandbox",
-    "View",
+    "SandboxUnavailable",
     "choose_sandbox",
 ]
 
-# The network stays the machine's: ranks of several nodes must find each other.
+# The network namespace is the machine's: ranks of several nodes must reach each other.
 CONFINEMENT = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
@@ -30,8 +30,8 @@ CONFINEMENT = (
 )
 
 
-class NoSandbox(RuntimeError):
-    """Bubblewrap can't confine jobs on this machine, and no operator said that they may run without."""
+class SandboxUnavailable(RuntimeError):
+    """Bubblewrap cannot confine jobs on this machine, and the operator has not allowed running without it."""
 
     def __init__(self, lack: Lack) -> None:
         super().__init__(f"{lack}; {WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
@@ -43,28 +43,28 @@ class Sandbox(Protocol):
 
     kind: str
 
-    def enclose(self, command: Sequence[str], view: View) -> list[str]:
-        """The command to start; also prepares directories that the confinement needs."""
+    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
+        """The confined command line; also prepares directories that the confinement needs."""
         ...
 
 
 class ProcessGroup:
-    """No confinement: for machines whose operator trusts all users with everything that the node worker may do."""
+    """No confinement: for machines whose operator trusts all users with the node worker's permissions."""
 
     kind = PROCESS
 
-    def enclose(self, command: Sequence[str], view: View) -> list[str]:
+    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
         if view.code is not None and not view.code_dir.is_symlink():
             view.code_dir.symlink_to(view.code, target_is_directory=True)
         return list(command)
 
 
 class Bubblewrap:
-    """Own mounts, PID, IPC, UTS and cgroup namespace; everything dies with the supervisor's main thread."""
+    """Own mount, PID, IPC, UTS and cgroup namespaces; everything dies with the supervisor's main thread."""
 
     kind = BUBBLEWRAP
 
-    def enclose(self, command: Sequence[str], view: View) -> list[str]:
+    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
         return [
@@ -77,12 +77,12 @@ class Bubblewrap:
         ]
 
 
-def choose_sandbox(wish: str = "auto") -> Sandbox:
-    """The sandbox of this machine for the setting `node.sandbox`, tried out. Raises NoSandbox."""
-    if wish == PROCESS:
+def choose_sandbox(setting: str = "auto") -> Sandbox:
+    """The sandbox for the setting `node.sandbox`, tested on this machine. Raises SandboxUnavailable."""
+    if setting == PROCESS:
         return ProcessGroup()
     masks = (*kernel_arguments(), "--tmpfs", "/tmp", "--remount-ro", "/tmp")  # noqa: S108 – a mount point
     lack = lack_of_sandbox((*CONFINEMENT, *masks))
     if lack is not None:
-        raise NoSandbox(lack)
+        raise SandboxUnavailable(lack)
     return Bubblewrap()

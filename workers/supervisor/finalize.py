@@ -18,7 +18,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.publishing.runner import wishes_of
+from workers.publishing.runner import publish_options
 from workers.run_dir.layout import RunDirectory
 from workers.supervisor.control.lease_renewal import Renewal
 from workers.supervisor.messages import MAX_SAID, MAX_TEXT, clean_text
@@ -101,7 +101,7 @@ def _store(attempt: Attempt) -> Outcome:
         except AttemptFailed as error:
             error = disk_space.named(error)
             verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
-    if model.artifacts and wishes_of(attempt.work):
+    if model.artifacts and publish_options(attempt.work):
         verdict, model = deliver(attempt, verdict, model)
     _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
@@ -128,7 +128,7 @@ def _export(attempt: Attempt) -> StoredModel:
     limits = output_limits(attempt.work.spec, attempt.settings.storage)
     output = find_output(attempt.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
-    wished = bool(wishes_of(attempt.work))
+    wished = bool(publish_options(attempt.work))
     if wished and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import OutcomeKind
-from workers.publishing.orders import File, Order
+from workers.publishing.orders import File, PublishOrder
 from workers.publishing.runner import Publication, Published
 from workers.supervisor.ranks.verdict import Verdict
 from workers.supervisor.recording.model_export import StoredModel
@@ -24,7 +24,7 @@ KEPT = "the model is complete and kept among the job's artifacts, but it could n
 def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
     """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
     work = attempt.work
-    order = Order(
+    order = PublishOrder(
         job_id=work.job_id,
         job_name=work.name,
         source=model.directory,

@@ -1,1 +1,1 @@
-"""The built-in trainers: the only place that imports torch."""
+"""The built-in trainers: the only package that imports torch."""

@@ -1,4 +1,4 @@
-"""The ranks of a training as one group: joining, agreeing at step boundaries, leaving."""
+"""The ranks of a training as one process group: joining, agreeing at step boundaries, leaving."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ T = TypeVar("T")
 TIMEOUT = timedelta(hours=6)
 _LAUNCH_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-# In the order of precedence: when ranks have heard different wishes, the highest counts for all.
+# In order of precedence: when ranks received different requests, the highest applies to all.
 _STOPS = (
     None,
     Stop("requeue", save_checkpoint=True),
@@ -41,11 +41,11 @@ class Decision:
 
 
 def join(spec: RunSpec) -> None:
-    """Fix the threads and the device of this process, and join the other ranks if there are any."""
+    """Set the threads and device of this process, and join the process group if there are other ranks."""
     torch.set_num_threads(spec.threads_per_rank)
     if spec.device_type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        keep_to_share(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
+        limit_gpu_memory(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
     if spec.world_size == 1 and spec.framework != DEEPSPEED:
         # accelerate would form a group of one, which only DeepSpeed needs.
         for name in _LAUNCH_VARIABLES:
@@ -55,19 +55,19 @@ def join(spec: RunSpec) -> None:
     dist.init_process_group(backend, timeout=TIMEOUT)
 
 
-def keep_to_share(fraction: float) -> None:
-    """Allocate no more of the GPU's memory than this; its context and other libraries come on top.
+def limit_gpu_memory(fraction: float) -> None:
+    """Limit this process's share of GPU memory; its context and other libraries are not included.
 
-    Whoever wants more runs out of memory by itself, and does not take what others were promised.
+    A process that exceeds its share runs out of memory itself, without taking that of other jobs.
     """
     if fraction < 1:
         torch.cuda.set_per_process_memory_fraction(fraction)
 
 
 def leave() -> None:
-    """Part from the other ranks, all at the same moment.
+    """Leave the process group, all ranks at the same moment.
 
-    Left to the interpreter's exit, gloo's threads abort about one process in ten after its success.
+    With the interpreter's own shutdown, gloo's threads abort about one process in ten after its success.
     """
     if dist.is_initialized():
         dist.barrier()
@@ -75,14 +75,14 @@ def leave() -> None:
 
 
 def wait_for_all() -> None:
-    """Go on only when every rank has come here."""
+    """Barrier of all ranks."""
     if dist.is_initialized():
         dist.barrier()
 
 
 @contextmanager
 def first_rank_first() -> Iterator[None]:
-    """The first rank of each node does the work of the block, then the others, who find its result in a cache."""
+    """The first rank of each node runs the block first, then the others, which find its result in a cache."""
     is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
     if not is_first:
         wait_for_all()
@@ -92,16 +92,16 @@ def first_rank_first() -> Iterator[None]:
 
 
 class StepBoundary:
-    """Turns the wishes that each rank has heard into one decision of all ranks."""
+    """Turns the control requests received by each rank into one decision of all ranks."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._requests_done = 0
-        # On the CPU in any case: asking must not make the GPU finish its queue first.
+        # Always on the CPU: an exchange must not make the GPU finish its queue first.
         self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
 
     def decide(self) -> Decision:
-        """Ask once at the end of every step, on every rank."""
+        """Call once at the end of every step, on every rank."""
         heard = self._context.stop
         number = 0 if heard is None else heard.number
         weight, number, requests = self._agreed(_weight(heard), number, self._context.checkpoint_requests)
@@ -112,11 +112,11 @@ class StepBoundary:
         return Decision(stop, save=stop.save_checkpoint if stop else asked)
 
     def any_rank(self, said: bool) -> bool:  # noqa: FBT001
-        """Whether one of the ranks says so; waits for all of them."""
+        """Whether any rank says so; collective."""
         return bool(self._agreed(int(said))[0])
 
     def summed(self, numbers: list[float]) -> list[float]:
-        """The sums over all ranks, number by number; waits for all of them."""
+        """Elementwise sums over all ranks; collective."""
         if self._group is None:
             return numbers
         values = torch.tensor(numbers, dtype=torch.float64)
@@ -124,7 +124,7 @@ class StepBoundary:
         return [float(value) for value in values.tolist()]
 
     def gather(self, value: T) -> list[T]:
-        """What each rank gives, in their order; on rank 0, the others get nothing. Waits for all of them."""
+        """Each rank's value, in rank order, on rank 0; other ranks get nothing. Collective."""
         if self._group is None:
             return [value]
         found: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
@@ -132,7 +132,7 @@ class StepBoundary:
         return found or []
 
     def _agreed(self, *numbers: int) -> list[int]:
-        """The maximum over all ranks, number by number."""
+        """The elementwise maximum over all ranks."""
         if self._group is None:
             return list(numbers)
         values = torch.tensor(numbers)

@@ -1,4 +1,4 @@
-"""Why a training fails, in the closed list of error types that the platform knows."""
+"""Training failures and the platform's error types for them."""
 
 import errno
 import sys
@@ -51,15 +51,15 @@ class ExportFailed(TrainingFailure):
 
 _BY_ERRNO = {errno.ENOSPC: "DISK_FULL", errno.EDQUOT: "DISK_FULL", errno.EIO: "STORAGE_ERROR"}
 
-# What the words of an error say that its class does not.
+# Error messages that identify a cause that the exception class does not.
 _BY_MESSAGE = (
-    ("can't allocate memory", "HOST_OUT_OF_MEMORY"),  # torch's allocator of the CPU
+    ("can't allocate memory", "HOST_OUT_OF_MEMORY"),  # torch's CPU allocator
     ("out of memory", "OUT_OF_MEMORY"),
-    # The port where the ranks were to meet was taken in the meantime; the next attempt chooses another one.
+    # The rendezvous port was taken in the meantime; the next attempt chooses another one.
     ("address already in use", "NETWORK_ERROR"),
-    # torch.save and safetensors say it without an errno.
+    # torch.save and safetensors report it without an errno.
     ("no space left on device", "DISK_FULL"),
-    # How gloo and NCCL report that another rank went away: that one knows the cause.
+    # gloo and NCCL report that another rank disappeared; that rank knows the cause.
     ("connection closed by peer", "RANK_KILLED"),
     ("connection reset by peer", "RANK_KILLED"),
     ("remote process exited", "RANK_KILLED"),
@@ -84,12 +84,12 @@ def error_type(error: BaseException) -> str:
     return next((kind for words, kind in _BY_MESSAGE if words in message), "TRAINER_ERROR")
 
 
-def lacked_memory(error: BaseException) -> bool:
-    """Whether memory ran out, the machine's or a device's."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether host or device memory ran out."""
     return error_type(error) in (OutOfMemory.error_type, HostOutOfMemory.error_type)
 
 
 def _is_out_of_device_memory(error: BaseException) -> bool:
-    # Not imported here: what reads data names its failures in processes that have no torch.
+    # Not imported here: processes without torch use this for data errors.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.OutOfMemoryError)

@@ -1,6 +1,7 @@
-"""Looks at a job's model and data as its trainer will: `python -m workers.trainers.inspection --spec DIR/spec.json`.
+"""Inspects a job's model and data the way its trainer loads them: `python -m workers.trainers.inspection --spec
+DIR/spec.json`.
 
-Runs on a CPU, in the sandbox, started by `workers.prepare.preflight`; leaves its findings in DIR/report.json. Needs
+Runs on a CPU, in the sandbox, started by `workers.prepare.preflight`; writes its findings to DIR/report.json. Needs
 neither trl nor the model's weights.
 """
 
@@ -19,8 +20,8 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"
-# What ends an inspection without saying anything about the job.
-_SAYS_NOTHING = frozenset({"OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "STORAGE_ERROR", "DISK_FULL"})
+# Errors that end an inspection without a conclusion about the job.
+_INCONCLUSIVE = frozenset({"OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "STORAGE_ERROR", "DISK_FULL"})
 _MOST_WRITTEN_BYTES = 1 << 30
 
 Findings = dict[str, Any]
@@ -36,34 +37,34 @@ def main() -> NoReturn:
     document = json.loads(arguments.spec.read_text(encoding="utf-8"))
     _limit(document["memory_bytes"])
     (arguments.spec.parent / REPORT).write_text(json.dumps(inspect(document)))
-    os._exit(0)  # nothing is left to do, and taking torch apart would take its time
+    os._exit(0)  # nothing is left to do, and unloading torch takes time
 
 
 def inspect(document: Mapping[str, Any]) -> Findings:
-    """The findings about a spec.json that also says how many `rows` to look at, and whether the model `has_weights`.
+    """The findings about a spec.json that also says how many `rows` to read, and whether the model `has_weights`.
 
-    `errors` [{error_type, message}], `warnings`, `left_out`, `sources`, and what was measured.
+    `errors` [{error_type, message}], `warnings`, `left_out`, `sources`, and measurements.
     """
     findings: Findings = {"errors": [], "warnings": [], "left_out": [], "sources": []}
     try:
-        _look(document, findings)
+        _inspect(document, findings)
     except Exception as error:  # noqa: BLE001  (whatever it is, it is a finding)
         _add_failure(findings, error)
     return findings
 
 
-def _look(document: Mapping[str, Any], findings: Findings) -> None:
+def _inspect(document: Mapping[str, Any], findings: Findings) -> None:
     began = time.monotonic()
     spec = RunSpec.from_document(document)
-    # Imported only now: the memory limit holds, and a missing package becomes a finding.
+    # Imported only now: the memory limit applies, and a missing package becomes a finding.
     from workers.trainers import inspection_data, inspection_model  # noqa: PLC0415
 
     imported = time.monotonic()
     tokenizer = None
     if spec.model_path or is_drawn(spec.training_config.get("base_model") or {}):
-        tokenizer = inspection_model.look(spec, findings, has_weights=bool(document["has_weights"]))
+        tokenizer = inspection_model.inspect_model(spec, findings, has_weights=bool(document["has_weights"]))
     loaded = time.monotonic()
-    inspection_data.look(spec, tokenizer, int(document["rows"]), findings)
+    inspection_data.inspect_data(spec, tokenizer, int(document["rows"]), findings)
     findings["seconds"] = {
         "imports": round(imported - began, 3),
         "model": round(loaded - imported, 3),
@@ -73,19 +74,21 @@ def _look(document: Mapping[str, Any], findings: Findings) -> None:
 
 def _add_failure(findings: Findings, error: Exception) -> None:
     kind = "HOST_OUT_OF_MEMORY" if _met_its_limit(error) else error_type(error)
-    if kind in _SAYS_NOTHING:
-        findings["left_out"].append(f"the look at model and data was given up: {str(error) or type(error).__name__}")
+    if kind in _INCONCLUSIVE:
+        findings["left_out"].append(
+            f"the preflight of model and data was aborted: {str(error) or type(error).__name__}"
+        )
         return
     message = str(error) if isinstance(error, TrainingFailure) else f"{type(error).__name__}: {error}"
     if kind == "TRAINER_ERROR":
-        # A fault of ours or of a library is no proof that the training would meet it, too.
-        findings["left_out"].append(f"the look at model and data failed: {message}")
+        # A platform or library fault does not prove that the training would fail, too.
+        findings["left_out"].append(f"the preflight of model and data failed: {message}")
         return
     findings["errors"].append({"error_type": kind, "message": message})
 
 
 def _met_its_limit(error: BaseException | None) -> bool:
-    """Our limit may look like a damaged file to whoever reads it."""
+    """Whether the memory limit caused the error; to a reader it can look like a damaged file."""
     while error is not None:
         if isinstance(error, MemoryError):
             return True
@@ -94,7 +97,9 @@ def _met_its_limit(error: BaseException | None) -> bool:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Bounds what a hostile file can take. Not RLIMIT_AS: torch and mapped files reserve far more than they use."""
+    """Limits the memory that a hostile file can take. Not RLIMIT_AS: torch and mapped files reserve far more than
+    they use.
+    """
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""What an inspection says of data: its first records of each source, tokenized, and one batch as for training."""
+"""Inspects data: the first records of each source, tokenized, and one batch as for training."""
 
 import itertools
 import time
@@ -15,20 +15,20 @@ from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, complete
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
-from workers.trainers.data.records import Located, records
+from workers.trainers.data.records import LocatedRecord, records
 from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
-from workers.trainers.data.statistics import Lengths, merged
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.statistics import LengthStatistics, merged
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 from workers.trainers.rewards import reward_of
 
-# Below this share nobody needs to think about it.
+# A lower share is negligible.
 TRUNCATED_WARNS = 0.01
 UNLEARNED_WARNS = 0.01
 FEW_TO_MEASURE = 10
 MOST_COLUMNS = 100
-# Reading may take this long; what is not read then is left to the node.
+# Time limit for reading; what is not read then is left to the node.
 READ_SECONDS = 45.0
 
 Findings = dict[str, Any]
@@ -42,11 +42,11 @@ class _Read:
     count: int = 0
     complete: bool = False  # there are no more records than these
     conversational: bool = False
-    whole: int = 0  # records that were not cut
-    ended: int = 0  # of these, where an end of sequence is learned
-    ties: int = 0  # pairs whose answers are the same
-    columns: set[str] = field(default_factory=set)  # beside prompts, for the reward
-    lengths: Lengths = field(default_factory=Lengths)
+    whole: int = 0  # records that were not truncated
+    ended: int = 0  # of these, the ones with an end-of-sequence label
+    ties: int = 0  # pairs with identical answers
+    columns: set[str] = field(default_factory=set)  # besides prompts, for the reward
+    lengths: LengthStatistics = field(default_factory=LengthStatistics)
     batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
 
 
@@ -57,7 +57,7 @@ class _Reader:
         self._spec = spec
         self._eos = tokenizer.eos_token_id if tokenizer is not None else None
         self.eos_token = tokenizer.eos_token if tokenizer is not None else None
-        self.tokenizing = Tokenizing(tokenizer, spec) if tokenizer is not None else None
+        self.tokenizing = RecordTokenizer(tokenizer, spec) if tokenizer is not None else None
         self._most = most
         self._batch_size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
         self._until = time.monotonic() + READ_SECONDS
@@ -77,7 +77,7 @@ class _Reader:
         found.complete = True
         return found
 
-    def _add(self, found: _Read, located: Located) -> None:
+    def _add(self, found: _Read, located: LocatedRecord) -> None:
         found.count += 1
         found.conversational |= located.conversational
         found.columns |= set(located.record.get("columns") or ())
@@ -93,8 +93,8 @@ class _Reader:
             found.batch.append(encoded.sequences)
 
 
-def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
-    """Adds what the first records of each source tell. Raises DataNotFound, DataInvalid, InvalidConfig."""
+def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
+    """Add the findings about the first records of each source. Raises DataNotFound, DataInvalid, InvalidConfig."""
     reader = _Reader(spec, tokenizer, most)
     sources = []
     for source in sources_of(spec):
@@ -105,7 +105,7 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
     if not train:
         raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
     judged = completes(spec.hyperparameters) and not spec.reward_model_path
-    if judged and not reward_file(spec.hyperparameters):  # code of the user's own is left to the node
+    if judged and not reward_file(spec.hyperparameters):  # user code is left to the node
         reward_of(str(spec.hyperparameters[REWARD]), sorted(set().union(*(each.columns for each in train))))
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)
@@ -118,7 +118,7 @@ def look(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, fi
 def collate(batch: list[Encoded], pad_id: int, *, left: bool) -> dict[str, torch.Tensor]:
     """input_ids, labels and attention_mask of shape (records, longest), as the trainer's own collator makes them.
 
-    That one lies in trl, whose import takes longer than all the rest of an inspection.
+    That collator is part of trl, whose import takes longer than the rest of an inspection.
     """
     longest = max(len(each.input_ids) for each in batch)
 
@@ -136,7 +136,7 @@ def collate(batch: list[Encoded], pad_id: int, *, left: bool) -> dict[str, torch
 
 
 def _columns(source: Source) -> list[str]:
-    """Of the first row, as the file names them: what a field mapping may refer to."""
+    """Columns of the first row, as named in the file: what a field mapping may refer to."""
     for file in source.files:
         first = next(rows(file, source.format), None)
         if first is not None:
@@ -145,7 +145,7 @@ def _columns(source: Source) -> list[str]:
 
 
 def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBase, findings: Findings) -> None:
-    """The first batch; where records are packed, of their beginnings."""
+    """Collate the first batch; where records are packed, their beginnings."""
     size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
     longest = _longest(spec)
     chosen = [sequences for each in train for sequences in each.batch][:size]
@@ -196,7 +196,7 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
         if document["dropped"] > UNLEARNED_WARNS * each.count:
             yield (
                 f"{document['dropped']} of the first {each.count} records of {_name(each.source)} have no token to "
-                "learn and are passed over"
+                "learn and are skipped"
             )
         if each.ties:
             yield (
@@ -217,7 +217,7 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
 
 
 def _position_warnings(spec: RunSpec, sources: list[_Read], findings: Findings) -> Iterator[str]:
-    """About sequences that are longer than the model was made for, unless the job stretches its positions."""
+    """Warn about sequences longer than the model's maximum, unless the job scales its positions."""
     positions = (findings.get("model") or {}).get("max_position_embeddings")
     if not positions or (base_model(spec).get("model_kwargs") or {}).get("rope_scaling"):
         return
@@ -225,8 +225,8 @@ def _position_warnings(spec: RunSpec, sources: list[_Read], findings: Findings) 
     longest = _longest(spec) if spec.training_type == "CONTINUED_PRETRAIN" else min(read, _longest(spec))
     if longest > positions:
         yield (
-            f"there are sequences of {longest} tokens, the model was made for {positions} positions: lower "
-            "max_seq_length, or give model_kwargs.rope_scaling"
+            f"there are sequences of {longest} tokens, the model supports {positions} positions: lower "
+            "max_seq_length, or set model_kwargs.rope_scaling"
         )
 
 
@@ -240,7 +240,7 @@ def _adds_end(spec: RunSpec) -> bool:
 
 
 def _learns_to_stop(spec: RunSpec) -> bool:
-    """Neither who writes by itself learns that from records, nor who only judges."""
+    """Whether the model learns the end of sequence from records; generating methods and reward models do not."""
     return records_of(spec.method) != PROMPTS and spec.method != REWARD_METHOD
 
 
@@ -249,7 +249,7 @@ def _longest(spec: RunSpec) -> int:
 
 
 def _amount_warnings(spec: RunSpec, sources: list[_Read], train: list[_Read]) -> Iterator[str]:
-    """Only about sources that were read to their end."""
+    """Only for sources that were read completely."""
     if all(each.complete for each in train):
         yield from _training_amount(spec, train)
     for each in sources:

@@ -1,4 +1,4 @@
-"""What an inspection says of a base model: its configuration, its weight files' completeness, its tokenizer."""
+"""Inspects a base model: its configuration, the completeness of its weight files, its tokenizer."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ from app.domain.spec.rules.output import GGUF, ONNX
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
-from workers.trainers.hf_trainer.model.tokenizer import base_model, existing, load_tokenizer, trust
-from workers.trainers.megatron.fitting import check as check_megatron
-from workers.trainers.megatron.fitting import layout_of
+from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
+from workers.trainers.megatron.compatibility import check as check_megatron
+from workers.trainers.megatron.compatibility import requested_layout
 
 _CAUSAL = "AutoModelForCausalLM"
-# Whose graphs were made, and compared with torch.
+# Families whose graphs were exported and compared with torch.
 ONNX_FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "gpt_neox", "olmo2", "granite", "smollm3",
 )  # fmt: skip
@@ -30,13 +30,13 @@ _MOST_HEADER_BYTES = 100 << 20
 Findings = dict[str, Any]
 
 
-def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
+def inspect_model(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedTokenizerBase:
     """The tokenizer. Raises ModelNotFound and InvalidConfig."""
     drawn = is_drawn(base_model(spec))
-    config = _definition(spec, findings) if drawn else _config(spec, Path(existing(spec.model_path)))
-    _check_causal(config, trusted=trust(spec)["trust_remote_code"])
+    config = _definition(spec, findings) if drawn else _config(spec, Path(existing_model_path(spec.model_path)))
+    _check_causal(config, trusted=trust_options(spec)["trust_remote_code"])
     if spec.framework == MEGATRON:
-        check_megatron(config, layout_of(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
+        check_megatron(config, requested_layout(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
     if has_weights and not drawn:
         check_weights(Path(spec.model_path))
     tokenizer = load_tokenizer(spec)
@@ -54,7 +54,7 @@ def look(spec: RunSpec, findings: Findings, *, has_weights: bool) -> PreTrainedT
 
 
 def check_weights(directory: Path) -> None:
-    """Whether the weight files are there and whole, by their headers. Raises ModelNotFound naming the file."""
+    """Check by their headers that all weight files exist and are complete. Raises ModelNotFound naming the file."""
     index = directory / _INDEX
     if index.exists():
         names = sorted(set(_json(index).get("weight_map", {}).values()))
@@ -69,13 +69,13 @@ def check_weights(directory: Path) -> None:
 
 
 def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
-    remote = trust(spec)
+    remote = trust_options(spec)
     document = _json(directory / "config.json") if (directory / "config.json").exists() else None
     if document is None:
         raise ModelNotFound(f"the base model in {directory.name} has no config.json")
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(directory, **remote)
-    except Exception as error:  # transformers raises whatever its parts raise
+    except Exception as error:  # transformers passes on any exception of its parts
         if document.get("auto_map") and not remote["trust_remote_code"]:
             raise InvalidConfig(
                 f"the base model in {directory.name} brings its own code; set base_model.trust_remote_code to run it"
@@ -85,30 +85,30 @@ def _config(spec: RunSpec, directory: Path) -> PretrainedConfig:
 
 
 def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
-    """Of a model that is trained from scratch; that one can be made of it is tried without memory for its weights."""
+    """The configuration of a model trained from scratch; building it is tried without memory for its weights."""
     from workers.trainers.hf_trainer.model import scratch  # noqa: PLC0415  torch, which others are looked at without
 
     config = scratch.configuration(spec, load_tokenizer(spec))
-    scratch.try_out(config, spec)
+    scratch.check_buildable(config, spec)
     findings["warnings"] += [
         f"from_config.{name} is unknown to a model of type {config.model_type} and has no effect"
-        for name in scratch.without_effect(spec)
+        for name in scratch.unknown_fields(spec)
     ]
     return config
 
 
 def _check_form(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Whether the model that comes out can be written as the job asks. Raises InvalidConfig."""
+    """Check that the trained model can be exported as requested. Raises InvalidConfig."""
     form = spec.output_config.get("export_format")
     if form == ONNX and config.model_type not in ONNX_FAMILIES:
         raise InvalidConfig(
-            f"export_format onnx is for models of type {', '.join(ONNX_FAMILIES)}, and this one is a "
-            f"{config.model_type}; say safetensors"
+            f"export_format onnx supports models of type {', '.join(ONNX_FAMILIES)}, and this one is a "
+            f"{config.model_type}; use safetensors"
         )
     if form == GGUF:
         try:
             gguf_rules.check(config, tokenizer)
-        except gguf_rules.NotGguf as error:
+        except gguf_rules.GgufUnsupported as error:
             raise InvalidConfig(str(error)) from error
 
 
@@ -131,16 +131,20 @@ def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) ->
     if ends and tokenizer.eos_token_id not in ends:
         found.append(
             f"the tokenizer ends texts with {tokenizer.eos_token!r} (id {tokenizer.eos_token_id}), the model's config "
-            f"says id {', '.join(map(str, sorted(ends)))}: what is trained to stop may not stop when it generates"
+            f"says id {', '.join(map(str, sorted(ends)))}: the trained model may not stop when it generates"
         )
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary is not None and len(tokenizer) > vocabulary:
         found.append(f"the tokenizer has {len(tokenizer)} tokens, the model {vocabulary}: it gets new embeddings")
-    if spec.hyperparameters.get("packing") and trust(spec)["trust_remote_code"] and getattr(config, "auto_map", None):
-        # The models of transformers tell records apart by their position_ids, with every attention.
+    if (
+        spec.hyperparameters.get("packing")
+        and trust_options(spec)["trust_remote_code"]
+        and getattr(config, "auto_map", None)
+    ):
+        # Models of transformers distinguish packed records by position_ids, with every attention implementation.
         found.append(
-            "packing with a model that brings its own code: unless that heeds position_ids, records in one block see "
-            "each other"
+            "packing with a model that brings its own code: unless that uses position_ids, records in one block "
+            "attend to each other"
         )
     return found
 
@@ -170,16 +174,16 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _check_safetensors(file: Path) -> None:
-    """The header says how long the file must be: 8 bytes of length, the header, the tensors."""
+    """The header determines the file size: 8 bytes of length, the header, the tensors."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
             start = stream.read(8)
             if start == b"version ":
-                raise ModelNotFound(f"{file.name} is a pointer of Git LFS, not the weights: fetch them (git lfs pull)")
+                raise ModelNotFound(f"{file.name} is a Git LFS pointer, not the weights: fetch them (git lfs pull)")
             length = int.from_bytes(start, "little")
             if len(start) < 8 or length > min(size, _MOST_HEADER_BYTES):
-                raise ModelNotFound(f"{file.name} of the base model is no safetensors file, or cut off")
+                raise ModelNotFound(f"{file.name} of the base model is not a safetensors file, or is truncated")
             header = json.loads(stream.read(length))
         ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
     except OSError as error:

@@ -10,12 +10,12 @@ from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, supervised_run
 
-# Nobody is left to report to; the number only tells a reader of process tables why.
+# No process is left to report to; the exit code only explains the end in process tables.
 _ORPHANED = 74
 
 
 def main() -> NoReturn:
-    """Train, report how it ended, and leave without the interpreter's own exit (see `distributed.leave`)."""
+    """Train, report how it ended, and exit without the interpreter's own shutdown (see `distributed.leave`)."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True)
     context = supervised_run(parser.parse_args().spec, on_orphaned=lambda: os._exit(_ORPHANED))
@@ -36,14 +36,15 @@ def _run(context: RunContext) -> int:
 
 
 def _train(context: RunContext) -> None:
-    # Imported only now: the supervisor has heard this rank before torch takes its seconds.
+    # Imported late: the rank connects to the supervisor before torch takes seconds to load.
     from workers.trainers import distributed, registry  # noqa: PLC0415
 
     if context.spec.training_type != "QLORA":
-        # peft imports it wherever it is installed: most of a second, and a context on the first GPU in every rank.
+        # peft imports it wherever it is installed, which costs most of a second and a context on the first GPU in every
+        # rank.
         sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
     if context.spec.framework != DEEPSPEED:
-        # So do transformers and accelerate with this one, which takes several seconds.
+        # transformers and accelerate import it too, which takes several seconds.
         sys.modules["deepspeed"] = None  # type: ignore[assignment]
     trainer = registry.load(context.spec.framework, context.spec.method)
     distributed.join(context.spec)

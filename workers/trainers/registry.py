@@ -1,4 +1,6 @@
-"""Which class trains what: one line per (framework, training type), or what `rlhf.method_of` makes of that."""
+"""The trainer registry: one line per (framework, training type), or the method that `rlhf.method_of` derives from
+it.
+"""
 
 import importlib
 
@@ -41,7 +43,7 @@ class UnknownTrainer(LookupError):
 
 
 class MissingExtra(ImportError):
-    """This machine has not what the trainer needs."""
+    """This machine lacks the trainer's dependencies."""
 
 
 def load(framework: str, method: str) -> type[Trainer]:

@@ -1,4 +1,4 @@
-"""What a completion is worth in RLHF: counted, compared, or said by a function of the user's own."""
+"""Rewards for completions in RLHF: length, pattern or exact match, or a user function."""
 
 import importlib.util
 import math
@@ -12,7 +12,7 @@ from app.domain.spec.hyperparameters.rlhf import EXACT, LENGTH, REGEX, reward_ki
 from app.patterns.rewards import compiled
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 
-FUNCTION = "reward"  # in a file of the user's
+FUNCTION = "reward"  # in a user's file
 
 Message = dict[str, Any]
 Completion = str | list[Message]
@@ -20,14 +20,14 @@ Scores = list[float]
 
 
 class RewardFailed(TrainingFailure):
-    """The user's function raised, or gave something else than one number for each completion."""
+    """The user's function raised, or did not return one number per completion."""
 
     error_type = "SCRIPT_ERROR"
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a reward may judge by; all lists are of one length and in one order."""
+class RewardInputs:
+    """The inputs of a reward; all lists have one length and order."""
 
     prompts: list[Any]
     completions: list[str]
@@ -35,14 +35,14 @@ class Given:
     columns: Sequence[Mapping[str, Any]]
 
     def column(self, name: str) -> list[Any]:
-        """None where a record has no such column."""
+        """The column's values; None where a record lacks it."""
         return [each.get(name) for each in self.columns]
 
 
 class Reward:
-    """Scores completions, as trl calls a reward function; `name` stands in the names of metrics."""
+    """Scores completions in trl's reward function interface; `name` appears in metric names."""
 
-    def __init__(self, name: str, score: Callable[[Given], Sequence[float]]) -> None:
+    def __init__(self, name: str, score: Callable[[RewardInputs], Sequence[float]]) -> None:
         self.__name__ = name
         self._score = score
 
@@ -55,12 +55,12 @@ class Reward:
         columns: Sequence[Mapping[str, Any]],
         **_: Any,
     ) -> Scores:
-        """One number for each completion, which is given with its tokens and the columns of its record.
+        """One score per completion, from its text, its tokens and the columns of its record.
 
         Raises RewardFailed.
         """
         try:
-            given = Given(list(prompts), [text_of(each) for each in completions], completion_ids, columns)
+            given = RewardInputs(list(prompts), [text_of(each) for each in completions], completion_ids, columns)
             found = [float(score) for score in self._score(given)]
         except TrainingFailure:
             raise
@@ -77,11 +77,11 @@ class Reward:
 
 
 def reward_of(said: str, columns: Sequence[str], path: str = "") -> Reward:
-    """The reward that hyperparameter `reward` names; `columns` are those of the records beside the prompt.
+    """The reward that hyperparameter `reward` names; `columns` are those of the records besides the prompt.
 
     `length:N`: from 1 at N tokens down to 0 at none or 2 N. `regex:PATTERN`: 1 where it is found, in RE2's syntax, else
-    0. `exact` or `exact:COLUMN`: 1 where the completion is that column's text, else 0; space around them does not
-    count. Else the path of a Python file with `reward(prompts, completions, **columns)`, which lies at `path` here.
+    0. `exact` or `exact:COLUMN`: 1 where the completion equals that column's text, else 0; surrounding space is
+    ignored. Otherwise the path of a Python file with `reward(prompts, completions, **columns)`, stored at `path` here.
     Raises InvalidConfig.
     """
     kind, rest = reward_kind(said)
@@ -95,12 +95,12 @@ def reward_of(said: str, columns: Sequence[str], path: str = "") -> Reward:
 
 
 def text_of(completion: Completion) -> str:
-    """What was generated, of a conversation the last message."""
+    """The generated text; of a conversation the last message."""
     return completion if isinstance(completion, str) else str(completion[-1].get("content") or "")
 
 
 def _length(target: int) -> Reward:
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in given.completion_ids]
 
     return Reward(LENGTH, score)
@@ -112,7 +112,7 @@ def _regex(text: str) -> Reward:
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
 
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         return [float(pattern.search(each) is not None) for each in given.completions]
 
     return Reward(REGEX, score)
@@ -125,7 +125,7 @@ def _exact(column: str, columns: Sequence[str]) -> Reward:
             f"reward exact: the records have no column {column}; they have {known}. Name one, as in exact:solution"
         )
 
-    def score(given: Given) -> Scores:
+    def score(given: RewardInputs) -> Scores:
         pairs = zip(given.completions, given.column(column), strict=True)
         return [float(each.strip() == str(wanted).strip()) for each, wanted in pairs]
 
@@ -151,7 +151,7 @@ def _of_file(path: Path, columns: Sequence[str]) -> Reward:
             f"{FUNCTION} is; leave it out of data_config.sources.columns"
         )
 
-    def score(given: Given) -> Sequence[float]:
+    def score(given: RewardInputs) -> Sequence[float]:
         named = {name: given.column(name) for name in columns}
         found: Sequence[float] = function(given.prompts, given.completions, **named)
         return found

@@ -10,7 +10,7 @@ import click
 from app.cli.client.connection import server
 from app.cli.client.job_views import BarView, JsonView, LineView
 from app.cli.output import duration, json_option
-from trainyard.client import IMPATIENT, ApiError, Client, Job, Unreachable
+from trainyard.client import NO_RETRY, ApiError, Client, Job, Unreachable
 
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
@@ -66,7 +66,7 @@ def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], 
         sleep(pause)
         pause = POLL_SECONDS
         try:
-            job = client.get(job_id, patience=IMPATIENT)
+            job = client.get(job_id, patience=NO_RETRY)
             away_since = None
         except (Unreachable, ApiError) as error:
             if isinstance(error, ApiError):

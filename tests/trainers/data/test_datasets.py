@@ -168,7 +168,7 @@ def test_missing_file_is_named(cache_dir, texts, make_spec, make_tokenizer):
     spec = make_spec(file)
     file.path.unlink()
 
-    with pytest.raises(DataNotFound, match=r"data\.jsonl is not there"):
+    with pytest.raises(DataNotFound, match=r"data\.jsonl does not exist"):
         load(spec, make_tokenizer(), cache_dir)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from workers.trainers.data.datasets import load
-from workers.trainers.data.records import Located, records
+from workers.trainers.data.records import LocatedRecord, records
 from workers.trainers.data.sources import sources_of
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 
 QUESTION = {"role": "user", "content": "2 + 2?"}
@@ -33,7 +33,7 @@ def encode(make_spec, make_tokenizer, write):
 
     def encoded(record, *, max_seq_length=999, **preprocess):
         spec = make_spec(write({}), training_type="DPO", max_seq_length=max_seq_length, preprocess=preprocess)
-        return Tokenizing(make_tokenizer(), spec).encode(Located(record, "data.jsonl line 7"))
+        return RecordTokenizer(make_tokenizer(), spec).encode(LocatedRecord(record, "data.jsonl line 7"))
 
     return encoded
 

@@ -102,13 +102,13 @@ def test_only_the_columns_that_are_needed_are_read(write, name, format_):
     [
         (b"", "jsonl", r"^a is empty$"),
         (LINES + b"{\n", "jsonl", r"^a line 701 is not JSON: .*$"),
-        (b'[\n{"a": 1}\n]', "jsonl", r"line 1 is not JSON: .*; if the file is one JSON document, say format json"),
+        (b'[\n{"a": 1}\n]', "jsonl", r"line 1 is not JSON: .*; if the file is one JSON document, use format json"),
         (b"[" * 100_000, "jsonl", r"line 1 is not JSON: maximum recursion"),
         (b'{"a": 1}\n[1]\n', "jsonl", r"^a line 2 is not a JSON object$"),
         (b'{"a": 1}\n{"a": "\xff"}\n', "jsonl", r"^a line 2 is not UTF-8: invalid start byte at byte 8$"),
         (b'{"a": 1}\n' * 999 + b"\0\0", "jsonl", r"line 1000 holds a NUL"),
         (b"\x7fELF\0\0", "jsonl", r"can't be read as jsonl: it is binary, not text"),
-        (parquet(), "jsonl", r"can't be read as jsonl: it is a Parquet file; say format parquet"),
+        (parquet(), "jsonl", r"can't be read as jsonl: it is a Parquet file; use format parquet"),
         (arrow("file"), "csv", r"can't be read as csv: it is an Arrow file"),
         ("text".encode("utf-16"), "text", r"it is UTF-16 text; save it as UTF-8"),
         (gzip.compress(LINES)[:-900], "jsonl", r"^a is damaged or cut off: Truncated"),
@@ -119,7 +119,7 @@ def test_only_the_columns_that_are_needed_are_read(write, name, format_):
         (b'[{"a": 1},\n{"a": "\xff"}]', "json", r"^a is not UTF-8 in line 2"),
         (b'{"a": 1}', "json", r"neither an array of objects nor an object with one list"),
         (b"a,b\n1,2\n1,2,3\n", "csv", r"^a line 3 has 3 fields; line 1 names 2 columns$"),
-        (b"a,a\n1,2\n", "csv", r"line 1 must name the columns, each differently"),
+        (b"a,a\n1,2\n", "csv", r"line 1 must name the columns, without duplicates"),
         (b'a,b\n1,2\n1,"never closed\n3,4\n', "csv", r"^a line 3 is not CSV: unexpected end of data$"),
         (b"a,b\n1,\xff\n", "csv", r"^a line 2 is not UTF-8"),
         (parquet()[:-20], "parquet", r"^a is damaged or cut off, or no Parquet file"),
@@ -184,7 +184,7 @@ def test_line_without_end_is_refused_before_it_fills_the_memory(write, monkeypat
 
 
 def test_file_that_is_not_there_is_no_data_error(tmp_path):
-    with pytest.raises(DataNotFound, match=r"^gone\.jsonl is not there"):
+    with pytest.raises(DataNotFound, match=r"^gone\.jsonl does not exist"):
         read(DataFile(tmp_path / "gone.jsonl", "gone.jsonl"), "jsonl")
 
 

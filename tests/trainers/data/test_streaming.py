@@ -12,7 +12,7 @@ from workers.trainers.data.datasets import load
 from workers.trainers.data.encoded import Encoded
 from workers.trainers.data.sources import sources_of
 from workers.trainers.data.streaming import Stream
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 
 
@@ -142,7 +142,7 @@ def test_records_are_tokenized_by_the_lane_that_gets_them(write, make_spec):
         sources=sources_of(spec),
         mapping={},
         method="SFT",
-        tokenizing=cast("Tokenizing", counting),
+        tokenizing=cast("RecordTokenizer", counting),
         shuffle_buffer=0,
         seed=0,
         lanes=2,

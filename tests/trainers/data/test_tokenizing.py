@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from workers.trainers.data import templates
-from workers.trainers.data.records import Located
+from workers.trainers.data.records import LocatedRecord
 from workers.trainers.data.tokenizer_threads import all_threads
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
 CHAT = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
@@ -30,7 +30,7 @@ def encode(make_spec, make_tokenizer, write):
             max_seq_length=max_seq_length,
             preprocess=preprocess,
         )
-        return Tokenizing(tokenizer or make_tokenizer(), spec).encode(Located(record, "data.jsonl line 7"))
+        return RecordTokenizer(tokenizer or make_tokenizer(), spec).encode(LocatedRecord(record, "data.jsonl line 7"))
 
     return encoded
 
@@ -105,7 +105,7 @@ def test_template_that_is_none_is_a_wrong_configuration(encode):
         ("{{ raise_exception('roles must alternate') }}", "can't be tokenized: roles must alternate"),
         ("{{ messages[0]['content'] + 1 }}", "can't be tokenized: "),
         ("{{ '' }}", "has no tokens"),
-        ("a{% generation %}{% endgeneration %}", "the chat template marks nothing that the assistant says"),
+        ("a{% generation %}{% endgeneration %}", "the chat template marks no assistant turn"),
     ],
 )
 def test_record_that_the_template_refuses_is_named(encode, template, message):
@@ -171,15 +171,17 @@ def test_ids_and_labels_always_fit(encode, text, longest):
 @pytest.mark.parametrize("assistant_only", [False, True])
 def test_many_at_a_time_are_as_one_by_one(make_spec, make_tokenizer, write, batch, assistant_only):
     spec = make_spec(write({}), hyperparameters={"assistant_only_loss": assistant_only})
-    tokenizing = Tokenizing(make_tokenizer(), spec)
-    located = [Located(record, f"data.jsonl line {number}") for number, record in enumerate(batch)]
+    tokenizing = RecordTokenizer(make_tokenizer(), spec)
+    located = [LocatedRecord(record, f"data.jsonl line {number}") for number, record in enumerate(batch)]
 
     assert list(tokenizing.encode_all(located)) == [(each, tokenizing.encode(each)) for each in located]
 
 
 def test_one_of_many_that_can_not_be_tokenized_is_named(make_spec, make_tokenizer, write):
-    located = [Located({"text": text}, f"data.jsonl line {number}") for number, text in enumerate(["a", "\ud800", "b"])]
-    found = Tokenizing(make_tokenizer(), make_spec(write({}))).encode_all(located)
+    located = [
+        LocatedRecord({"text": text}, f"data.jsonl line {number}") for number, text in enumerate(["a", "\ud800", "b"])
+    ]
+    found = RecordTokenizer(make_tokenizer(), make_spec(write({}))).encode_all(located)
 
     assert next(found)[0] is located[0]
     with pytest.raises(DataInvalid, match=r"^data\.jsonl line 1 can't be tokenized"):

@@ -14,7 +14,7 @@ from workers.prepare.prepare import Prepared
 from workers.rank import gang
 from workers.rank.agent import TEARDOWN_SECONDS
 from workers.run_dir.layout import RunDirectory
-from workers.sandbox.launcher import Launched, launch
+from workers.sandbox.launcher import LaunchedRanks, launch
 from workers.supervisor import messages
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import MainLoop
@@ -54,7 +54,7 @@ class Ranks:
         self._checkpoints = checkpoints
         self._logs = logs
         self._on_pause_failed = on_pause_failed
-        self._launched: Launched | None = None
+        self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
         self._pending: list[Message] = []  # for ranks that have not said hello yet

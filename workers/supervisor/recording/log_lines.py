@@ -152,7 +152,7 @@ class LogNumbering:
     def _shown(self, text: str) -> str:
         if not text.endswith(CUT_MARK):
             return self._redaction(text)
-        return self._redaction.of_cut(text.removesuffix(CUT_MARK)) + CUT_MARK
+        return self._redaction.redact_truncated(text.removesuffix(CUT_MARK)) + CUT_MARK
 
     def _notice(self, rank: int, at: datetime, *, kept: int = 0) -> list[LogLine]:
         dropped = self._gates[rank].take_dropped() - kept

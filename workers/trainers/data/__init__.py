@@ -1,1 +1,1 @@
-"""What built-in trainers learn from: files become rows, rows records, records token ids on disk or in a stream."""
+"""Training data of built-in trainers: files become rows, rows records, records token ids on disk or in a stream."""

@@ -1,4 +1,4 @@
-"""Rows out of Parquet and Arrow files, a few at a time."""
+"""Reads rows of Parquet and Arrow files in small batches."""
 
 from collections.abc import Collection, Iterator
 from typing import IO, Any
@@ -10,12 +10,12 @@ from workers.trainers.data.opening import damaged, seekable
 from workers.trainers.data.sources import DataFile
 from workers.trainers.failures import DataInvalid
 
-# Small, because a batch becomes Python objects at once.
+# Small, because a whole batch is converted to Python objects.
 _BATCH_ROWS = 256
 
 
 def parquet_rows(file: DataFile, only: Collection[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows with the columns of `only`; with all of them if it names none, or one that is not there."""
+    """The rows with the columns in `only`; with all columns if it is empty, or names a missing one."""
     with seekable(file) as stream:
         parquet = _parquet(file, stream)
         columns = _chosen(parquet.schema_arrow.names, only)
@@ -23,7 +23,7 @@ def parquet_rows(file: DataFile, only: Collection[str] = ()) -> Iterator[tuple[i
 
 
 def parquet_count(file: DataFile) -> int:
-    """The number of rows, as the file's footer says it."""
+    """The number of rows in the file's footer."""
     with seekable(file) as stream:
         count: int = _parquet(file, stream).metadata.num_rows
         return count
@@ -52,9 +52,9 @@ def _arrow_batches(file: DataFile, stream: IO[bytes], only: Collection[str]) -> 
     batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else reader
     for batch in batches:
         columns = _chosen(batch.schema.names, only)
-        kept = batch.select(columns) if columns else batch
-        for start in range(0, kept.num_rows, _BATCH_ROWS):
-            yield kept.slice(start, _BATCH_ROWS)
+        selected = batch.select(columns) if columns else batch
+        for start in range(0, selected.num_rows, _BATCH_ROWS):
+            yield selected.slice(start, _BATCH_ROWS)
 
 
 def _chosen(names: list[str], only: Collection[str]) -> list[str] | None:

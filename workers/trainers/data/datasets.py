@@ -20,13 +20,13 @@ from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
 from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
 from workers.trainers.data.statistics import merged
-from workers.trainers.data.stored import Stored, stored
+from workers.trainers.data.stored import StoredRecords, stored
 from workers.trainers.data.streaming import Stream
 from workers.trainers.data.tokenizer_threads import all_threads
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
 
-# A change of what is stored must not find what an older version stored.
+# Increment when the stored format changes, so that files of older versions are not reused.
 _VERSION = 1
 _TELL_SECONDS = 10.0
 
@@ -37,8 +37,8 @@ class Splits:
 
     Of prompts: prompt_ids, and the whole record as JSON.
 
-    With packing nothing is truncated here: trl's own packing cuts. `train` is an endless IterableDataset
-    when streaming: it goes round by itself, so that transformers' skipping of seen batches is exact.
+    With packing nothing is truncated here: trl's own packing cuts. `train` is an endless IterableDataset when
+    streaming: it repeats by itself, so that transformers' skipping of seen batches is exact.
     """
 
     train: Dataset | IterableDataset
@@ -49,23 +49,23 @@ class Splits:
 
 
 def load(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> Splits:
-    """The first caller builds what is not yet in `cache_dir`, the others find it there (see `first_rank_first`).
+    """The first caller builds what `cache_dir` lacks, the others find it there (see `first_rank_first`).
 
-    Sets the tokenizer's chat template when the job gives one, or records of messages need one and it has none.
-    Raises DataNotFound, DataInvalid, InvalidConfig.
+    Sets the tokenizer's chat template when the job provides one, or when conversational records need one and the
+    tokenizer has none. Raises DataNotFound, DataInvalid, InvalidConfig.
     """
     return _Loading(spec, tokenizer, cache_dir).splits()
 
 
 class _Loading:
-    """One load: what its steps share."""
+    """The state of one load."""
 
     def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> None:
         self._spec = spec
         self._data = spec.data_config
         self._tokenizer = tokenizer
         self._sources = sources_of(spec)
-        self._tokenizing = Tokenizing(tokenizer, spec)
+        self._tokenizing = RecordTokenizer(tokenizer, spec)
         self._directory = cache_dir / _key(spec, self._sources, tokenizer)
         self._mapping = (self._data.get("preprocess") or {}).get("field_mapping") or {}
         self._block_length = 0
@@ -89,7 +89,7 @@ class _Loading:
     def _of(self, split: str) -> list[Source]:
         return [source for source in self._sources if source.split == split]
 
-    def _stored(self, source: Source) -> Stored:
+    def _stored(self, source: Source) -> StoredRecords:
         found = stored(
             self._directory / f"source-{source.index}.arrow",
             columns_of(self._spec.method),
@@ -115,8 +115,8 @@ class _Loading:
                     told_at = time.monotonic()
                     print(f"tokenized {number} records of {source.name}", flush=True)  # noqa: T201  (the job's log)
 
-    def _train(self, found: dict[Source, Stored]) -> tuple[Dataset, Dataset | None]:
-        """What to train on, and what is held out of it for validation."""
+    def _train(self, found: dict[Source, StoredRecords]) -> tuple[Dataset, Dataset | None]:
+        """The training data, and the part held out for validation."""
         sources = self._of(TRAIN)
         parts = [found[source].dataset for source in sources]
         counts = [len(part) for part in parts]
@@ -135,11 +135,11 @@ class _Loading:
         if len(indices) == len(whole) and [len(part) for part in parts] == counts:
             return self._packed(whole, name)
         if self._block_length and name == "train":
-            # Blocks are cut from records in this order, and no later shuffle would mix their insides.
+            # Blocks are cut from records in this order; a later shuffle would not mix their contents.
             indices = mixing.permuted(indices, seed_of(self._data))
         return self._packed(whole.select(indices), name)
 
-    def _whole(self, split: str, found: dict[Source, Stored]) -> Dataset | None:
+    def _whole(self, split: str, found: dict[Source, StoredRecords]) -> Dataset | None:
         parts = [found[source].dataset for source in self._of(split)]
         if not parts:
             return None
@@ -167,8 +167,8 @@ class _Loading:
         firsts = (next(records(source, self._mapping, self._spec.method, one_pass=True)) for source in self._of(TRAIN))
         return any(first.conversational for first in firsts)
 
-    def _statistics(self, found: dict[Source, Stored], splits: dict[str, Any]) -> dict[str, Any]:
-        """`sources` one by one, all of them together, and the `splits`' numbers of records (of blocks, when packed)."""
+    def _statistics(self, found: dict[Source, StoredRecords], splits: dict[str, Any]) -> dict[str, Any]:
+        """Statistics of each of the `sources`, of all together, and of the `splits` (blocks, when packed)."""
         sources = [
             {"location": source.location, "split": source.split, **each.lengths.to_document()}
             for source, each in found.items()
@@ -178,8 +178,8 @@ class _Loading:
 
 
 def _key(spec: RunSpec, sources: Sequence[Source], tokenizer: PreTrainedTokenizerBase) -> str:
-    """Names what is stored by all that it depends on. Raises DataNotFound."""
-    # Ours may have been set by an earlier load.
+    """A cache key of everything that the stored data depends on. Raises DataNotFound."""
+    # An earlier load may have set our default template.
     template = None if tokenizer.chat_template == templates.DEFAULT else tokenizer.chat_template
     known = {
         "version": _VERSION,
@@ -196,5 +196,5 @@ def _status(file: DataFile) -> tuple[str, int, int]:
     try:
         status = file.path.stat()
     except FileNotFoundError as error:
-        raise DataNotFound(f"{file.name} is not there ({file.path})") from error
+        raise DataNotFound(f"{file.name} does not exist ({file.path})") from error
     return str(file.path), status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""What a record becomes: lists of token ids, in the columns that trl's trainers take."""
+"""Tokenized records, in the columns that trl's trainers expect."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Encoded:
 
     @property
     def learns(self) -> bool:
-        """Whether it is of any use: truncation may have left the prompt alone."""
+        """Whether it has any labels: truncation may have left only the prompt."""
         return any(label != NOT_LEARNED for label in self.labels)
 
     @property
@@ -40,13 +40,13 @@ class Encoded:
 
     @property
     def sequences(self) -> "tuple[Encoded, ...]":
-        """What the model reads of it."""
+        """The sequences that the model reads."""
         return (self,)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPair:
-    """A prompt and two answers to it; `full_length` is that of the prompt with the longer one before truncation."""
+    """A prompt and two answers; `full_length` is that of the prompt with the longer answer before truncation."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
@@ -55,7 +55,7 @@ class EncodedPair:
 
     @property
     def learns(self) -> bool:
-        """Whether there is something left to compare."""
+        """Whether truncation left anything to compare."""
         return bool(self.chosen_ids and self.rejected_ids)
 
     @property
@@ -68,7 +68,7 @@ class EncodedPair:
 
     @property
     def sequences(self) -> tuple[Encoded, ...]:
-        """What the model reads of it."""
+        """The sequences that the model reads."""
         unlearned = [NOT_LEARNED] * len(self.prompt_ids)
         answers = (self.chosen_ids, self.rejected_ids)
         return tuple(Encoded(self.prompt_ids + each, unlearned + each, self.full_length) for each in answers)
@@ -76,7 +76,7 @@ class EncodedPair:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """What is to be completed: as tokens, and as it stands in the record with the columns besides; never cut."""
+    """A prompt to complete: as tokens, and as in the record with its other columns; never truncated."""
 
     prompt_ids: list[int]
     record: Mapping[str, Any]  # `prompt` a text or messages, `columns` for the reward
@@ -88,7 +88,7 @@ class EncodedPrompt:
 
     @property
     def learns(self) -> bool:
-        """Half a prompt would be another one."""
+        """A truncated prompt would be a different one."""
         return self.fits
 
     @property
@@ -101,7 +101,7 @@ class EncodedPrompt:
 
     @property
     def sequences(self) -> tuple[Encoded, ...]:
-        """What the model reads of it before it writes."""
+        """The sequences that the model reads before it generates."""
         return (Encoded(self.prompt_ids, [NOT_LEARNED] * len(self.prompt_ids), self.full_length),)
 
 
@@ -109,5 +109,5 @@ AnyEncoded = Encoded | EncodedPair | EncodedPrompt
 
 
 def columns_of(method: str) -> tuple[str, ...]:
-    """The columns of all records that a training by this method learns from."""
+    """The columns of all records for this method."""
     return {PREFERENCES: _PAIR, PROMPTS: _PROMPT}.get(records_of(method), _SEQUENCE)

@@ -1,4 +1,4 @@
-"""Whether a row passes the filters of its source; what can't be compared is an error, never a guess."""
+"""Applies a source's filters to rows; values that cannot be compared are an error."""
 
 import datetime as dt
 import decimal
@@ -17,26 +17,26 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# A missing value is not the one that is looked for.
+# A missing value never equals the compared one.
 _HOLD_FOR_NULL = frozenset({"!=", "not_in", "not_contains", "is_null"})
 _TRUTHS = {"true": True, "false": False}
 
 
-class Unlike(Exception):
-    """Two values of kinds that have no common order; the message names both."""
+class NotComparable(Exception):
+    """Two values without a common order; the message names both."""
 
 
 def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: str) -> bool:
-    """Whether the filter holds for a row. `untyped` cells are texts, read as what they are compared with.
+    """Whether the filter holds for a row. `untyped` cells are texts, parsed as the type of the compared value.
 
-    Raises DataInvalid naming row and column when they can't be compared.
+    Raises DataInvalid naming row and column when they cannot be compared.
     """
     cell = values.get(filter_.column)
     if cell is None or (untyped and cell == ""):
         return filter_.op in _HOLD_FOR_NULL
     try:
         return _holds(filter_, cell, untyped=untyped)
-    except Unlike as error:
+    except NotComparable as error:
         raise DataInvalid(f"{where}, column {filter_.column}: {error} ({filter_.op} in filters)") from error
 
 
@@ -48,16 +48,16 @@ def _holds(filter_: Filter, cell: Any, *, untyped: bool) -> bool:
         return _is_in(cell, value, untyped=untyped) == (op == "in")
     if op in ("contains", "not_contains"):
         return _contains(cell, value) == (op == "contains")
-    return _COMPARISONS[op](*_alike(cell, value, untyped=untyped))
+    return _COMPARISONS[op](*_comparable(cell, value, untyped=untyped))
 
 
 def _is_in(cell: Any, values: Sequence[Any], *, untyped: bool) -> bool:
-    """Raises Unlike only when the cell can be compared with none of the values."""
-    alike, unlike = [], Unlike("the list to compare with is empty")
+    """Raises NotComparable only when the cell can be compared with none of the values."""
+    alike, unlike = [], NotComparable("the list to compare with is empty")
     for value in values:
         try:
-            alike.append(_alike(cell, value, untyped=untyped))
-        except Unlike as error:
+            alike.append(_comparable(cell, value, untyped=untyped))
+        except NotComparable as error:
             unlike = error
     if not alike:
         raise unlike
@@ -69,17 +69,17 @@ def _contains(cell: Any, value: Any) -> bool:
         return value in cell
     if isinstance(cell, str) and isinstance(value, str):
         return value in cell
-    raise Unlike(f"only a text can contain a text and a list an element; it holds {_shown(cell)}")
+    raise NotComparable(f"only a text can contain a text and a list an element; it holds {_shown(cell)}")
 
 
-def _alike(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
-    """Both as values of one kind. Raises Unlike."""
+def _comparable(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
+    """Both as values of one type. Raises NotComparable."""
     if untyped and not isinstance(value, str):
         cell = _read(cell, value)
     if isinstance(cell, dt.date | dt.time):
         cell = cell.isoformat()
     if _kind(cell) is None or _kind(cell) != _kind(value):
-        raise Unlike(f"{_shown(cell)} can't be compared with {_shown(value)}")
+        raise NotComparable(f"{_shown(cell)} can't be compared with {_shown(value)}")
     return cell, value
 
 

@@ -1,4 +1,4 @@
-"""Which stored records make the training and the validation data: held-out shares and weighted mixtures, by seed."""
+"""Selects stored records for training and validation: held-out shares and weighted mixtures, seeded."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,10 @@ Indices = npt.NDArray[np.int64]
 
 
 def held_out(counts: Sequence[int], share: float, seed: int) -> tuple[list[Indices], list[Indices]]:
-    """For sources of so many records: the indices to train on, and those to validate with, both in order.
+    """For sources of these sizes: the training indices and the validation indices, both in order.
 
-    The validation data is a share of all records together, at least one. Raises InvalidConfig when nothing is left.
+    The validation data is a share of all records together, at least one. Raises InvalidConfig when nothing is left for
+    training.
     """
     total = sum(counts)
     wanted = max(1, round(total * share)) if share else 0
@@ -26,14 +27,14 @@ def held_out(counts: Sequence[int], share: float, seed: int) -> tuple[list[Indic
 
 
 def mixed(parts: Sequence[Indices], weights: Sequence[float], seed: int) -> list[Indices]:
-    """Each source's indices of one epoch, as often as its weight asks for.
+    """Each source's indices of one epoch, repeated according to its weight.
 
-    The epoch is as long as needed for every record of the most under-represented source to come once:
-    N = max(n_i / p_i) with p the weights as shares; source i gives round(p_i N) records and goes round
-    again, reshuffled, when it has no more.
+    The epoch is as long as needed for every record of the most under-represented source to occur once: N = max(n_i /
+    p_i) with p the normalized weights; source i contributes round(p_i N) records and is reshuffled and repeated when
+    exhausted.
     """
     shares = [weight / sum(weights) for weight in weights]
-    # A source without records can't be stretched.
+    # An empty source cannot be repeated.
     total = max((len(part) / share for part, share in zip(parts, shares, strict=True)), default=0.0)
     generators = np.random.default_rng(seed).spawn(len(parts))
     return [
@@ -43,13 +44,13 @@ def mixed(parts: Sequence[Indices], weights: Sequence[float], seed: int) -> list
 
 
 def joined(parts: Sequence[Indices], counts: Sequence[int]) -> Indices:
-    """Indices into the sources one after the other."""
+    """Indices into the concatenated sources."""
     offsets = np.cumsum([0, *counts[:-1]])
     return np.concatenate([part + offset for part, offset in zip(parts, offsets, strict=True)])
 
 
 def permuted(indices: Indices, seed: int) -> Indices:
-    """The same in random order."""
+    """The indices in random order."""
     return np.random.default_rng(seed).permutation(indices)
 
 

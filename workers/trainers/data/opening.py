@@ -1,4 +1,4 @@
-"""Data files as streams of bytes: plain, gzip or zstd, told apart by content; damage is named, never waited for."""
+"""Opens data files as byte streams: plain, gzip or zstd, detected by content; reports damaged files."""
 
 import io
 import tempfile
@@ -11,11 +11,11 @@ from workers.trainers.failures import DataInvalid, DataNotFound
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BUFFER_BYTES = 1 << 18
-# What people hand over by mistake, and what to say about it.
+# Unsupported formats that users often submit, and how to fix each.
 _FOREIGN = {
-    b"PAR1": "a Parquet file; say format parquet",
-    b"ARROW1": "an Arrow file; say format arrow",
-    b"\xff\xff\xff\xff": "an Arrow stream; say format arrow",
+    b"PAR1": "a Parquet file; use format parquet",
+    b"ARROW1": "an Arrow file; use format arrow",
+    b"\xff\xff\xff\xff": "an Arrow stream; use format arrow",
     b"PK\x03\x04": "a zip archive; unpack it",
     b"BZh": "a bzip2 file; unpack it, or use gzip or zstd",
     b"\xfd7zXZ": "an xz file; unpack it, or use gzip or zstd",
@@ -26,13 +26,13 @@ _FOREIGN = {
 
 @contextmanager
 def opened(file: DataFile) -> Iterator["io.BufferedReader[Any]"]:
-    """Its bytes, decompressed. Raises DataNotFound and DataInvalid; reading may raise OSError without an errno."""
+    """The decompressed bytes. Raises DataNotFound and DataInvalid; reading may raise OSError without an errno."""
     with _raw(file) as raw:
         compression = _compression(raw.peek(4)[:4])
         if compression is None:
             yield raw
             return
-        # pyarrow notices when compressed data is cut off, which zstandard's own reader does not.
+        # pyarrow detects truncated compressed data, which zstandard's own reader does not.
         import pyarrow as pa  # noqa: PLC0415  (loaded only where it is needed: it takes a tenth of a second)
 
         with pa.CompressedInputStream(raw, compression) as stream:
@@ -41,7 +41,7 @@ def opened(file: DataFile) -> Iterator["io.BufferedReader[Any]"]:
 
 @contextmanager
 def opened_text(file: DataFile, format_: str) -> Iterator["io.BufferedReader[Any]"]:
-    """As `opened`, for the text formats: what is plainly no text is refused at once."""
+    """As `opened`, for text formats: rejects binary files at once."""
     with opened(file) as stream:
         head = _head(stream, file)
         for magic, meaning in _FOREIGN.items():
@@ -54,7 +54,7 @@ def opened_text(file: DataFile, format_: str) -> Iterator["io.BufferedReader[Any
 
 @contextmanager
 def seekable(file: DataFile) -> Iterator[IO[bytes]]:
-    """As `opened`, for formats that are read from their end; compressed ones are unpacked on disk first."""
+    """As `opened`, for formats that are read from their end; compressed files are unpacked to disk first."""
     with _raw(file) as raw:
         if _compression(raw.peek(4)[:4]) is None:
             yield raw
@@ -70,7 +70,7 @@ def seekable(file: DataFile) -> Iterator[IO[bytes]]:
 
 
 def damaged(file: DataFile, error: Exception, after: str) -> Exception:
-    """What to raise when reading fails: DataInvalid for damaged content, the error itself for a failing disk."""
+    """The exception for a failed read: DataInvalid for damaged content, the error itself for a failing disk."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
     reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -80,12 +80,12 @@ def damaged(file: DataFile, error: Exception, after: str) -> Exception:
 @contextmanager
 def _raw(file: DataFile) -> Iterator["io.BufferedReader[Any]"]:
     try:
-        # A pipe would be waited for.
+        # Opening a pipe would block.
         if file.path.exists() and not file.path.is_file():
             raise DataInvalid(f"{file.name} is not a regular file")
         raw = io.BufferedReader(io.FileIO(file.path), _BUFFER_BYTES)
     except FileNotFoundError as error:
-        raise DataNotFound(f"{file.name} is not there ({file.path})") from error
+        raise DataNotFound(f"{file.name} does not exist ({file.path})") from error
     except PermissionError as error:
         raise DataNotFound(f"{file.name} can't be read: permission denied ({file.path})") from error
     with raw:

@@ -1,4 +1,4 @@
-"""Texts joined and cut into blocks of one length, for continued pre-training."""
+"""Concatenates texts and cuts them into fixed-length blocks for continued pre-training."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def blocks(documents: Iterable[npt.NDArray[np.int32] | list[int]], length: int) 
 
 
 def packed(documents: Dataset, path: Path, length: int) -> Dataset:
-    """The blocks of a dataset of tokenized texts, in a file at `path` that is written if it is not there."""
+    """The blocks of a dataset of tokenized texts, in a file at `path` that is written if it does not exist."""
     if not path.exists():
         with writing(path, ("input_ids", "labels")) as writer:
             for block in blocks(_tokens(documents), length):
@@ -37,6 +37,6 @@ def packed(documents: Dataset, path: Path, length: int) -> Dataset:
 
 
 def _tokens(documents: Dataset) -> Iterator[npt.NDArray[np.int32]]:
-    """Many documents at once, as they follow each other."""
+    """Documents in batches, in order."""
     for table in documents.select_columns("input_ids").with_format("arrow").iter(batch_size=_DOCUMENTS_AT_ONCE):
         yield np.concatenate([chunk.flatten().to_numpy() for chunk in table["input_ids"].chunks])

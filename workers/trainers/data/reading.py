@@ -1,4 +1,4 @@
-"""Rows out of data files of every format, plain or compressed, in bounded memory."""
+"""Reads rows of data files in every format, plain or compressed, in bounded memory."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Row:
 
 
 def rows(file: DataFile, format_: str, only: Collection[str] = ()) -> Iterator[Row]:
-    """The rows of a file in their order; columns not in `only` may be left out, if it names any.
+    """The rows of a file in order; columns not in `only` may be omitted, if it names any.
 
     Values of csv and text are texts. Raises DataNotFound and DataInvalid, naming file and row.
     """
@@ -36,7 +36,7 @@ def rows(file: DataFile, format_: str, only: Collection[str] = ()) -> Iterator[R
 
 
 def count_rows(file: DataFile, format_: str) -> int:
-    """How many rows a file has; their content is not checked where that can be avoided."""
+    """Number of rows in a file; content is not validated where avoidable."""
     if format_ in ("jsonl", "text"):
         return text_rows.count_lines(file, format_)
     if format_ == "parquet":
@@ -47,7 +47,7 @@ def count_rows(file: DataFile, format_: str) -> int:
 
 
 def where(file: DataFile, format_: str, number: int) -> str:
-    """A row as people name it: ``train.jsonl line 7``, ``data.parquet record 7``."""
+    """The position of a row for messages: ``train.jsonl line 7``, ``data.parquet record 7``."""
     return f"{file.name} {'line' if format_ in _BY_LINES else 'record'} {number}"
 
 

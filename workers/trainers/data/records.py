@@ -1,35 +1,37 @@
-"""Records to learn from: the rows of a source that were asked for, mapped to our names and checked."""
+"""Training records: the selected rows of a source, mapped to our field names and validated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from workers.trainers.data.reading import where
 from workers.trainers.data.selection import selected
-from workers.trainers.data.shapes import Record, Shaping
+from workers.trainers.data.shapes import Record, RecordMapper
 from workers.trainers.data.sources import Source
 from workers.trainers.failures import DataInvalid
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """A record of one of the shapes of `shapes`, and where it stands."""
+class LocatedRecord:
+    """A record of one of the shapes in `shapes`, and its position."""
 
     record: Record
     where: str  # "train.jsonl line 7", for errors
 
     @property
     def conversational(self) -> bool:
-        """Whether it is made of messages, which need a chat template."""
+        """Whether it consists of messages, which need a chat template."""
         return "messages" in self.record or isinstance(self.record.get("prompt"), list)
 
 
-def records(source: Source, mapping: Mapping[str, str], method: str, *, one_pass: bool = False) -> Iterator[Located]:
-    """Slice, filters, sampling, columns, field mapping, checks; in this order. All are of one shape.
+def records(
+    source: Source, mapping: Mapping[str, str], method: str, *, one_pass: bool = False
+) -> Iterator[LocatedRecord]:
+    """Slice, filters, sampling, columns, field mapping, validation; in this order. All records have one shape.
 
-    With `one_pass` the files are read once only, see `selection.selected`. Raises DataNotFound, and DataInvalid
-    also when there is no record at all.
+    With `one_pass` the files are read only once, see `selection.selected`. Raises DataNotFound, and DataInvalid also
+    when there is no record.
     """
-    shaping = Shaping(mapping, method)
+    shaping = RecordMapper(mapping, method)
     shape = ""
     for file, row in selected(source, one_pass=one_pass):
         place = where(file, source.format, row.number)
@@ -37,7 +39,7 @@ def records(source: Source, mapping: Mapping[str, str], method: str, *, one_pass
         if found != (shape or found):
             raise DataInvalid(f"{place} has {found}, earlier records of this source have {shape}: use one of them")
         shape = found
-        yield Located(record, place)
+        yield LocatedRecord(record, place)
     if not shape:
         raise _nothing(source)
 

@@ -1,4 +1,4 @@
-"""Which rows of a source are meant: its slice, its filters, its sampling, its columns; order is kept."""
+"""Selects rows of a source by slice, filters, sampling and columns; preserves the order."""
 
 import random
 from collections.abc import Iterator
@@ -10,20 +10,20 @@ from workers.trainers.data.sources import DataFile, Source
 from workers.trainers.failures import DataInvalid
 
 _UNTYPED = frozenset({"csv", "text"})
-# Every row of such a file has the same columns; in the others a row may leave some out.
+# Every row of such a file has the same columns; in other formats a row may omit some.
 _FIXED_COLUMNS = frozenset({"csv", "text", "parquet", "arrow"})
 _NAMES_SHOWN = 50
-# Stands for "as many as there are" where a slice needs no count.
+# Stands for "all" where a slice needs no count.
 _MANY = 1 << 62
 
 Chosen = Iterator[tuple[DataFile, Row]]
 
 
 def selected(source: Source, *, one_pass: bool = False) -> Chosen:
-    """The rows to learn from, with the file of each, after slice, filters, sampling and columns.
+    """The selected rows, with the file of each, after slice, filters, sampling and columns.
 
-    With `one_pass` files are read only once, as for a stream: slices in percent and sampling.count are not
-    applied, sampling.fraction is drawn row by row instead of exactly. Raises DataNotFound and DataInvalid.
+    With `one_pass` files are read only once, as for a stream: slices in percent and sampling.count are not applied,
+    sampling.fraction is drawn row by row instead of exactly. Raises DataNotFound and DataInvalid.
     """
     for file, row in _sampled(source, one_pass=one_pass):
         yield file, _projected(source, row)
@@ -34,7 +34,7 @@ def _sampled(source: Source, *, one_pass: bool) -> Chosen:
     if sampling is None or (one_pass and sampling.count is not None):
         yield from _filtered(source, one_pass=one_pass)
         return
-    # Sources of one job draw differently though they share a seed.
+    # Sources of one job draw differently although they share a seed.
     draw = random.Random(f"{sampling.seed}/{source.index}")  # noqa: S311
     if one_pass:
         yield from (chosen for chosen in _filtered(source, one_pass=True) if draw.random() < (sampling.fraction or 0))
@@ -42,7 +42,7 @@ def _sampled(source: Source, *, one_pass: bool) -> Chosen:
     left = sum(1 for _ in _filtered(source, one_pass=False))
     wanted = round(left * sampling.fraction) or min(left, 1) if sampling.fraction is not None else sampling.count or 0
     for chosen in _filtered(source, one_pass=False):
-        # Knuth's selection sampling: exact in number, in order, with no list of what was drawn.
+        # Knuth's selection sampling: exact in number, order-preserving, and without a list of the drawn rows.
         if draw.random() * left < wanted:
             wanted -= 1
             yield chosen

@@ -1,7 +1,7 @@
-"""The shapes of a record: found, mapped to our names, checked.
+"""Record shapes: detected, mapped to our field names, validated.
 
-To learn from are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a prompt;
-a prompt to complete stands alone or at the beginning of messages, beside columns that say what a completion is worth.
+Training records are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a
+prompt; a prompt to complete stands alone or at the beginning of messages, beside columns for the reward.
 """
 
 import json
@@ -28,8 +28,8 @@ _FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
 _NAMES_SHOWN = 50
 
 
-class Shaping:
-    """Turns the values of rows into records by data_config.preprocess.field_mapping."""
+class RecordMapper:
+    """Converts row values to records by data_config.preprocess.field_mapping."""
 
     def __init__(self, mapping: Mapping[str, str], method: str) -> None:
         self._columns = mapped_columns(mapping)
@@ -72,7 +72,7 @@ class Shaping:
         return self._first_of(_EXAMPLES, values, where)
 
     def _first_of(self, shapes: Mapping[str, tuple[str, ...]], values: Mapping[str, Any], where: str) -> str:
-        """The first shape that the mapping names a column of, or else whose columns the row has."""
+        """The first shape of which the mapping names a column, or else whose columns the row has."""
         for shape, columns in shapes.items():
             if any(name in self._columns for name in columns):
                 return shape
@@ -87,7 +87,7 @@ class Shaping:
         )
 
     def _prompt(self, values: Mapping[str, Any], shape: str, where: str) -> tuple[str, Record]:
-        """The prompt, and in `columns` all else that the row has: the reward may want it."""
+        """The prompt, and in `columns` all other values of the row, for the reward."""
         name = _COLUMNS[shape][0]
         value = self._value(values, name, where)
         used = {self._columns.get(name, name), _SHARE_GPT, *_FOR_TEMPLATES}
@@ -97,7 +97,7 @@ class Shaping:
             return PROMPT, {"prompt": value, "columns": columns}
         prompt = self._messages(value, f"{where}: {name}", "prompt")
         if prompt[-1]["role"] == "assistant":
-            # What it said there is what a completion may be compared with.
+            # The assistant's reply there is the reference answer for comparison.
             columns.setdefault(ANSWER, prompt.pop()["content"])
         if not prompt:
             raise DataInvalid(f"{where}: {name} has no message before the assistant's, so there is nothing to answer")
@@ -163,7 +163,7 @@ def _are_messages(value: Any) -> bool:
 
 
 def _with_prompt(record: Record, where: str) -> Record:
-    """The messages that both answers begin with are the prompt, as with trl."""
+    """The common leading messages of both answers are the prompt, as in trl."""
     chosen, rejected = (record[name] for name in _ANSWERS)
     pairs = enumerate(zip(chosen, rejected, strict=False))
     begin = next((i for i, (one, other) in pairs if one != other), min(len(chosen), len(rejected)))
@@ -194,7 +194,7 @@ def _for_template(values: Mapping[str, Any], where: str) -> Record:
 
 
 def _content(value: Any, where: str, *, needed: bool) -> str:
-    """A text; the texts of a list of parts in one; empty for a message that only calls tools."""
+    """A text; the joined texts of a list of parts; empty for a message with only tool calls."""
     if isinstance(value, str):
         return value
     if value is None and not needed:
@@ -215,7 +215,7 @@ def _check_text(value: Any, where: str) -> None:
 
 
 def _parsed(text: str) -> Any:
-    """Messages in a column of texts, as in CSV, are written as JSON."""
+    """Messages in a text column, as in CSV, are JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The data sources of a job as its document describes them, with the local files of each."""
+"""The data sources of a job's document, with the local files of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Sou
 
 @dataclass(frozen=True)
 class DataFile:
-    """A local file and the name that people know it by."""
+    """A local file and the name shown to users."""
 
     path: Path
     name: str
@@ -43,9 +43,9 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One of data_config.sources; `index` is its place there, `split` one of train, validation, test.
+    """One of data_config.sources; `index` is its position there, `split` one of train, validation, test.
 
-    `rows_slice` is set only if not all rows are meant.
+    `rows_slice` is set only if not all rows are selected.
     """
 
     index: int
@@ -61,12 +61,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.files[0].name if len(self.files) == 1 else self.location
 
     @property
     def field(self) -> str:
-        """Where the job document describes it."""
+        """The field of the job document that describes it."""
         return f"data_config.sources.{self.index}"
 
 
@@ -81,7 +81,7 @@ def sources_of(spec: RunSpec) -> tuple[Source, ...]:
 
 
 def seed_of(data_config: Mapping[str, Any]) -> int:
-    """The seed of everything that is drawn."""
+    """The seed of all random choices."""
     seed = data_config.get("seed")
     return SEED if seed is None else int(seed)
 
@@ -110,7 +110,7 @@ def _source(index: int, document: Mapping[str, Any], found: Mapping[str, Any], s
 
 def _filter(document: Mapping[str, Any]) -> Filter:
     value = document.get("value")
-    # A source is a key of tables.
+    # A source is used as a dictionary key.
     value = tuple(value) if isinstance(value, list) else value
     return Filter(str(document["column"]), operator_of(str(document["op"])), value)
 

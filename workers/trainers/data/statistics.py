@@ -1,4 +1,4 @@
-"""What a person wants to know about tokenized records: how many, how long, how many cut."""
+"""Length statistics of tokenized records: count, length distribution, truncation."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 QUANTILES = (0.5, 0.9, 0.99)
 
 
-class Lengths:
-    """Counts token lengths before truncation, exactly: there are far fewer different lengths than records."""
+class LengthStatistics:
+    """Exact counts of token lengths before truncation: there are far fewer distinct lengths than records."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -16,19 +16,19 @@ class Lengths:
         self.dropped = 0
 
     def add(self, full_length: int, *, truncated: bool, dropped: bool = False) -> None:
-        """`dropped`: truncation left nothing to learn of it."""
+        """`dropped`: truncation left no labels in it."""
         self.counts[full_length] += 1
         self.truncated += truncated
         self.dropped += dropped
 
-    def update(self, other: "Lengths") -> None:
+    def update(self, other: "LengthStatistics") -> None:
         self.counts.update(other.counts)
         self.truncated += other.truncated
         self.dropped += other.dropped
 
     @property
     def records(self) -> int:
-        """How many were tokenized, the dropped ones among them."""
+        """Number of tokenized records, dropped ones included."""
         return self.counts.total()
 
     def to_document(self) -> dict[str, Any]:
@@ -42,11 +42,11 @@ class Lengths:
         }
 
     def state(self) -> dict[str, Any]:
-        """All of it, JSON-able, for `restored`."""
+        """The complete state as JSON, for `restored`."""
         return {"counts": sorted(self.counts.items()), "truncated": self.truncated, "dropped": self.dropped}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> "Lengths":
+    def restored(cls, state: Mapping[str, Any]) -> "LengthStatistics":
         lengths = cls()
         lengths.counts.update({int(length): int(count) for length, count in state["counts"]})
         lengths.truncated, lengths.dropped = state["truncated"], state["dropped"]
@@ -64,9 +64,9 @@ class Lengths:
         return {**found, "max": max(self.counts)} if self.counts else {}
 
 
-def merged(parts: Iterable[Lengths]) -> Lengths:
-    """All of them together."""
-    total = Lengths()
+def merged(parts: Iterable[LengthStatistics]) -> LengthStatistics:
+    """The combined statistics."""
+    total = LengthStatistics()
     for part in parts:
         total.update(part)
     return total

@@ -1,4 +1,4 @@
-"""Tokenized records in files that are mapped into memory: written once, found again by whoever comes later."""
+"""Tokenized records in memory-mapped files: written once and reused by later processes."""
 
 import json
 import os
@@ -12,21 +12,21 @@ import pyarrow as pa
 from datasets import Dataset
 
 from workers.trainers.data.encoded import RECORD, AnyEncoded, Columns
-from workers.trainers.data.statistics import Lengths
+from workers.trainers.data.statistics import LengthStatistics
 
 _IDS = pa.list_(pa.int32())
 _TYPES = {RECORD: pa.large_string()}  # of columns that are not ids
-# What is collected before it is written: bounds both memory and the 32-bit offsets of a batch.
+# Records per write: bounds both memory and the 32-bit offsets of a batch.
 _BATCH_RECORDS = 1000
 _BATCH_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Stored:
-    """The dataset of one source, and what is known of its records."""
+class StoredRecords:
+    """The dataset of one source, and the statistics of its records."""
 
     dataset: Dataset
-    lengths: Lengths
+    lengths: LengthStatistics
     conversational: bool
 
 
@@ -40,7 +40,7 @@ class Writer:
         self._tokens = 0
 
     def add(self, record: Columns) -> None:
-        """The values of a record by the names of their columns."""
+        """The values of a record by column name."""
         self._records.append(record)
         self._tokens += max(map(len, record.values()))
         if len(self._records) >= _BATCH_RECORDS or self._tokens >= _BATCH_TOKENS:
@@ -74,10 +74,11 @@ def opened(path: Path) -> Dataset:
     return Dataset.from_file(str(path))
 
 
-def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> Stored:
-    """The records of one source, each with whether it is made of messages; `encoded` is used only if need be.
+def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncoded, bool]]) -> StoredRecords:
+    """The records of one source, each with whether it is conversational; `encoded` is consumed only if the file is
+    missing.
 
-    Records that truncation left nothing to learn of are counted and left out.
+    Records without labels after truncation are counted and skipped.
     """
     notes = path.with_suffix(".json")
     if not notes.exists():
@@ -87,11 +88,11 @@ def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncode
         partial.write_text(json.dumps(found), encoding="utf-8")
         partial.replace(notes)
     known = json.loads(notes.read_text(encoding="utf-8"))
-    return Stored(opened(path), Lengths.restored(known["lengths"]), known["conversational"])
+    return StoredRecords(opened(path), LengthStatistics.restored(known["lengths"]), known["conversational"])
 
 
 def _write(writer: Writer, encoded: Iterable[tuple[AnyEncoded, bool]]) -> dict[str, Any]:
-    lengths, conversational = Lengths(), False
+    lengths, conversational = LengthStatistics(), False
     for each, is_conversation in encoded:
         dropped = not each.learns
         lengths.add(each.full_length, truncated=each.truncated, dropped=dropped)

@@ -1,4 +1,4 @@
-"""Records that are read, shuffled and tokenized while a training runs, without end, the same in every run."""
+"""Reads, shuffles and tokenizes records during training, endlessly and deterministically."""
 
 import itertools
 import random
@@ -11,9 +11,9 @@ from datasets.iterable_dataset import ExamplesIterable
 
 from workers.trainers.data.encoded import Columns
 from workers.trainers.data.packing import blocks
-from workers.trainers.data.records import Located, records
+from workers.trainers.data.records import LocatedRecord, records
 from workers.trainers.data.sources import Source
-from workers.trainers.data.tokenizing import Tokenizing
+from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 
 Example = Columns
@@ -21,27 +21,27 @@ Example = Columns
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The records of the sources, over and over, each time in another order; every lane gets its own part of them.
+    """The records of the sources, repeated in a new order per pass; each lane gets its own part.
 
-    A lane is what one process reads: a rank, or each of its loading processes. Together the lanes
-    see every record once a pass. `block_length` 0: records as they are, else packed into blocks.
+    A lane is one reading process: a rank, or each of its data loader workers. Together the lanes cover every record
+    once per pass. `block_length` 0: records as they are, otherwise packed into blocks.
     """
 
     sources: tuple[Source, ...]
     mapping: Mapping[str, str]
     method: str
-    tokenizing: Tokenizing
+    tokenizing: RecordTokenizer
     shuffle_buffer: int
     seed: int
     lanes: int
     block_length: int = 0
 
     def dataset(self) -> IterableDataset:
-        """Sharded into the lanes: accelerate gives each rank its own, the data loader each of its processes."""
+        """Sharded by lane: accelerate assigns shards to ranks, the data loader to its workers."""
         return IterableDataset(ExamplesIterable(_numbered, {"stream": self, "lanes": list(range(self.lanes))}))
 
     def examples(self, lane: int) -> Iterator[Example]:
-        """The columns of records without end. Raises DataNotFound, DataInvalid."""
+        """The columns of records, endlessly. Raises DataNotFound, DataInvalid."""
         if self.block_length:
             for block in blocks(map(_ids, self._encoded(lane)), self.block_length):
                 yield {"input_ids": block, "labels": list(block)}
@@ -60,11 +60,11 @@ class Stream:
                         barren = 0
                         yield encoded.columns
                 position += 1
-            # A lane may get nothing from a pass over very few records, but not from so many of them.
+            # With very few records a lane may get nothing from one pass, but not from this many passes.
             if barren > self.lanes:
                 raise DataInvalid("no record is left with anything to learn: raise data_config.max_seq_length")
 
-    def _pass(self, number: int) -> Iterator[Located]:
+    def _pass(self, number: int) -> Iterator[LocatedRecord]:
         found = itertools.chain.from_iterable(
             records(source, self.mapping, self.method, one_pass=True) for source in self.sources
         )
@@ -76,8 +76,8 @@ def _ids(example: Example) -> list[int]:
     return cast("list[int]", example["input_ids"])
 
 
-def shuffled(items: Iterable[Located], buffer: int, draw: random.Random) -> Iterator[Located]:
-    """Each item is drawn among `buffer` ones that are held; 0 keeps the order."""
+def shuffled(items: Iterable[LocatedRecord], buffer: int, draw: random.Random) -> Iterator[LocatedRecord]:
+    """Each item is drawn from a buffer of this size; 0 preserves the order."""
     if buffer <= 1:
         yield from items
         return
@@ -92,5 +92,5 @@ def shuffled(items: Iterable[Located], buffer: int, draw: random.Random) -> Iter
 
 
 def _numbered(stream: Stream, lanes: list[int]) -> Iterator[tuple[int, Example]]:
-    # Without end, so there is never a second one: datasets hands over one lane at a time.
+    # Endless, so there is never a second lane here: datasets passes one at a time.
     yield from enumerate(stream.examples(lanes[0]))

@@ -1,4 +1,4 @@
-"""Rows out of text formats: JSON Lines, JSON, CSV, and plain text with a record per line."""
+"""Reads rows of text formats: JSON Lines, JSON, CSV, and plain text with a record per line."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ from workers.trainers.data.opening import damaged, opened_text
 from workers.trainers.data.sources import DataFile
 from workers.trainers.failures import DataInvalid
 
-# Beyond these something is wrong with the file: a missing line break, a quote that is never closed.
+# Larger records indicate a damaged file: a missing line break, or an unclosed quote.
 MAX_RECORD_BYTES = 1 << 26
 MAX_JSON_BYTES = 1 << 30
 _BOM = b"\xef\xbb\xbf"
@@ -23,7 +23,7 @@ def jsonl_rows(file: DataFile) -> NumberedValues:
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
-            hint = "; if the file is one JSON document, say format json" if number == 1 else ""
+            hint = "; if the file is one JSON document, use format json" if number == 1 else ""
             raise DataInvalid(f"{file.name} line {number} is not JSON: {error}{hint}") from error
         if not isinstance(values, dict):
             raise DataInvalid(f"{file.name} line {number} is not a JSON object")
@@ -31,13 +31,13 @@ def jsonl_rows(file: DataFile) -> NumberedValues:
 
 
 def text_rows(file: DataFile) -> NumberedValues:
-    """Each line that is not blank is a text."""
+    """Each non-blank line is a text."""
     for number, line in _lines(file, "text"):
         yield number, {"text": line.rstrip("\r\n")}
 
 
 def json_rows(file: DataFile) -> NumberedValues:
-    """The objects of an array, or of the one list in an object; loaded whole."""
+    """The objects of an array, or of the only list in an object; loaded as a whole."""
     for number, values in enumerate(_json_list(file), start=1):
         if not isinstance(values, dict):
             raise DataInvalid(f"{file.name} record {number} is not a JSON object")
@@ -45,7 +45,7 @@ def json_rows(file: DataFile) -> NumberedValues:
 
 
 def csv_rows(file: DataFile) -> NumberedValues:
-    """Comma-separated, the first line names the columns. `number` is the line on which a record begins."""
+    """Comma-separated with a header line. `number` is the line on which a record begins."""
     csv.field_size_limit(MAX_RECORD_BYTES)
     reader = csv.reader(_unnumbered(file), strict=True)
     header: list[str] | None = None
@@ -65,14 +65,14 @@ def csv_rows(file: DataFile) -> NumberedValues:
 
 
 def count_lines(file: DataFile, format_: str) -> int:
-    """How many lines are not blank."""
+    """Number of non-blank lines."""
     return sum(1 for _ in _lines(file, format_))
 
 
 def _header(file: DataFile, fields: list[str]) -> list[str]:
     names = [field.strip() for field in fields]
     if len(set(names)) < len(names) or not names:
-        raise DataInvalid(f"{file.name} line 1 must name the columns, each differently; it has {names}")
+        raise DataInvalid(f"{file.name} line 1 must name the columns, without duplicates; it has {names}")
     return names
 
 
@@ -113,12 +113,12 @@ def _only_list(document: Any) -> list[Any] | None:
 
 
 def _unnumbered(file: DataFile) -> Iterator[str]:
-    # The csv module counts by itself, and a line break in quotes belongs to the field: nothing is skipped here.
+    # The csv module counts lines itself, and a quoted line break belongs to its field: nothing is skipped here.
     return (line for _, line in _lines(file, "csv", blank=True))
 
 
 def _lines(file: DataFile, format_: str, *, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers; without `blank` those of white space alone are left out."""
+    """The lines with their numbers; without `blank`, lines of only white space are skipped."""
     with opened_text(file, format_) as stream:
         number = 0
         while True:

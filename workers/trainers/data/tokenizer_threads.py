@@ -1,4 +1,4 @@
-"""How many threads the tokenizer uses: all that the job has while data is prepared, one while it trains."""
+"""Number of tokenizer threads: all of the job's threads while data is prepared, one during training."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _SWITCH, _COUNT = "TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS"
 
 @contextmanager
 def all_threads(spec: RunSpec) -> Iterator[None]:
-    """Inside, the tokenizer may use the threads of all ranks: the others wait meanwhile."""
+    """Inside, the tokenizer may use the threads of all ranks, which wait meanwhile."""
     before = os.environ.get(_SWITCH)
     # Read when the first of these threads starts.
     os.environ.setdefault(_COUNT, str(max(1, spec.threads_per_rank * spec.world_size)))
@@ -19,5 +19,5 @@ def all_threads(spec: RunSpec) -> Iterator[None]:
     try:
         yield
     finally:
-        # While training they would take the CPU from it, and make forks of loading processes risky.
+        # During training they would compete for the CPU, and make forking data loader workers unsafe.
         os.environ[_SWITCH] = before or "false"

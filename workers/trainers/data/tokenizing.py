@@ -1,7 +1,7 @@
-"""From a record to token ids: templates, BOS and EOS, masks, truncation.
+"""Tokenizes records: templates, BOS and EOS, label masks, truncation.
 
-With default settings they are those that trl's trainers make of the same record: SFTTrainer's ids and labels of one to
-learn from, DPOTrainer's prompt, chosen and rejected ids of a preference.
+With default settings the result equals that of trl's trainers for the same record: SFTTrainer's ids and labels for a
+training record, DPOTrainer's prompt, chosen and rejected ids for a preference.
 """
 
 import itertools
@@ -19,12 +19,12 @@ from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, l
 from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
-from workers.trainers.data.records import Located
+from workers.trainers.data.records import LocatedRecord
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
 _BATCH = 64
-# What a template or a tokenizer raises for content that it can't take, such as a lone surrogate.
+# What a template or a tokenizer raises for content that it cannot process, such as a lone surrogate.
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError)
 
 
@@ -33,8 +33,10 @@ _Tokens = tuple[list[int], list[bool]]
 _Processed = Mapping[str, Any]
 
 
-class Tokenizing:
-    """Made once per process. Gives the tokenizer the job's chat template, or ours when records of messages need one."""
+class RecordTokenizer:
+    """Created once per process. Sets the job's chat template on the tokenizer, or ours when conversational records
+    need one.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
         preprocess = spec.data_config.get("preprocess") or {}
@@ -47,12 +49,12 @@ class Tokenizing:
         self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
         self._add_bos: bool | None = preprocess.get("add_bos_token")
         self._add_eos: bool | None = preprocess.get("add_eos_token")
-        # What a reward model judges are texts as they are generated, which trl gives to it without special tokens.
+        # A reward model scores texts as they are generated, which trl passes without special tokens.
         self._judges = spec.method == REWARD_METHOD
         self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
         self._completion_only = bool(spec.hyperparameters.get("completion_only_loss", True))
         self._is_pretraining = spec.training_type == "CONTINUED_PRETRAIN"
-        # Packing cuts by itself, and would rather cut elsewhere.
+        # Packing cuts records itself, at other positions.
         self._packs = self._is_pretraining or bool(spec.hyperparameters.get("packing"))
         if self._add_bos and tokenizer.bos_token_id is None:
             raise InvalidConfig(
@@ -62,11 +64,11 @@ class Tokenizing:
 
     @cached_property
     def marks_assistant(self) -> bool:
-        """Whether the assistant's turns alone are learned in messages: it is wanted and the template tells them."""
+        """Whether only the assistant's turns are learned: it is configured and the template marks them."""
         return self._marking is not None
 
-    def encode(self, located: Located) -> AnyEncoded:
-        """Raises DataInvalid naming the row, also for one that is too long if truncation is off."""
+    def encode(self, located: LocatedRecord) -> AnyEncoded:
+        """Raises DataInvalid naming the row, also for a row that is too long if truncation is off."""
         try:
             (tokens,) = self._tokens([located.record])
         except _REFUSALS as error:
@@ -74,14 +76,14 @@ class Tokenizing:
             raise DataInvalid(f"{located.where} can't be tokenized: {reason}") from error
         return self._encoded(located, tokens)
 
-    def encode_all(self, located: Iterable[Located]) -> Iterator[tuple[Located, AnyEncoded]]:
-        """As `encode` for each, many at a time, which the tokenizer spreads over its threads."""
+    def encode_all(self, located: Iterable[LocatedRecord]) -> Iterator[tuple[LocatedRecord, AnyEncoded]]:
+        """As `encode` for each, in batches, which the tokenizer processes on its threads."""
         rest = iter(located)
         while batch := list(itertools.islice(rest, _BATCH)):
             try:
                 tokens = self._tokens([each.record for each in batch])
             except _REFUSALS:
-                # Which one it was is told one by one.
+                # Encoding one by one identifies the failing record.
                 yield from ((each, self.encode(each)) for each in batch)
                 continue
             for each, of_it in zip(batch, tokens, strict=True):
@@ -93,7 +95,7 @@ class Tokenizing:
         return templates.marking(self._tokenizer) if self._assistant_only else None
 
     def _tokens(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
-        """Of records of one shape; for each its sequence, or those of the chosen and the rejected answer."""
+        """For each record of one shape: its sequence, or those of the chosen and the rejected answer."""
         if self._longest_prompt:
             return [[(ids, [False] * len(ids))] for ids in self._prompts(batch)]
         if "chosen" in batch[0]:
@@ -124,7 +126,7 @@ class Tokenizing:
         return [_learned_from(each, _common_prefix(prompt, each)) for prompt, each in zip(prompts, ids, strict=True)]
 
     def _pairs(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
-        """Both answers begin where the tokens of the prompt alone differ from those with either of them."""
+        """Both answers begin where the tokens of the prompt alone differ from those with either answer."""
         answered = [self._answered(batch, name) for name in ("chosen", "rejected")]
         found = []
         for prompt, *both in zip(self._prompts(batch), *answered, strict=True):
@@ -140,7 +142,7 @@ class Tokenizing:
         return [list(each["input_ids"]) for each in self._rendered(batch, prompts, None, add_generation_prompt=True)]
 
     def _answered(self, batch: Sequence[Record], name: str) -> list[list[int]]:
-        """The prompts with their answers, which have this name."""
+        """The prompts with the answers in the field of this name."""
         if not isinstance(batch[0]["prompt"], list):
             return self._ids([record["prompt"] + self._ended(record[name]) for record in batch])
         templates.ensure(self._tokenizer)
@@ -150,7 +152,7 @@ class Tokenizing:
     def _rendered(
         self, batch: Sequence[Record], messages: list[Any], template: str | None, **options: Any
     ) -> list[_Processed]:
-        """The template's text of each conversation, as tokens."""
+        """The rendered template of each conversation, as tokens."""
         if len(batch) > 1 and not any("tools" in record or "chat_template_kwargs" in record for record in batch):
             processed = self._apply_template(messages, template, **options)
             return [{name: processed[name][i] for name in processed} for i in range(len(batch))]
@@ -166,7 +168,8 @@ class Tokenizing:
         return cast("_Processed", processed)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        # Not verbose: it would warn that a long text does not fit the model, which is cut or refused here.
+        # Not verbose: the warning that a long text does not fit the model is irrelevant, because it is cut or rejected
+        # here.
         return [
             list(ids)
             for ids in self._tokenizer(
@@ -179,7 +182,7 @@ class Tokenizing:
         ends = self._add_eos is not False and not self._judges
         return text + eos if ends and not text.endswith(eos) else text
 
-    def _encoded(self, located: Located, tokens: list[_Tokens]) -> AnyEncoded:
+    def _encoded(self, located: LocatedRecord, tokens: list[_Tokens]) -> AnyEncoded:
         if not all(ids for ids, _ in tokens):
             raise DataInvalid(f"{located.where} has no tokens")
         if len(tokens) > 1:
@@ -188,10 +191,10 @@ class Tokenizing:
             return self._prompt(located, tokens[0][0])
         return self._sequence(located, *tokens[0])
 
-    def _sequence(self, located: Located, ids: list[int], learned: list[bool]) -> Encoded:
+    def _sequence(self, located: LocatedRecord, ids: list[int], learned: list[bool]) -> Encoded:
         if "messages" in located.record and not any(learned):
             raise DataInvalid(
-                f"{located.where}: the chat template marks nothing that the assistant says; correct its generation "
+                f"{located.where}: the chat template marks no assistant turn; correct its generation "
                 "block, or set assistant_only_loss to false"
             )
         ids, learned = self._with_ends(ids, learned)
@@ -235,7 +238,7 @@ class Tokenizing:
         left = max(0, room - begin)
         return EncodedPair(prompt[:room], one[:left], other[:left], length)
 
-    def _prompt(self, located: Located, ids: list[int]) -> EncodedPrompt:
+    def _prompt(self, located: LocatedRecord, ids: list[int]) -> EncodedPrompt:
         if self._add_bos and ids[0] != self._tokenizer.bos_token_id:
             ids = [int(self._tokenizer.bos_token_id), *ids]
         elif self._add_bos is False and ids[0] == self._tokenizer.bos_token_id and len(ids) > 1:

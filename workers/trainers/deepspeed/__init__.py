@@ -1,1 +1,1 @@
-"""DeepSpeed's ZeRO: each rank has a part of the optimizer's state, of the gradients, or of the parameters too."""
+"""DeepSpeed ZeRO: shards the optimizer state, the gradients, or also the parameters across ranks."""

@@ -1,4 +1,4 @@
-"""Checkpoints as DeepSpeed writes them, a file of each rank's part; written by threads while the training goes on."""
+"""Checkpoints in DeepSpeed's format, one file per rank's shard; threads write them while the training continues."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,21 +15,21 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.deepspeed.configuration import LATEST
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.async_save import (
-    HostSaving,
-    divided_as_at_a_start,
+    HostCheckpointSaver,
     random_state,
-    small,
+    shard_with_optimizer,
+    state_files,
     state_text,
 )
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
-from workers.trainers.parts import bring_together
 
 
-class _Taking(CheckpointEngine):  # type: ignore[misc]
-    """What DeepSpeed would write is only noted: `taken`, by file."""
+class _StateCapture(CheckpointEngine):  # type: ignore[misc]
+    """Records what DeepSpeed would write in `taken`, by file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,9 @@ class _Taking(CheckpointEngine):  # type: ignore[misc]
         self.taken = {}
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Whoever writes makes them: were the disk full now, the other ranks would wait for this one for ever."""
+        """Does nothing: the writer thread creates directories. If the disk were full now, the other ranks would wait
+        for this one forever.
+        """
 
     def save(self, state_dict: dict[str, Any], path: str) -> None:
         self.taken[Path(path)] = state_dict
@@ -52,25 +54,25 @@ class _Taking(CheckpointEngine):  # type: ignore[misc]
         return True
 
     def fits(self) -> bool:
-        """Whether this rank has memory for a copy of what was taken."""
+        """Whether this rank has memory for a copy of the captured state."""
         return self._copy.fits(self.taken)
 
     def copy(self) -> None:
-        """All files at once, because buffers are kept in the order in which they were taken."""
+        """Copies all files at once, because the buffers are reused in capture order."""
         self.taken = self._copy.take(self.taken)
 
     def write(self) -> None:
-        """On any thread."""
+        """Safe on any thread."""
         self._copy.wait()
         for path, state in self.taken.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.save(state, path)
 
 
-class ZeroSaving(HostSaving):
-    """The training stands still while each rank copies its part to host memory; threads of the ranks write it.
+class ZeroCheckpointSaver(HostCheckpointSaver):
+    """Training pauses while each rank copies its shard to host memory; threads of the ranks write it.
 
-    They speak with each other in a group of their own: in that of the training they would come between its sums.
+    The threads use their own process group, because their collectives would interleave with the training's.
     """
 
     def __init__(
@@ -79,38 +81,39 @@ class ZeroSaving(HostSaving):
         super().__init__(context, boundary)
         self._read_model = read
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
-        self._parts = _Taking()
+        self._parts = _StateCapture()
         self._tokens: PreTrainedTokenizerBase | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
         self._written: Future[None] | None = None
         self._copied = False
-        self._small: dict[str, Any] = {}
+        self._state_files: dict[str, Any] = {}
         self._text = ""
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().keep_tokenizer(tokenizer)
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
     def reserve(self, model: Any, optimizer: Any) -> None:
-        """Each rank's buffers are made when they are first filled."""
+        """Each rank's buffers are allocated when they are first filled."""
 
     def take(self, trainer: Trainer) -> None:
         randoms = self._boundary.gather(random_state(trainer))
         directory = Path(str(trainer.args.output_dir)) / f"checkpoint-{trainer.state.global_step}"
         if self._written is not None:
-            # Whether it went wrong is for the first rank to say, which hands it over.
+            # The first rank, which hands the checkpoint over, reports a failure.
             wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
             manifest.discard(directory)
-            self._small, self._text = small(trainer, randoms), state_text(trainer)
+            self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()
         engine: Any = trainer.model_wrapped
         engine.checkpoint_engine = self._parts
-        # It would be written now, and a full disk leave the other ranks waiting; DeepSpeed has it as a module, too.
+        # It would be written now, and a full disk would leave the other ranks waiting; DeepSpeed provides it as a
+        # module, too.
         engine._copy_recovery_script = _no_script  # noqa: SLF001
         engine.save_checkpoint(str(directory), save_latest=False, exclude_frozen_parameters=_has_frozen(engine))
-        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        # If one rank lacks memory for a copy, all ranks wait until the state itself is written.
         self._copied = not self._boundary.any_rank(not self._parts.fits())
         if self._copied:
             self._parts.copy()
@@ -119,8 +122,8 @@ class ZeroSaving(HostSaving):
             wait([self._written])
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
-        """As `boundaries.Saving`; best weights are not kept apart."""
-        written, files, text = self._written, self._small, self._text
+        """As `stop_and_save.CheckpointSaver`; best weights are not stored separately."""
+        written, files, text = self._written, self._state_files, self._text
         if written is None:
             raise RuntimeError("nothing was taken to be committed")
 
@@ -137,20 +140,20 @@ class ZeroSaving(HostSaving):
         return self._copied
 
     def restore(self, trainer: Trainer, checkpoint: str) -> None:
-        divided_as_at_a_start(trainer, checkpoint)
+        shard_with_optimizer(trainer, checkpoint)
 
     def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
-        """DeepSpeed has read it."""
+        """DeepSpeed has loaded it already."""
         return True
 
     def whole_model(self, trainer: Trainer) -> Any:
-        """In stage 3 read again and given all weights, which are gathered in the memory of the first rank's host."""
+        """In stage 3, a newly loaded model with the weights gathered in the memory of the first rank's host."""
         divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
         if not divided:
             return super().whole_model(trainer)
         module = trainer.accelerator.unwrap_model(trainer.model)
         weights = _gathered(module, keep=self._context.rank == 0)
-        # Else this rank alone would begin to divide what it reads.
+        # Otherwise this rank alone would start sharding what it loads.
         unset_hf_deepspeed_config()  # type: ignore[no-untyped-call]
         if self._context.rank != 0 or self._tokens is None:
             return None
@@ -164,11 +167,11 @@ class ZeroSaving(HostSaving):
             self._parts.write()
         except Exception as error:  # noqa: BLE001  (the others wait to hear of it)
             problem = error
-        bring_together(directory, self._parts.taken, problem, self._group)
+        gather_files(directory, self._parts.taken, problem, self._group)
 
 
 def _no_script(save_path: str) -> None:
-    """Nothing is written."""
+    """Write nothing."""
 
 
 def _has_frozen(engine: Any) -> bool:
@@ -176,7 +179,7 @@ def _has_frozen(engine: Any) -> bool:
 
 
 def _gathered(module: Any, *, keep: bool) -> dict[str, torch.Tensor]:
-    """Every rank takes part; those that do not `keep` get nothing."""
+    """The gathered parameters; collective. Ranks without `keep` get nothing."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in module.state_dict(keep_vars=True).items():
         with GatheredParameters([tensor] if isinstance(tensor, torch.nn.Parameter) else []):

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint of another number of ranks: by DeepSpeed's universal form of it.
+"""Resumes a checkpoint of another number of ranks through DeepSpeed's universal format.
 
 Lian et al., Universal Checkpointing, 2024 (arXiv:2406.18820).
 """
@@ -14,21 +14,21 @@ from workers.trainers.distributed import first_rank_first
 from workers.trainers.failures import InvalidConfig
 
 _LATEST_UNIVERSAL = "latest_universal"
-# One after the other: more at a time would each need memory for a part.
+# One worker: each further one would need memory for another shard.
 _CONVERT = (sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state")
 _WORKERS = ("--num_extract_workers", "1", "--num_merge_workers", "1")
 
 
 def is_needed(context: RunContext) -> bool:
-    """Whether the parts of the checkpoint are those of another number of ranks."""
+    """Whether the checkpoint was written by another number of ranks."""
     manifest = context.resume_manifest()
     return manifest is not None and manifest.world_size != context.spec.world_size
 
 
 def resumable(context: RunContext, checkpoint: str) -> str:
-    """A directory that this number of ranks can go on from; the checkpoint itself if its parts fit.
+    """A directory that this number of ranks can resume from; the checkpoint itself if its shards fit.
 
-    Raises InvalidConfig when its parts are of another kind.
+    Raises InvalidConfig when its shards are of another kind.
     """
     source = Path(checkpoint)
     _check_stage(context, source)
@@ -48,12 +48,12 @@ def _check_stage(context: RunContext, checkpoint: Path) -> None:
         other = "3" if divided else "1 or 2"
         raise InvalidConfig(
             f"training_config.framework.config.{STAGE} is {stage}, but the checkpoint was taken in stage {other}, "
-            f"which divides otherwise; set {STAGE} to {other}"
+            f"which shards differently; set {STAGE} to {other}"
         )
 
 
 def _convert(checkpoint: Path, directory: Path) -> None:
-    """The files of the checkpoint as they are, and its parts once more in the form that knows no ranks."""
+    """Copy the checkpoint's files and convert its shards to the universal format."""
     unfinished = directory.with_suffix(".tmp")
     unfinished.mkdir(parents=True)
     for path in checkpoint.iterdir():

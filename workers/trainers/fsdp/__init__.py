@@ -1,1 +1,1 @@
-"""FSDP2: each rank has a part of every layer, and all of a layer only while it computes it."""
+"""FSDP2: shards every layer across ranks, and gathers a layer only while it is computed."""

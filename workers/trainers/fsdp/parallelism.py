@@ -1,4 +1,4 @@
-"""FSDP's part in a training with transformers' Trainer."""
+"""FSDP's parallelism for a training with transformers' Trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,13 @@ from trl.models.utils import prepare_fsdp
 
 from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
-from workers.trainers.fsdp.saving import FsdpSaving
+from workers.trainers.fsdp.saving import FsdpCheckpointSaver
 from workers.trainers.fsdp.sharding import sharded_arguments
-from workers.trainers.hf_trainer.loop.parallelism import Replicas
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel
 
 
-class Sharded(Replicas):
-    """Every rank has a part of the model and of the optimizer's state."""
+class FullyShardedParallel(DataParallel):
+    """Shards the model and the optimizer state across ranks."""
 
     def arguments(self, context: RunContext) -> dict[str, Any]:
         return sharded_arguments(context.spec)
@@ -25,13 +25,13 @@ class Sharded(Replicas):
             return super().prepared(trainer, model)
         return prepare_fsdp(model, trainer.accelerator)
 
-    def ready_to_complete(self, model: Any) -> None:
+    def prepare_for_generation(self, model: Any) -> None:
         base = model.get_base_model() if isinstance(model, PeftModel) else model
-        # transformers sets it where it divides a model by itself: a rank whose completions have ended goes on as long
-        # as the others, who would otherwise wait for its part of the next layer.
+        # transformers sets it where it shards a model itself: a rank whose completions have ended continues as long as
+        # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
 
     def saving(
         self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
-    ) -> FsdpSaving:
-        return FsdpSaving(context, boundary, read)
+    ) -> FsdpCheckpointSaver:
+        return FsdpCheckpointSaver(context, boundary, read)

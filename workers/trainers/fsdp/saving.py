@@ -1,4 +1,4 @@
-"""Checkpoints in torch's distributed form: each rank writes its part, any number of ranks can go on from them."""
+"""Checkpoints in torch's distributed format: each rank writes its shard, and any number of ranks can resume."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,28 +24,28 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
 from workers.trainers.hf_trainer.checkpoints.async_save import (
-    HostSaving,
-    divided_as_at_a_start,
+    HostCheckpointSaver,
     random_state,
-    small,
+    shard_with_optimizer,
+    state_files,
     state_text,
 )
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
-from workers.trainers.parts import bring_together
 
 SHARDS = "shards"
-# What is frozen is the base model's.
+# Frozen parameters are the base model's.
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-class FsdpSaving(HostSaving):
-    """The training stands still while each rank copies its part to host memory; threads of the ranks write it.
+class FsdpCheckpointSaver(HostCheckpointSaver):
+    """Training pauses while each rank copies its shard to host memory; threads of the ranks write it.
 
-    They speak with each other in a group of their own: in that of the training they would come between its sums.
+    The threads use their own process group, because their collectives would interleave with the training's.
     """
 
     def __init__(
@@ -59,33 +59,33 @@ class FsdpSaving(HostSaving):
         self._memory = HostCopy()
         self._written: Future[None] | None = None
         self._copied = False
-        self._small: dict[str, Any] = {}
+        self._state_files: dict[str, Any] = {}
         self._text = ""
 
     def prepare(self, args: TrainingArguments) -> None:
         enter_sharding(args)
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().keep_tokenizer(tokenizer)
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
     def reserve(self, model: Any, optimizer: Any) -> None:
-        """Each checkpoint is copied into memory of its own."""
+        """Each checkpoint is copied into newly allocated memory."""
 
     def take(self, trainer: Trainer) -> None:
         randoms = self._boundary.gather(random_state(trainer))
         directory = Path(str(trainer.args.output_dir)) / f"checkpoint-{trainer.state.global_step}"
         if self._written is not None:
-            # Whether it went wrong is for the first rank to say, which hands it over.
+            # The first rank, which hands the checkpoint over, reports a failure.
             wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
             manifest.discard(directory)
             directory.mkdir(parents=True)
-            self._small, self._text = small(trainer, randoms), state_text(trainer)
+            self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()
         state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
-        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        # If one rank lacks memory for a copy, all ranks wait until the state itself is written.
         self._copied = not self._boundary.any_rank(not self._memory.fits(_local(state)))
         to: dict[str, Any] = {
             "checkpoint_id": directory / SHARDS,
@@ -99,8 +99,8 @@ class FsdpSaving(HostSaving):
             wait([self._written])
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
-        """As `boundaries.Saving`; best weights are not kept apart."""
-        written, files, text = self._written, self._small, self._text
+        """As `stop_and_save.CheckpointSaver`; best weights are not stored separately."""
+        written, files, text = self._written, self._state_files, self._text
         if written is None:
             raise RuntimeError("nothing was taken to be committed")
 
@@ -118,7 +118,7 @@ class FsdpSaving(HostSaving):
         if trainer.args.world_size == 1:
             super().restore(trainer, checkpoint)
         else:
-            divided_as_at_a_start(trainer, checkpoint)
+            shard_with_optimizer(trainer, checkpoint)
 
     def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:
         found = {"model": _weights(trainer)}
@@ -133,7 +133,7 @@ class FsdpSaving(HostSaving):
         return True
 
     def whole_model(self, trainer: Trainer) -> Any:
-        """Read again and given all weights, which are gathered in the memory of the first rank's host."""
+        """A newly loaded model with all weights gathered in the memory of the first rank's host."""
         if trainer.args.world_size == 1 or self._tokens is None:
             return super().whole_model(trainer)
         weights = get_model_state_dict(_model(trainer), options=_WHOLE)
@@ -147,20 +147,20 @@ class FsdpSaving(HostSaving):
         load(state, checkpoint_id=checkpoint / SHARDS, process_group=self._group, no_dist=self._group is None)
 
     def _finish(self, written: Callable[[], object], directory: Path) -> None:
-        """Wait until every rank has written. Raises what went wrong on one of them, as it was raised there."""
+        """Wait until every rank has written. Raises the original error of a rank that failed."""
         try:
             written()
         except CheckpointException as error:
-            # No Exception: those who go on without a checkpoint would not catch it, nor see why it failed.
+            # Not an Exception: callers that tolerate a failed checkpoint would not catch it or see its cause.
             cause, _ = next(iter(error.failures.values()))
             raise cause from error
         if self._group is not None:
             own = (directory / SHARDS).glob(f"__{self._context.rank}_*")
-            bring_together(directory, own, None, self._group)
+            gather_files(directory, own, None, self._group)
 
 
 def _local(state: Any) -> Any:
-    """What of it is on this rank."""
+    """The part of the state on this rank."""
     if isinstance(state, Mapping):
         return {name: _local(value) for name, value in state.items()}
     return state.to_local() if isinstance(state, DTensor) else state

@@ -1,1 +1,1 @@
-"""Trainings with megatron-core, which divides a model's layers, and the tensors in them, among ranks."""
+"""Training with megatron-core, which shards a model's layers and the tensors in them across ranks."""

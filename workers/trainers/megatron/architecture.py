@@ -1,4 +1,4 @@
-"""A Hugging Face model's configuration as Megatron's, as far as both compute alike (see `fitting`)."""
+"""Converts a Hugging Face configuration to Megatron's, for models that both compute alike (see `compatibility`)."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -8,9 +8,9 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from transformers import PretrainedConfig
 
 from app.domain.spec.frameworks.megatron import Parallelism
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.layout import rank_position
 
-# The ways of training that save time on a GPU by kernels of their own, which a CPU has not.
+# Fused kernels that are faster on a GPU and missing on a CPU.
 _FUSIONS = (
     "gradient_accumulation_fusion",
     "bias_activation_fusion",
@@ -24,7 +24,7 @@ _FUSIONS = (
 def transformer_config(
     config: PretrainedConfig, layout: Parallelism, *, bf16: bool, recompute: bool
 ) -> TransformerConfig:
-    """Of a model that has passed `fitting.check`."""
+    """The configuration of a model that has passed `compatibility.check`."""
     recomputing = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
         num_layers=config.num_hidden_layers,
@@ -47,10 +47,10 @@ def transformer_config(
         pipeline_dtype=torch.bfloat16 if bf16 else torch.float32,
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
-        # The mean is taken over all tokens of a step, however they are spread over batches and ranks.
+        # The mean is taken over all tokens of a step, however they are distributed over batches and ranks.
         calculate_per_token_loss=True,
-        # The weights come from the base model. Megatron must still believe it makes them: only then it marks what is
-        # divided among ranks, and counts all of it in the norm of the gradients.
+        # The weights come from the base model. Megatron must still initialize them itself: only then it marks sharded
+        # tensors and counts all of them in the gradient norm.
         use_cpu_initialization=True,
         init_method=_leave,
         output_layer_init_method=_leave,
@@ -62,9 +62,9 @@ def transformer_config(
 
 
 def gpt(config: PretrainedConfig, megatron: TransformerConfig, layout: Parallelism, vocabulary: int) -> GPTModel:
-    """This rank's part of a model of that many tokens, its weights undefined."""
+    """This rank's shard of a model with a vocabulary of that size; its weights are uninitialized."""
     rope = dict(config.rope_parameters)
-    here = place()
+    here = rank_position()
     return GPTModel(
         megatron,
         get_gpt_layer_local_spec(normalization="RMSNorm"),
@@ -81,7 +81,7 @@ def gpt(config: PretrainedConfig, megatron: TransformerConfig, layout: Paralleli
 
 
 def padded(vocabulary: int, layout: Parallelism) -> int:
-    """Rows of the embedding: as many for each rank."""
+    """Rows of the embedding, padded to the same number per rank."""
     return -(-vocabulary // layout.tensor) * layout.tensor
 
 

@@ -1,4 +1,4 @@
-"""The records of each step, dealt out to the groups of ranks that share a model, always in the same order."""
+"""Distributes the records of each step to the model replicas, in a deterministic order."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one group of ranks makes of a step: forward passes of one length, and how many records all groups have."""
+class StepBatches:
+    """One replica's forward passes of a step (all of one length), and the number of records of all replicas."""
 
     batches: list[Batch]
     records: int
@@ -34,13 +34,13 @@ class Share:
 
     @property
     def tokens(self) -> int:
-        """Without what only fills up."""
+        """Tokens without padding."""
         return sum(int(batch["attention_mask"].sum()) for batch in self.batches)
 
 
 @dataclass(frozen=True)
 class Padding:
-    """What fills up shorter records, and to what length at least."""
+    """Padding token and minimum length."""
 
     token: int
     least: int = 1
@@ -52,11 +52,11 @@ class Padding:
         return cls(int(tokenizer.pad_token_id), least)
 
 
-class Dealer:
-    """Deals records to `devices` groups in turn, a batch at a time; this is the one numbered `group`.
+class RecordDistributor:
+    """Distributes records to `devices` replicas in turn, one batch at a time; `group` is this replica's number.
 
-    Where an epoch's last records are too few for all, blank ones without anything to learn stand in for them: no record
-    counts twice, whatever the number of groups.
+    When an epoch's last records do not suffice for all, empty records without labels fill the gap: no record counts
+    twice, whatever the number of replicas.
     """
 
     def __init__(self, plan: BatchPlan, group: int, padding: Padding) -> None:
@@ -67,21 +67,21 @@ class Dealer:
     def steps_of_an_epoch(self, dataset: Dataset) -> int:
         return math.ceil(len(dataset) / self._plan.records_per_step)
 
-    def shares(self, dataset: Dataset, order: Sampler[int] | None = None, *, after: int = 0) -> Iterator[Share]:
-        """Those of one epoch, in this order if one is given, without the first steps of it."""
+    def shares(self, dataset: Dataset, order: Sampler[int] | None = None, *, after: int = 0) -> Iterator[StepBatches]:
+        """The batches of one epoch, in the given order if any, after skipping its first steps."""
         indices = list(range(len(dataset)) if order is None else order)
         size = self._plan.records_per_step
         for start in range(after * size, len(indices), size):
             yield self._share(dataset, indices[start : start + size])
 
-    def _share(self, dataset: Dataset, indices: Sequence[int]) -> Share:
+    def _share(self, dataset: Dataset, indices: Sequence[int]) -> StepBatches:
         size, groups = self._plan.batch_size, self._plan.devices
         passes = math.ceil(len(indices) / (size * groups))
         starts = [(number * groups + self._group) * size for number in range(passes)]
         own = [[dataset[index] for index in indices[start : start + size]] for start in starts]
         longest = max((len(record["input_ids"]) for records in own for record in records), default=1)
         length = max(longest, self._padding.least)
-        return Share([self._batch(records, length) for records in own], len(indices))
+        return StepBatches([self._batch(records, length) for records in own], len(indices))
 
     def _batch(self, records: list[dict[str, Any]], length: int) -> Batch:
         """input_ids, labels and attention_mask of shape (batch_size, length), padded on the right."""
@@ -95,8 +95,8 @@ class Dealer:
         return batch
 
 
-class Data:
-    """What one group of ranks trains on and measures."""
+class GroupData:
+    """The training and evaluation data of one replica."""
 
     def __init__(
         self, spec: RunSpec, plan: BatchPlan, splits: Splits, tokenizer: PreTrainedTokenizerBase, *, group: int
@@ -109,22 +109,22 @@ class Data:
         padding = Padding.of(spec, tokenizer)
         measured = self._values["eval_batch_size"] or plan.batch_size
         if plan.is_halved:
-            # What did not fit into the memory when learning would not when measuring.
+            # A batch that did not fit in memory for training does not fit for evaluation.
             measured = min(measured, plan.batch_size)
-        self._learned = Dealer(plan, group, padding)
-        self._measured = Dealer(replace(plan, batch_size=measured, accumulation=1), group, padding)
+        self._learned = RecordDistributor(plan, group, padding)
+        self._measured = RecordDistributor(replace(plan, batch_size=measured, accumulation=1), group, padding)
 
     @property
     def steps_of_an_epoch(self) -> int:
         return self._learned.steps_of_an_epoch(self._train)
 
-    def training(self, step: int) -> Iterator[Share]:
-        """What is left of the epoch after so many steps."""
+    def training(self, step: int) -> Iterator[StepBatches]:
+        """The rest of the epoch after this many steps."""
         epoch, done = divmod(step, self.steps_of_an_epoch)
         order: Sampler[int] = Shuffled(self._train, self._seed, lambda: epoch)
         if self._values.get("group_by_length"):
             order = LengthGrouped(self._train, self._plan.records_per_step, self._seed, lambda: epoch)
         return self._learned.shares(self._train, order, after=done)
 
-    def measuring(self, dataset: Dataset) -> Iterator[Share]:
+    def measuring(self, dataset: Dataset) -> Iterator[StepBatches]:
         return self._measured.shares(dataset)

@@ -1,6 +1,6 @@
-"""The one place where Megatron meets a machine without CUDA: what it asks of torch.cuda, the CPU answers.
+"""Runs Megatron on machines without CUDA by redirecting its torch.cuda calls to the CPU.
 
-All other code here says "cuda" and means the device that there is.
+All other code here says "cuda" for the available device.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def cuda_or_cpu() -> Iterator[None]:
-    """Nothing where there is CUDA; else everything in the block that would go there goes to the CPU."""
+    """Does nothing with CUDA; otherwise redirects CUDA calls in the block to the CPU."""
     with ExitStack() as undo:
         if not torch.cuda.is_available():
             undo.enter_context(_replaced(torch.cuda, "current_device", lambda: torch.device("cpu")))
@@ -30,7 +30,7 @@ def cuda_or_cpu() -> Iterator[None]:
 
 
 class _CudaMeansCpu(TorchFunctionMode):
-    """For calls that name the device, and for the clipping of gradients, which asks for tensors of CUDA types."""
+    """Redirects calls that name the device, and gradient clipping, which checks for CUDA tensor types."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -43,7 +43,7 @@ class _CudaMeansCpu(TorchFunctionMode):
 
 
 class _CpuStates(megatron_random.CudaRNGStatesTracker):  # type: ignore[misc]
-    """Named states of the CPU's random numbers, each used for one kind of drawing."""
+    """Named CPU random states, each for one kind of sampling."""
 
     def add(self, name: str, seed: int) -> None:
         self._is_initialized = True

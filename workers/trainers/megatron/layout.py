@@ -1,4 +1,4 @@
-"""Which rank has which part of the model, and which of the records."""
+"""The parallel layout: which rank has which shard of the model and of the records."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +18,8 @@ from workers.trainers.distributed import TIMEOUT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Of one rank: which part of each tensor, of the layers and of the records is its own."""
+class RankPosition:
+    """A rank's coordinates: its tensor, pipeline and data parallel index."""
 
     tensor: int
     pipeline: int
@@ -28,13 +28,13 @@ class Place:
     is_last_stage: bool
 
     @property
-    def speaks(self) -> bool:
-        """Whether it is the one of its group that tells what the group has measured."""
+    def is_reporter(self) -> bool:
+        """Whether the rank reports its group's measurements."""
         return self.tensor == 0 and self.is_last_stage
 
 
 def join_alone(spec: RunSpec) -> None:
-    """Megatron has no way around groups: a rank that is the only one forms one by itself."""
+    """Initialize a process group of one: Megatron requires groups even for a single rank."""
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
@@ -42,22 +42,22 @@ def join_alone(spec: RunSpec) -> None:
 
 @contextmanager
 def divided(spec: RunSpec, layout: Parallelism) -> Iterator[None]:
-    """The ranks in their groups, each with random numbers of its own, for as long as the block lasts."""
+    """Initialize the parallel groups, each with its own random state, for the duration of the block."""
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
         distributed_timeout_minutes=int(TIMEOUT.total_seconds() / 60),
     )
     try:
-        draw_anew(spec, 0)
+        reseed(spec, 0)
         yield
     finally:
         parallel_state.destroy_model_parallel()
 
 
-def place() -> Place:
-    """Of this rank."""
-    return Place(
+def rank_position() -> RankPosition:
+    """The coordinates of this rank."""
+    return RankPosition(
         tensor=parallel_state.get_tensor_model_parallel_rank(),
         pipeline=parallel_state.get_pipeline_model_parallel_rank(),
         data=parallel_state.get_data_parallel_rank(),
@@ -66,17 +66,19 @@ def place() -> Place:
     )
 
 
-def draw_anew(spec: RunSpec, step: int) -> None:
-    """Random numbers as a run has that begins after `step`: others on each rank that has other numbers to drop."""
-    here = place()
-    # Far apart: Megatron itself adds up to the number of tensor-parallel ranks.
+def reseed(spec: RunSpec, step: int) -> None:
+    """Seed the random state for a run that begins after `step`; ranks that drop different values get different
+    seeds.
+    """
+    here = rank_position()
+    # Spaced widely, because Megatron itself adds up to the number of tensor-parallel ranks.
     seed = seed_of(spec.data_config) + 1_000_003 * step + 10_007 * here.pipeline + 100_003 * here.data
     set_seed(seed)
     model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
 
 
 def random_state() -> dict[str, object]:
-    """What `set_random_state` takes to draw the same numbers again."""
+    """The state for `set_random_state`."""
     found: dict[str, object] = {"cpu": torch.get_rng_state(), "tracked": get_cuda_rng_tracker().get_states()}
     if torch.cuda.is_available():
         found["cuda"] = torch.cuda.get_rng_state()

@@ -1,4 +1,4 @@
-"""The training loop: steps of forward and backward passes through all stages, and what is due between them."""
+"""The training loop: forward and backward passes through all pipeline stages, and what is due between steps."""
 
 import math
 from functools import partial
@@ -21,24 +21,24 @@ from transformers.trainer_callback import CallbackHandler
 from app.domain.spec import metrics
 from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
-from workers.trainers.megatron.batches import Data, Share
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.batches import GroupData, StepBatches
+from workers.trainers.megatron.layout import rank_position
 from workers.trainers.megatron.loss import forward
-from workers.trainers.megatron.model import Part, whole
-from workers.trainers.megatron.resume import GoingOn
-from workers.trainers.megatron.saving import ShardSaving
+from workers.trainers.megatron.model import ModelShard, whole
+from workers.trainers.megatron.resume import ResumableSchedule
+from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronLoop:
-    """As `hf_trainer.training.Loop`; calls the same callbacks as transformers' Trainer, at the same moments."""
+    """As `hf_trainer.loop.training.Loop`; calls the same callbacks as transformers' Trainer, at the same moments."""
 
     def __init__(
         self,
         context: RunContext,
         boundary: StepBoundary,
-        saving: ShardSaving,
-        part: Part,
-        data: Data,
+        saving: MegatronCheckpointSaver,
+        part: ModelShard,
+        data: GroupData,
         args: TrainingArguments,
         callbacks: list[TrainerCallback],
     ) -> None:
@@ -49,7 +49,7 @@ class MegatronLoop:
         self._part = part
         self._data = data
         self._args = args
-        self._going_on = GoingOn(context, part, args, data.steps_of_an_epoch)
+        self._going_on = ResumableSchedule(context, part, args, data.steps_of_an_epoch)
         self._control = TrainerControl()
         self._callbacks = CallbackHandler(  # type: ignore[no-untyped-call]
             [DefaultFlowCallback(), *callbacks], part.module, None, part.torch_optimizer, self._going_on.scheduler
@@ -65,10 +65,10 @@ class MegatronLoop:
         self.state = self._going_on.started()
         if resume_from_checkpoint is not None:
             self.restore(resume_from_checkpoint)
-        self._tell("on_train_begin")
+        self._notify("on_train_begin")
         while self.state.global_step < self.state.max_steps and not self._control.should_training_stop:
             self._train_epoch()
-        self._tell("on_train_end")
+        self._notify("on_train_end")
 
     def is_finished(self, checkpoint: str) -> bool:
         return self._going_on.step_of(Path(checkpoint)) >= self._going_on.steps
@@ -80,8 +80,8 @@ class MegatronLoop:
         if self._data.validation is None:
             return
         found = self._measured(self._data.validation, metrics.EVAL_PREFIX)
-        self._tell("on_log", found)
-        self._tell("on_evaluate", found)
+        self._notify("on_log", found)
+        self._notify("on_evaluate", found)
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
         return self._measured(dataset, "test_")
@@ -89,24 +89,24 @@ class MegatronLoop:
     def save(self) -> None:
         directory = Path(str(self._args.output_dir)) / f"checkpoint-{self.state.global_step}"
         self._saving.take(directory, self._part, self.state, self._going_on.common())
-        self._tell("on_save")
+        self._notify("on_save")
 
     def whole_model(self) -> PreTrainedModel | None:
         return whole(self._part, self._boundary)
 
     def _train_epoch(self) -> None:
-        self._tell("on_epoch_begin")
+        self._notify("on_epoch_begin")
         for share in self._data.training(self.state.global_step):
-            self._tell("on_step_begin")
+            self._notify("on_step_begin")
             self._step(share)
-            self._tell("on_step_end")
+            self._notify("on_step_end")
             self._do_what_is_due()
             if self._control.should_training_stop:
                 break
-        self._tell("on_epoch_end")
+        self._notify("on_epoch_end")
         self._do_what_is_due()
 
-    def _step(self, share: Share) -> None:
+    def _step(self, share: StepBatches) -> None:
         self._part.chunk.train()
         self._part.chunk.zero_grad_buffer()
         self._part.optimizer.zero_grad()
@@ -119,8 +119,8 @@ class MegatronLoop:
         self.state.global_step += 1
         self.state.epoch = self.state.global_step / self._data.steps_of_an_epoch
 
-    def _passed(self, share: Share, *, learns: bool = True) -> dict[str, float]:
-        """Forward passes, and backward ones if it learns; sums over all records of all ranks."""
+    def _passed(self, share: StepBatches, *, learns: bool = True) -> dict[str, float]:
+        """Forward passes, and backward ones if it trains; sums over all records of all ranks."""
         of_batches = get_forward_backward_func()(
             forward_step_func=partial(forward, self._part.shape.vocabulary),
             data_iterator=iter(share.batches),
@@ -132,7 +132,7 @@ class MegatronLoop:
         )
         names = ("learned", *metrics.COMMON)
         sums = [0.0] * (1 + len(names))
-        if place().speaks:
+        if rank_position().is_reporter:
             sums = [float(share.tokens), *(sum(float(found[name]) for found in of_batches) for name in names)]
         return dict(zip(("tokens", *names), self._boundary.summed(sums), strict=True))
 
@@ -141,7 +141,7 @@ class MegatronLoop:
             logs = {name: sum(step[name] for step in self._unlogged) / len(self._unlogged) for name in metrics.COMMON}
             last = {name: self._unlogged[-1][name] for name in ("learning_rate", "grad_norm")}
             self._unlogged = []
-            self._tell("on_log", {**logs, **last, "num_tokens": self._tokens})
+            self._notify("on_log", {**logs, **last, "num_tokens": self._tokens})
         if self._control.should_evaluate:
             self.evaluate()
         if self._control.should_save:
@@ -149,7 +149,7 @@ class MegatronLoop:
 
     @torch.no_grad()
     def _measured(self, dataset: Dataset, prefix: str) -> dict[str, float]:
-        """Means over all tokens that would be learned."""
+        """Means over all tokens with labels."""
         self._part.chunk.eval()
         sums: dict[str, float] = {}
         for share in self._data.measuring(dataset):
@@ -159,8 +159,8 @@ class MegatronLoop:
         means["perplexity"] = metrics.perplexity(means["loss"])
         return {prefix + name: means[name] for name in metrics.evaluated(self._context.spec.method)}
 
-    def _tell(self, event: str, values: dict[str, float] | None = None) -> None:
-        """The callbacks say by the control what is due."""
+    def _notify(self, event: str, values: dict[str, float] | None = None) -> None:
+        """Call the callbacks, which set in the control what is due."""
         more = () if values is None else (values,)
         self._control = getattr(self._callbacks, event)(self._args, self.state, self._control, *more)
 

@@ -1,4 +1,4 @@
-"""The loss of next tokens and what else is measured of them, with the vocabulary divided among ranks."""
+"""Next-token loss and metrics with a vocabulary sharded across ranks."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,27 +13,27 @@ from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.megatron.batches import Batch
 
 Measured = dict[str, torch.Tensor]
-# Less than any logit, and its probability times its logarithm is still 0, not NaN.
+# Below any logit, while its probability times its logarithm is still 0, not NaN.
 _NEVER = -1e30
 
 
 def forward(vocabulary: int, batches: Iterator[Batch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
-    """One forward pass, as Megatron's schedules call it, and what the last stage makes of its outcome.
+    """One forward pass in the form that Megatron's schedules call, and the loss function for the last stage.
 
-    That is the sum of losses over the tokens that are learned, their number, and sums of what is reported.
+    The loss function returns the summed loss over labelled tokens, their number, and sums of metrics.
     """
     batch = next(batches)
     tokens = batch["input_ids"].cuda()
     length = tokens.shape[1]
     positions = torch.arange(length, device="cuda").expand_as(tokens)
-    # Padding is on the right: no token that counts looks at it.
+    # Padding is on the right, so no labelled token attends to it.
     hidden = torch.ones(1, 1, length, length, dtype=torch.bool, device="cuda").triu(1)
     output = model(input_ids=tokens, position_ids=positions, attention_mask=hidden)
     return output, partial(_loss, batch["labels"].cuda(), vocabulary)
 
 
 def _loss(labels: torch.Tensor, vocabulary: int, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Measured]:
-    # Each position tells the next token.
+    # Each position predicts the next token.
     following = labels[:, 1:]
     learned = following != NOT_LEARNED
     targets = following[learned]
@@ -45,7 +45,7 @@ def _loss(labels: torch.Tensor, vocabulary: int, logits: torch.Tensor) -> tuple[
 
 
 def _without_padding(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Rows that only make the vocabulary divisible are no tokens."""
+    """Without the rows that only pad the vocabulary to a divisible size."""
     rest = vocabulary - _offset(logits)
     if rest >= logits.shape[-1]:
         return logits
@@ -59,10 +59,10 @@ def _offset(logits: torch.Tensor) -> int:
 
 @torch.no_grad()
 def _measures(logits: torch.Tensor, targets: torch.Tensor) -> Measured:
-    """Sums over tokens: how many are foreseen, and the entropy of the predictions, in nats."""
+    """Sums over tokens: correct predictions, and the entropy of the predictions, in nats."""
     highest, place = logits.max(-1)
     peak = _over_ranks(highest.clone(), dist.ReduceOp.MAX)
-    # Of equal logits the first one counts, as if the vocabulary were whole.
+    # Of equal logits the first one counts, as with an unsharded vocabulary.
     found = torch.where(highest == peak, place + _offset(logits), torch.iinfo(torch.int64).max)
     foreseen = _over_ranks(found, dist.ReduceOp.MIN) == targets
     shifted = logits - peak.unsqueeze(-1)

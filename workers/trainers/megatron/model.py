@@ -1,4 +1,4 @@
-"""This rank's part of a model with its optimizer: made from the base model, and made whole again."""
+"""This rank's shard of a model with its optimizer: created from the base model, and gathered again for export."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.model.pretrained import Precision
 from workers.trainers.megatron.architecture import gpt, transformer_config
-from workers.trainers.megatron.fitting import check
-from workers.trainers.megatron.layout import place
+from workers.trainers.megatron.compatibility import check
+from workers.trainers.megatron.layout import rank_position
 from workers.trainers.megatron.weights import Shape, to_huggingface, to_megatron
 
 
 @dataclass
-class Part:
-    """What one rank has of a model; `chunk` is it with the buffers of its gradients."""
+class ModelShard:
+    """One rank's shard of the model; `chunk` wraps it with its gradient buffers."""
 
-    read: Callable[[], PreTrainedModel]  # the base model
+    read: Callable[[], PreTrainedModel]  # loads the base model
     chunk: Any
     optimizer: Any
     shape: Shape
@@ -38,20 +38,20 @@ class Part:
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
-        """The one that makes the steps, within Megatron's."""
+        """The inner optimizer that makes the steps, within Megatron's."""
         (chained,) = self.optimizer.chained_optimizers
         found: torch.optim.Optimizer = chained.optimizer
         return found
 
 
-def part_of(
+def shard_of(
     read: Callable[[], PreTrainedModel],
     layout: Parallelism,
     args: TrainingArguments,
     precision: Precision,
     max_length: int,
-) -> Part:
-    """This rank's part of the model that is `read`. Raises InvalidConfig and what `read` raises."""
+) -> ModelShard:
+    """This rank's shard of the model that `read` loads. Raises InvalidConfig and what `read` raises."""
     if precision.fp16:
         raise InvalidConfig("MEGATRON computes in float32 or bfloat16: set base_model.dtype to one of them, or to auto")
     bf16 = precision.bf16 or precision.weights is torch.bfloat16
@@ -60,18 +60,18 @@ def part_of(
     vocabulary = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     config = transformer_config(model.config, layout, bf16=bf16, recompute=bool(args.activation_checkpointing))
     module = gpt(model.config, config, layout, vocabulary)
-    shape, here = Shape.of(model.config, vocabulary), place()
+    shape, here = Shape.of(model.config, vocabulary), rank_position()
     layers = shape.layers // layout.pipeline
     stage = range(here.pipeline * layers, (here.pipeline + 1) * layers)
     own = to_megatron(model.state_dict(), shape, here.tensor, layout.tensor, stage)
     module.load_state_dict(own, strict=False)
     chunk = _with_gradients(module, config, bf16=bf16)
-    return Part(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout)
+    return ModelShard(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout)
 
 
-def whole(part: Part, boundary: StepBoundary) -> PreTrainedModel | None:
-    """The base model with the weights of all ranks, on rank 0; every rank takes part."""
-    here = place()
+def whole(part: ModelShard, boundary: StepBoundary) -> PreTrainedModel | None:
+    """The full model with the weights of all ranks, on rank 0; collective."""
+    here = rank_position()
     own: dict[str, torch.Tensor] = {}
     if here.data == 0:
         own = {name: tensor.detach().cpu() for name, tensor in part.module.named_parameters()}
@@ -102,7 +102,7 @@ def _with_gradients(module: Any, config: Any, *, bf16: bool) -> Any:
 
 
 def _optimizer(chunk: Any, args: TrainingArguments, *, bf16: bool) -> Any:
-    """AdamW as HF_TRAINER has it: no decay of biases and norms."""
+    """AdamW as in HF_TRAINER: no weight decay of biases and norms."""
     config = OptimizerConfig(
         optimizer="adam",
         lr=args.learning_rate,
@@ -116,6 +116,6 @@ def _optimizer(chunk: Any, args: TrainingArguments, *, bf16: bool) -> Any:
     )
     optimizer = get_megatron_optimizer(config, [chunk])
     for group in optimizer.param_groups:
-        # Megatron leaves it to its own scheduler to apply these.
+        # Megatron expects its own scheduler to apply these.
         group["weight_decay"] = args.weight_decay * group["wd_mult"]
     return optimizer

@@ -1,4 +1,4 @@
-"""Where a training is in its steps and its schedule, at its start and after a checkpoint."""
+"""The training's position in its steps and schedule, at its start and after a checkpoint."""
 
 import math
 from dataclasses import asdict
@@ -13,14 +13,14 @@ from workers.trainers.hf_trainer.loop import warm_start
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor, scale, scheduler_kwargs
 from workers.trainers.hf_trainer.loop.oom_adjustments import NOT_BIT_EQUAL
 from workers.trainers.megatron import saving
-from workers.trainers.megatron.layout import draw_anew, set_random_state
-from workers.trainers.megatron.model import Part
+from workers.trainers.megatron.layout import reseed, set_random_state
+from workers.trainers.megatron.model import ModelShard
 
 
-class GoingOn:
-    """The steps that are planned, the learning rate of each, and the way back to a checkpoint."""
+class ResumableSchedule:
+    """The planned steps, the learning rate of each, and resuming from a checkpoint."""
 
-    def __init__(self, context: RunContext, part: Part, args: TrainingArguments, steps_of_an_epoch: int) -> None:
+    def __init__(self, context: RunContext, part: ModelShard, args: TrainingArguments, steps_of_an_epoch: int) -> None:
         self._context = context
         self._part = part
         self._args = args
@@ -35,25 +35,25 @@ class GoingOn:
         )
 
     def started(self) -> TrainerState:
-        """Before the first step."""
+        """The state before the first step."""
         state = TrainerState(max_steps=self.steps, num_train_epochs=math.ceil(self.steps / self._per_epoch), epoch=0.0)
         state.compute_steps(self._args, self.steps)  # type: ignore[no-untyped-call]
         return state
 
     def step_of(self, checkpoint: Path) -> int:
-        """Where this job is in its own steps at a checkpoint, which may be another job's."""
+        """This job's own step at a checkpoint, which may be another job's."""
         step = int(TrainerState.load_from_json(str(checkpoint / saving.STATE_FILE)).global_step)
         manifest = self._context.taken_over()
         if manifest is None or self._args.max_steps > 0:
             return step
-        return warm_start.step_after(manifest.epoch, self._per_epoch)
+        return warm_start.equivalent_step(manifest.epoch, self._per_epoch)
 
     def common(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The values to store in a checkpoint."""
         return {"scheduler": self.scheduler.state_dict(), "layout": asdict(self._part.layout)}
 
     def restored(self, checkpoint: Path) -> TrainerState:
-        """Of a checkpoint, whose weights, moments and random numbers are there then, too."""
+        """The state of a checkpoint, after its weights, moments and random numbers are loaded."""
         optimizer = self._part.torch_optimizer
         own = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
         found = saving.load(checkpoint, self._part)
@@ -64,10 +64,10 @@ class GoingOn:
             self.scheduler.load_state_dict(found["scheduler"])
             self._follow_adjusted_rate()
         else:
-            # Moments are the other job's, what may be set is this one's.
+            # Moments come from the other job, settings from this one.
             for group, settings in zip(optimizer.param_groups, own, strict=True):
                 group.update(settings)
-            warm_start.enter_schedule(self.scheduler, optimizer, state.global_step)
+            warm_start.set_schedule_step(self.scheduler, optimizer, state.global_step)
         self._draw_on(checkpoint, found["layout"], state.global_step)
         return state
 
@@ -83,11 +83,11 @@ class GoingOn:
             states = torch.load(checkpoint / saving.RANDOM_FILE, weights_only=True)
             set_random_state(states[self._context.rank])
             return
-        draw_anew(self._context.spec, step)
+        reseed(self._context.spec, step)
         if self._context.rank == 0 and math.prod(layout.values()) == self._context.spec.world_size:
             self._context.note(
                 NOT_BIT_EQUAL,
-                f"goes on after step {step} with the model divided otherwise: dropout draws other numbers and sums are "
-                "rounded in another order, so the results are no longer equal to the last bit",
+                f"resumed after step {step} with another parallel layout: dropout draws other numbers and sums are "
+                "rounded in another order, so the results are no longer bitwise equal",
                 {"step": step, "before": layout, "now": asdict(self._part.layout)},
             )

@@ -1,8 +1,8 @@
-"""Checkpoints in Megatron's distributed form: each rank writes its part, any number of ranks can go on from them.
+"""Checkpoints in Megatron's distributed format: each rank writes its shard, and any number of ranks can resume.
 
-The training stands still only for a plan and a copy; the files are written by threads of the ranks. Megatron's own
-background writing forks a process for it, and its last act is a collective of all ranks in the midst of the training:
-here the threads have a group of their own.
+Training pauses only for planning and a copy; threads of the ranks write the files. Megatron's own asynchronous writer
+forks a process, and finishes with a collective of all ranks in the middle of the training; here the threads use their
+own process group.
 """
 
 import json
@@ -26,11 +26,11 @@ from transformers import PreTrainedTokenizerBase, TrainerState
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved
+from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state
-from workers.trainers.megatron.model import Part
-from workers.trainers.parts import bring_together
+from workers.trainers.megatron.model import ModelShard
 
 STATE_FILE = "trainer_state.json"
 RANDOM_FILE = "random_states.pt"
@@ -38,7 +38,7 @@ _FORMAT = "torch_dist"
 
 
 class _Planned(TorchDistSaveShardedStrategy):  # type: ignore[misc]
-    """Megatron's way to write tensors, stopped where it knows which rank writes what."""
+    """Megatron's save strategy, stopped after planning which rank writes what."""
 
     writer: Any
     metadata: Any
@@ -48,8 +48,8 @@ class _Planned(TorchDistSaveShardedStrategy):  # type: ignore[misc]
         return super()._get_save_and_finalize_callbacks(writer, planned)
 
 
-class ShardSaving:
-    """One at a time: `take` the state of all ranks, then `commit` it on the first one."""
+class MegatronCheckpointSaver:
+    """One save at a time: every rank calls `take`, then rank 0 calls `commit`."""
 
     def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
         self._context = context
@@ -63,15 +63,15 @@ class ShardSaving:
         self._thread: threading.Thread | None = None
         self._validated = False
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if self._context.rank == 0:
             tokenizer.save_pretrained(self._tokenizer)
 
     def reserve(self, model: Any, optimizer: Any) -> None:
-        """Which tensors a rank writes is settled with the first checkpoint."""
+        """The assignment of tensors to ranks is planned with the first checkpoint."""
 
-    def take(self, directory: Path, part: Part, state: TrainerState, common: dict[str, Any]) -> None:
-        """Copy what a checkpoint of this moment holds; every rank takes part, and all but the first one write."""
+    def take(self, directory: Path, part: ModelShard, state: TrainerState, common: dict[str, Any]) -> None:
+        """Copy the current state for a checkpoint; collective. All ranks except the first start writing."""
         randoms = self._boundary.gather(random_state())
         self._finish_last()
         if self._context.rank == 0:
@@ -83,7 +83,7 @@ class ShardSaving:
         strategy = self._plan(directory, part, common)
         buckets = strategy.writer.write_buckets
         tensors = [[tensor for _, tensor in bucket[2][1]] for bucket in buckets]
-        # Where one rank has no memory for a copy, all wait until the state itself is written.
+        # If one rank lacks memory for a copy, all ranks wait until the state itself is written.
         self._copied = not self._boundary.any_rank(not self._copy.fits(tensors))
         if self._copied:
             buckets = [_with(*both) for both in zip(buckets, self._copy.take(tensors), strict=True)]
@@ -102,7 +102,7 @@ class ShardSaving:
             self._finish_last()
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:  # noqa: ARG002
-        """As `boundaries.Saving`; the best weights are no affair of this framework's."""
+        """As `stop_and_save.CheckpointSaver`; best weights are not supported by this framework."""
         if self._write is None:
             raise RuntimeError("nothing was taken to be committed")
         write, self._write = self._write, None
@@ -114,8 +114,8 @@ class ShardSaving:
             self._thread.join()
             self._thread = None
 
-    def _plan(self, directory: Path, part: Part, common: dict[str, Any]) -> _Planned:
-        # In the process of the manager that Megatron would start for it, one would have to come from another process.
+    def _plan(self, directory: Path, part: ModelShard, common: dict[str, Any]) -> _Planned:
+        # Megatron would start a manager process, and the queue would have to come from it.
         filesystem_async._results_queue = queue.Queue()  # noqa: SLF001
         strategy = _Planned(_FORMAT, 1, thread_count=1)
         state = {**sharded_state(part, is_loading=False), **common}
@@ -139,7 +139,7 @@ class ShardSaving:
         (directory / STATE_FILE).write_text(state, encoding="utf-8")
 
     def _write_shards(self, strategy: _Planned, buckets: list[Any], directory: Path) -> None:
-        """This rank's files; the first rank then writes which tensors are in whose. Raises what went wrong on one."""
+        """Write this rank's files; the first rank then writes the metadata. Raises a write error of any rank."""
         self._copy.wait()
         problem: Exception | None = None
         written: list[Any] = []
@@ -147,7 +147,7 @@ class ShardSaving:
             written = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
         except Exception as error:  # noqa: BLE001  whatever it is, the first rank raises it
             problem = error
-        bring_together(directory, [Path(bucket[0]) for bucket in buckets], problem, self._group)
+        gather_files(directory, [Path(bucket[0]) for bucket in buckets], problem, self._group)
         outcomes: list[Any] | None = [None] * dist.get_world_size() if self._context.rank == 0 else None
         dist.gather_object(written, outcomes, dst=0, group=self._group)
         if outcomes is not None:
@@ -155,14 +155,14 @@ class ShardSaving:
             strategy.writer.finish(strategy.metadata, results)
 
 
-def sharded_state(part: Part, *, is_loading: bool) -> dict[str, Any]:
-    """All tensors of model and optimizer, each with its place in the whole."""
+def sharded_state(part: ModelShard, *, is_loading: bool) -> dict[str, Any]:
+    """All tensors of model and optimizer, each with its position in the full tensor."""
     model = part.module.sharded_state_dict(prefix="model.")
     return {**model, "optimizer": part.optimizer.sharded_state_dict(model, is_loading=is_loading)}
 
 
-def load(checkpoint: Path, part: Part) -> dict[str, Any]:
-    """Give model and optimizer what a checkpoint has for them; the rest of its common state is returned."""
+def load(checkpoint: Path, part: ModelShard) -> dict[str, Any]:
+    """Load model and optimizer from a checkpoint; returns the rest of its common state."""
     found = dist_checkpointing.load(sharded_state(part, is_loading=True), str(checkpoint))
     part.optimizer.load_state_dict(found.pop("optimizer"))
     weights = {name.removeprefix("model."): found.pop(name) for name in list(found) if name.startswith("model.")}
@@ -171,14 +171,14 @@ def load(checkpoint: Path, part: Part) -> dict[str, Any]:
 
 
 def _with(bucket: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same plan of a file for copies of its tensors."""
+    """The same write plan for copies of its tensors."""
     path, key, (small, planned) = bucket
     items = [item for item, _ in planned]
     return path, key, (small, list(zip(items, tensors, strict=True)))
 
 
 def _written(writer: Any, number: int, bucket: Any) -> Any:
-    """What was written into one file. Raises OSError."""
+    """The write result of one file. Raises OSError."""
     results: Any = queue.SimpleQueue()
     pending: Any = queue.Queue()
     pending.put(number)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and continued pre-training of all weights with Megatron, on one device or many."""
+"""Supervised fine-tuning and continued pre-training of all weights with Megatron, on one or more devices."""
 
 from functools import partial
 
@@ -10,41 +10,41 @@ from workers.trainers.hf_trainer.loop.arguments import arguments
 from workers.trainers.hf_trainer.loop.collator import max_seq_length
 from workers.trainers.hf_trainer.loop.training import Training
 from workers.trainers.hf_trainer.model.pretrained import precision
-from workers.trainers.megatron.batches import Data
+from workers.trainers.megatron.batches import GroupData
+from workers.trainers.megatron.compatibility import requested_layout
 from workers.trainers.megatron.cpu import cuda_or_cpu
-from workers.trainers.megatron.fitting import layout_of
-from workers.trainers.megatron.layout import divided, join_alone, place
+from workers.trainers.megatron.layout import divided, join_alone, rank_position
 from workers.trainers.megatron.loop import MegatronLoop
-from workers.trainers.megatron.model import part_of
-from workers.trainers.megatron.saving import ShardSaving
+from workers.trainers.megatron.model import shard_of
+from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronTrainer(Training):
-    """Learns the tokens of records, or every token of every block, as HF_TRAINER does."""
+    """Trains on the tokens of records, or on every token of every block, like HF_TRAINER."""
 
-    saving: ShardSaving
+    saving: MegatronCheckpointSaver
 
     def __init__(self, context: RunContext) -> None:
-        self.layout = layout_of(context.spec)
+        self.layout = requested_layout(context.spec)
         join_alone(context.spec)
         super().__init__(context)
 
     @property
     def devices(self) -> int:
-        """Groups of ranks, each with a whole model."""
+        """Number of model replicas."""
         return self.layout.data
 
     def run(self) -> Result:
         with cuda_or_cpu(), divided(self.context.spec, self.layout):
             return super().run()
 
-    def make_saving(self) -> ShardSaving:
-        return ShardSaving(self.context, self.boundary)
+    def make_saving(self) -> MegatronCheckpointSaver:
+        return MegatronCheckpointSaver(self.context, self.boundary)
 
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> MegatronLoop:
         spec = self.context.spec
         args = TrainingArguments(**arguments(self.context, self.plan, validates=splits.validation is not None))
         read = partial(self.weights.load_base, tokenizer)
-        part = part_of(read, self.layout, args, precision(spec), max_seq_length(spec))
-        data = Data(spec, self.plan, splits, tokenizer, group=place().data)
+        part = shard_of(read, self.layout, args, precision(spec), max_seq_length(spec))
+        data = GroupData(spec, self.plan, splits, tokenizer, group=rank_position().data)
         return MegatronLoop(self.context, self.boundary, self.saving, part, data, args, self.callbacks)

@@ -1,7 +1,7 @@
-"""Weights of Llama-like models, from Hugging Face's form to each rank's part of Megatron's and back.
+"""Converts weights of Llama-like models between Hugging Face's format and Megatron's per-rank shards.
 
-Megatron lays the query, key and value matrices in one, group by group, and the gate over the up projection; it cuts
-what comes first in a layer by rows and what comes last by columns (Shoeybi et al. 2019, section 3).
+Megatron fuses the query, key and value matrices group by group, and the gate with the up projection; it shards the
+first matrix of a layer by rows and the last by columns (Shoeybi et al. 2019, section 3).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a model's configuration says how its tensors are joined and cut."""
+    """The configuration values that determine how tensors are fused and sharded."""
 
     layers: int
     groups: int  # of heads that share a key and a value
@@ -37,16 +37,16 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One tensor of Megatron's and the one or several of Hugging Face's that it is made of."""
+class TensorMapping:
+    """One Megatron tensor and the Hugging Face tensors that it is made of."""
 
     megatron: str
     huggingface: tuple[str, ...]
-    cut: str  # vocabulary, rows, columns, gate, heads, or nothing
+    cut: str  # vocabulary, rows, columns, gate, heads, or none
 
 
 def to_megatron(whole: Tensors, shape: Shape, rank: int, ranks: int, stage: range) -> dict[str, torch.Tensor]:
-    """What one of `ranks` tensor-parallel ranks holds of the layers in `stage`, which it counts from 0."""
+    """The shard of one of `ranks` tensor-parallel ranks for the layers in `stage`, numbered from 0 within the stage."""
     return {
         rule.megatron: _cut(rule.cut, [whole[name] for name in rule.huggingface], shape, ranks)[rank].contiguous()
         for rule in rules(shape, stage)
@@ -54,7 +54,7 @@ def to_megatron(whole: Tensors, shape: Shape, rank: int, ranks: int, stage: rang
 
 
 def to_huggingface(shards: Sequence[Tensors], shape: Shape, stage: range) -> dict[str, torch.Tensor]:
-    """The whole tensors of a stage from those of all its tensor-parallel ranks, in their order."""
+    """The full tensors of a stage from the shards of all its tensor-parallel ranks, in order."""
     found: dict[str, torch.Tensor] = {}
     for rule in rules(shape, stage):
         joined = _joined(rule.cut, [shard[rule.megatron] for shard in shards], shape)
@@ -62,35 +62,37 @@ def to_huggingface(shards: Sequence[Tensors], shape: Shape, stage: range) -> dic
     return found
 
 
-def rules(shape: Shape, stage: range) -> Iterator[Rule]:
-    """Those of the tensors of a stage; with tied embeddings the last stage has a copy of the first one's."""
+def rules(shape: Shape, stage: range) -> Iterator[TensorMapping]:
+    """The mappings of a stage; with tied embeddings the last stage has a copy of the first one's."""
     if stage.start == 0:
-        yield Rule("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), "vocabulary")
+        yield TensorMapping("embedding.word_embeddings.weight", ("model.embed_tokens.weight",), "vocabulary")
     for local, layer in enumerate(stage):
         yield from _of_layer(f"decoder.layers.{local}.", f"model.layers.{layer}.", biased=shape.biased)
     if stage.stop < shape.layers:
         return
-    yield Rule("decoder.final_layernorm.weight", ("model.norm.weight",), "")
+    yield TensorMapping("decoder.final_layernorm.weight", ("model.norm.weight",), "")
     if not shape.tied:
-        yield Rule("output_layer.weight", ("lm_head.weight",), "vocabulary")
+        yield TensorMapping("output_layer.weight", ("lm_head.weight",), "vocabulary")
     elif stage.start > 0:
-        yield Rule("output_layer.weight", ("model.embed_tokens.weight",), "vocabulary")
+        yield TensorMapping("output_layer.weight", ("model.embed_tokens.weight",), "vocabulary")
 
 
-def _of_layer(here: str, there: str, *, biased: bool) -> Iterator[Rule]:
+def _of_layer(here: str, there: str, *, biased: bool) -> Iterator[TensorMapping]:
     attention = [f"{there}self_attn.{name}_proj" for name in "qkv"]
-    yield Rule(f"{here}input_layernorm.weight", (f"{there}input_layernorm.weight",), "")
+    yield TensorMapping(f"{here}input_layernorm.weight", (f"{there}input_layernorm.weight",), "")
     for kind in ("weight", "bias")[: 1 + biased]:
-        yield Rule(f"{here}self_attention.linear_qkv.{kind}", tuple(f"{name}.{kind}" for name in attention), "heads")
-    yield Rule(f"{here}self_attention.linear_proj.weight", (f"{there}self_attn.o_proj.weight",), "columns")
-    yield Rule(f"{here}pre_mlp_layernorm.weight", (f"{there}post_attention_layernorm.weight",), "")
+        yield TensorMapping(
+            f"{here}self_attention.linear_qkv.{kind}", tuple(f"{name}.{kind}" for name in attention), "heads"
+        )
+    yield TensorMapping(f"{here}self_attention.linear_proj.weight", (f"{there}self_attn.o_proj.weight",), "columns")
+    yield TensorMapping(f"{here}pre_mlp_layernorm.weight", (f"{there}post_attention_layernorm.weight",), "")
     gate = (f"{there}mlp.gate_proj.weight", f"{there}mlp.up_proj.weight")
-    yield Rule(f"{here}mlp.linear_fc1.weight", gate, "gate")
-    yield Rule(f"{here}mlp.linear_fc2.weight", (f"{there}mlp.down_proj.weight",), "columns")
+    yield TensorMapping(f"{here}mlp.linear_fc1.weight", gate, "gate")
+    yield TensorMapping(f"{here}mlp.linear_fc2.weight", (f"{there}mlp.down_proj.weight",), "columns")
 
 
 def _cut(cut: str, parts: list[torch.Tensor], shape: Shape, ranks: int) -> Sequence[torch.Tensor]:
-    """One tensor for each of the ranks."""
+    """One tensor for each rank."""
     if cut == "vocabulary":
         rows = -(-shape.vocabulary // ranks) * ranks
         padding = parts[0].new_zeros(rows - len(parts[0]), *parts[0].shape[1:])
@@ -106,7 +108,7 @@ def _cut(cut: str, parts: list[torch.Tensor], shape: Shape, ranks: int) -> Seque
 
 
 def _joined(cut: str, shards: list[torch.Tensor], shape: Shape) -> Sequence[torch.Tensor]:
-    """The tensors that `_cut` made these of."""
+    """The inverse of `_cut`."""
     if cut == "vocabulary":
         return [torch.cat(shards)[: shape.vocabulary]]
     if cut == "columns":
@@ -122,5 +124,5 @@ def _joined(cut: str, shards: list[torch.Tensor], shape: Shape) -> Sequence[torc
 
 
 def _grouped(tensor: torch.Tensor, groups: int) -> torch.Tensor:
-    """Rows by their group of heads; a bias has no columns."""
+    """Rows by head group; a bias has no columns."""
     return tensor.reshape(groups, -1, *tensor.shape[1:])

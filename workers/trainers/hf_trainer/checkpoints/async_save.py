@@ -1,6 +1,6 @@
-"""Checkpoints that are written while the training goes on: it stands still only for a copy of its state.
+"""Asynchronous checkpoints: training pauses only while its state is copied.
 
-The files are those of transformers' own Trainer, which can go on from them.
+The files have the layout of transformers' Trainer, which can resume from them.
 """
 
 import errno
@@ -36,19 +36,19 @@ from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy, size_byt
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Taken:
-    """All that a checkpoint holds; nothing of it is changed by the training any more if it is a `copy`."""
+class _Snapshot:
+    """The contents of a checkpoint; a `copy` is independent of the running training."""
 
     copy: bool
-    tensors: dict[str, Any]  # of the model, and of the optimizer's whole state
-    small: dict[str, Any]  # file → what torch.save writes into it
+    tensors: dict[str, Any]  # of the model, and the complete optimizer state
+    state_files: dict[str, Any]  # file name → object for torch.save
     state: str
 
 
-class HostSaving:
-    """One at a time: `take` a copy on every rank, then `commit` it on the first one.
+class HostCheckpointSaver:
+    """One save at a time: every rank calls `take` to copy its state, then rank 0 calls `commit`.
 
-    Where there is no memory for a copy, the state itself is written and the training waits for that.
+    Without enough memory for a copy, the state itself is written and the training waits.
     """
 
     def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
@@ -58,43 +58,45 @@ class HostSaving:
         self._tokenizer = context.work_dir / "tokenizer"
         self._reserving: threading.Thread | None = None
         self._trainer: Trainer | None = None
-        self._taken: _Taken | None = None
+        self._taken: _Snapshot | None = None
 
     def prepare(self, args: TrainingArguments) -> None:
-        """Before a trainer is made with these."""
+        """Adjust the arguments before a trainer is built from them."""
 
     def restore(self, trainer: Trainer, checkpoint: str) -> None:
-        """Weights of a training that makes no more steps, so that it can measure and be exported."""
+        """Load the weights of a finished training so that it can be evaluated and exported."""
         trainer._load_from_checkpoint(checkpoint)  # noqa: SLF001
 
     def load_weights(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
-        """Give the trainer's model the weights of a checkpoint; False when transformers knows how."""
+        """Load a checkpoint's weights into the trainer's model; False when transformers can do it itself."""
         return False
 
     def load_optimizer(self, trainer: Trainer, checkpoint: Path) -> bool:  # noqa: ARG002
-        """The same of its optimizer."""
+        """Load a checkpoint's optimizer state; False when transformers can do it itself."""
         return False
 
     def whole_model(self, trainer: Trainer) -> Any:
-        """What is exported, on rank 0; every rank takes part."""
+        """The model to export, on rank 0; collective."""
         return trainer.accelerator.unwrap_model(trainer.model)
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """It does not change, and to write one of a large vocabulary takes longer than to copy the rest."""
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Serialize the tokenizer once: it does not change, and writing a large vocabulary takes longer than copying
+        the rest.
+        """
         if self._context.rank == 0:
             tokenizer.save_pretrained(self._tokenizer)
 
     def reserve(self, model: nn.Module, optimizer: Any) -> None:
-        """Make the memory for the copies while the training goes on; the optimizer must have made a step."""
+        """Allocate the copy buffers while the training runs; the optimizer must have made a step."""
         if self._context.rank == 0:
-            tensors = {"model": _changing(model), "optimizer": optimizer.state_dict()}
+            tensors = {"model": _trainable_state(model), "optimizer": optimizer.state_dict()}
             if self._copy.fits(tensors):
                 work = threading.Thread(target=self._copy.reserve, args=(tensors,), name="reserve", daemon=True)
                 work.start()
                 self._reserving = work
 
     def take(self, trainer: Trainer) -> None:
-        """Copy what a checkpoint of this moment holds; every rank takes part."""
+        """Copy the current state for a checkpoint; collective."""
         randoms = self._boundary.gather(random_state(trainer))
         if self._context.rank != 0:
             return
@@ -102,20 +104,21 @@ class HostSaving:
         if self._reserving is not None:
             self._reserving.join()
         optimizer: Any = trainer.optimizer
-        tensors = {"model": _changing(trainer.model), "optimizer": optimizer.state_dict()}
+        tensors = {"model": _trainable_state(trainer.model), "optimizer": optimizer.state_dict()}
         copies = self._copy.fits(tensors)
         self._trainer = trainer
-        self._taken = _Taken(
+        self._taken = _Snapshot(
             copy=copies,
             tensors=self._copy.take(tensors) if copies else tensors,
-            small=small(trainer, randoms),
+            state_files=state_files(trainer, randoms),
             state=state_text(trainer),
         )
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
-        """Have what was taken written into `directory`, completed and handed over; `best`: the best weights so far.
+        """Write the taken state to `directory`, complete it and hand it over; `best` is the file with the best weights
+        so far.
 
-        False when the training must rest until that is done.
+        Returns False when the training must wait for the write.
         """
         taken, trainer = self._taken, self._trainer
         if taken is None or trainer is None:
@@ -124,21 +127,21 @@ class HostSaving:
         self._context.commit_checkpoint(directory, saved, lambda: self._write(trainer, taken, directory, best))
         return taken.copy
 
-    def _write(self, trainer: Trainer, taken: _Taken, directory: Path, best: BinaryIO | None) -> None:
+    def _write(self, trainer: Trainer, taken: _Snapshot, directory: Path, best: BinaryIO | None) -> None:
         self._copy.wait()
         manifest.discard(directory)
         directory.mkdir(parents=True)
-        with _naming_full_disk(directory, taken.tensors):
+        with _detect_full_disk(directory, taken.tensors):
             self._write_files(trainer, taken, directory, best)
 
     def _write_tokenizer(self, directory: Path) -> None:
         shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
 
-    def _write_files(self, trainer: Trainer, taken: _Taken, directory: Path, best: BinaryIO | None) -> None:
+    def _write_files(self, trainer: Trainer, taken: _Snapshot, directory: Path, best: BinaryIO | None) -> None:
         _write_model(trainer.model, taken.tensors["model"], directory)
         self._write_tokenizer(directory)
         torch.save(taken.tensors["optimizer"], directory / OPTIMIZER_NAME)
-        for name, value in taken.small.items():
+        for name, value in taken.state_files.items():
             torch.save(value, directory / name)
         (directory / TRAINER_STATE_NAME).write_text(taken.state, encoding="utf-8")
         if best is not None:
@@ -147,37 +150,37 @@ class HostSaving:
 
 
 @contextmanager
-def _naming_full_disk(directory: Path, tensors: dict[str, Any]) -> Iterator[None]:
+def _detect_full_disk(directory: Path, tensors: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # All that torch says of a full disk is that a file has not the length it should have.
+        # torch reports a full disk only as an unexpected file length.
         if shutil.disk_usage(directory).free < size_bytes(tensors):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
         raise
 
 
 def _write_model(model: Any, changing: dict[str, torch.Tensor], directory: Path) -> None:
-    # What is frozen may be read from where it is.
+    # Frozen weights are read in place.
     weights = {name: changing.get(name, tensor) for name, tensor in model.state_dict().items()}
     model.save_pretrained(directory, state_dict=weights)
 
 
-def _changing(model: Any) -> dict[str, torch.Tensor]:
-    """The part of a model's state that training changes: all but frozen parameters, and how those are quantized."""
+def _trainable_state(model: Any) -> dict[str, torch.Tensor]:
+    """The model state that training changes: everything except frozen parameters and their quantization state."""
     frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
     return {name: tensor for name, tensor in model.state_dict().items() if not _belongs_to(name, frozen)}
 
 
 def _belongs_to(name: str, frozen: set[str]) -> bool:
-    """Whether it is one of them, or a part of one, as `….weight.absmax` is."""
+    """Whether the name is a frozen parameter or a part of one, such as `….weight.absmax`."""
     while name and name not in frozen:
         name = name.rpartition(".")[0]
     return bool(name)
 
 
-def small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
-    """What takes no time to copy, by the name of its file."""
+def state_files(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
+    """State that is cheap to copy, by file name."""
     names = ["rng_state.pth"] if len(randoms) == 1 else [f"rng_state_{rank}.pth" for rank in range(len(randoms))]
     scheduler: Any = trainer.lr_scheduler
     found: dict[str, Any] = dict(zip(names, randoms, strict=True))
@@ -190,14 +193,14 @@ def small(trainer: Trainer, randoms: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def divided_as_at_a_start(trainer: Trainer, checkpoint: str) -> None:
-    """Only a model that is divided together with its optimizer can measure."""
+def shard_with_optimizer(trainer: Trainer, checkpoint: str) -> None:
+    """Shard the model together with its optimizer, which evaluation requires."""
     loop: Any = trainer
     loop._prepare_for_training(1, trainer.get_train_dataloader(), checkpoint)  # noqa: SLF001
 
 
 def random_state(trainer: Trainer) -> dict[str, Any]:
-    """As transformers keeps it."""
+    """The random state in the form that transformers stores."""
     found: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002  (transformers' own, which libraries draw from)
@@ -211,6 +214,6 @@ def random_state(trainer: Trainer) -> dict[str, Any]:
 
 def state_text(trainer: Trainer) -> str:
     document = asdict(trainer.state)
-    # transformers brings it up to date only now, too.
+    # transformers updates it only now, too.
     document["stateful_callbacks"]["TrainerControl"] = trainer.control.state()
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

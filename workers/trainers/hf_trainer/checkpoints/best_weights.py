@@ -1,4 +1,4 @@
-"""The weights that were best when they were evaluated, kept beside the training so that they can be exported."""
+"""Keeps a copy of the weights with the best evaluation score, so that they can be exported."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -21,10 +21,10 @@ FILE = "best_weights.safetensors"
 
 
 class BestWeights(TrainerCallback):
-    """Does nothing unless load_best_model_at_end is set; then a copy of what was kept goes into every checkpoint.
+    """Active only with load_best_model_at_end; the copy is then stored in every checkpoint.
 
-    Added after `Reporting`, whose latest metrics it judges, and before `Boundaries`, which has checkpoints written.
-    Only parameters that are trained are kept: the others are the base model's.
+    Added after `Reporting`, whose latest metrics it compares, and before `StopAndSaveCallback`, which writes
+    checkpoints. Only trained parameters are copied; the others are the base model's.
     """
 
     def __init__(self, context: RunContext, reporting: Reporting) -> None:
@@ -39,12 +39,12 @@ class BestWeights(TrainerCallback):
         self._score: float | None = None
         self._metrics: dict[str, float] = {}
         manifest = context.resume_manifest()
-        # Another job that goes on from this checkpoint may measure with other data, or by another metric.
+        # A new job that resumes this checkpoint may evaluate other data or another metric.
         if self._wanted and manifest is not None and context.taken_over() is None:
             self._restore(manifest.data_position.get("best") or {}, Path(context.spec.resume_checkpoint))
 
     def to_document(self) -> dict[str, Any]:
-        """What a checkpoint says of the weights that it has besides its own; {} for none."""
+        """What the checkpoint's manifest says about the best weights stored beside its own; {} for none."""
         return {"step": self._step, "score": self._score, "metrics": self._metrics} if self._step >= 0 else {}
 
     def on_evaluate(
@@ -68,12 +68,16 @@ class BestWeights(TrainerCallback):
             self._keep(model)
 
     def opened(self) -> BinaryIO | None:
-        """What is to go into a checkpoint of now, also when better weights are found before it is written."""
-        # A better one takes this file's name, not its place.
+        """The file for a checkpoint taken now; stays valid when better weights are found before the checkpoint is
+        written.
+        """
+        # A better copy replaces the name, not the open file.
         return self._kept.open("rb") if self._step >= 0 else None
 
     def take(self, model: nn.Module) -> None:
-        """Give the model the best weights, on every rank, and the metrics their values. Nothing if there are none."""
+        """Load the best weights into the model, on every rank, and reset the metrics to theirs. Does nothing if there
+        are none.
+        """
         if self._step < 0:
             return
         wait_for_all()
@@ -84,7 +88,7 @@ class BestWeights(TrainerCallback):
             print(text, flush=True)  # noqa: T201  (the job's log is stdout)
 
     def _keep(self, model: nn.Module) -> None:
-        # Tied weights have one name here.
+        # Tied weights appear under one name here.
         trained = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
         partial = self._kept.with_suffix(".partial")
         save_file({name: _copied(tensor) for name, tensor in trained.items()}, partial)

@@ -1,4 +1,4 @@
-"""A copy of a training's tensors in host memory, so that they can be written while the training changes them."""
+"""Copies training tensors to host memory, so that they can be written while the training changes them."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-# The machine must have this much of what is copied: caches, logs and the next batch need some, too.
-_ROOM = 1.25
+# Required free memory relative to the copy: caches, logs and the next batch need some too.
+_HEADROOM = 1.25
 _MEMORY = Path("/proc/meminfo")
-# A limit that the job alone is under, as its processes see it.
+# The cgroup limit as processes of the job see it.
 _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 
 _Memory = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 
 
 class HostCopy:
-    """Buffers that every copy is made into; they stay, because making them costs several times the copying.
+    """Reusable buffers for copies; allocating them takes several times as long as copying.
 
-    They take as much host memory as what is copied: 12 bytes a parameter for a training of all weights with Adam in
-    float32, next to nothing for an adapter. Beside a GPU they are pinned and the copy is a part of the GPU's own queue:
-    the training does not wait for it, `wait` does.
+    They use as much host memory as the copied tensors: 12 bytes per parameter for full training with Adam in float32,
+    very little for an adapter. With a GPU they are pinned and the copy runs in the GPU's stream: the training does not
+    wait for it, `wait` does.
     """
 
     def __init__(self) -> None:
@@ -29,17 +29,19 @@ class HostCopy:
         self._filled: torch.cuda.Event | None = None
 
     def fits(self, value: Any) -> bool:
-        """Whether there is memory for a copy of all tensors in `value`, beside what the buffers have already."""
+        """Whether memory suffices for a copy of all tensors in `value` beyond the existing buffers."""
         needed = size_bytes(value) - sum(buffer.nbytes for buffer in self._buffers)
-        return needed * _ROOM <= available_bytes()
+        return needed * _HEADROOM <= available_bytes()
 
     def reserve(self, value: Any) -> None:
-        """Make the buffers for a `value` of this kind, so that the first copy is as quick as the others."""
+        """Allocate buffers for values of this shape, so that the first copy is as fast as later ones."""
         for number, tensor in enumerate(_unique(value)):
             self._buffer(number, tensor).zero_()
 
     def take(self, value: Any) -> Any:
-        """The same dictionaries and lists with all tensors copied; those that shared memory share it still."""
+        """The same structure of dictionaries and lists with all tensors copied; tensors that share memory share it in
+        the copy.
+        """
         copies: dict[_Memory, torch.Tensor] = {}
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,7 +57,7 @@ class HostCopy:
         return found
 
     def wait(self) -> None:
-        """Until the last copy is complete: asked by whoever reads it, on any thread."""
+        """Block until the last copy is complete; callable from any thread."""
         if self._filled is not None:
             self._filled.synchronize()
 
@@ -68,17 +70,17 @@ class HostCopy:
 
 
 def size_bytes(value: Any) -> int:
-    """What all tensors in `value` take together."""
+    """Total size of all tensors in `value`."""
     return sum(tensor.nbytes for tensor in _unique(value))
 
 
 def available_bytes() -> int:
-    """Host memory that this process may still take."""
+    """Host memory that this process may still allocate."""
     fields = (line.split() for line in _MEMORY.read_text().splitlines())
     free = next(int(words[1]) * 1024 for words in fields if words[0] == "MemAvailable:")
     try:
         return min(free, int(_LIMIT.read_text()) - int(_USED.read_text()))
-    except (OSError, ValueError):  # no limit is there, or it says "max"
+    except (OSError, ValueError):  # there is no limit, or it is "max"
         return free
 
 
@@ -97,7 +99,7 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def _unique(value: Any) -> list[torch.Tensor]:
-    """Every tensor once, in the order in which `take` meets them."""
+    """Every tensor once, in the order of `take`."""
     found: dict[_Memory, torch.Tensor] = {}
 
     def noted(tensor: torch.Tensor) -> torch.Tensor:

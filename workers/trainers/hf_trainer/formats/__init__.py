@@ -1,1 +1,1 @@
-"""Forms of an exported model beside safetensors, made from the exported directory and read again by their libraries."""
+"""Export formats besides safetensors, converted from the exported directory and verified with their libraries."""

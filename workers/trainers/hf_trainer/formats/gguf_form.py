@@ -1,7 +1,7 @@
-"""export_format gguf: one file with weights, configuration and tokenizer, by the gguf package; read again by it.
+"""export_format gguf: one file with weights, configuration and tokenizer, written and verified with the gguf package.
 
-The names are those of the GGUF specification (github.com/ggml-org/ggml, docs/gguf.md). float32 stays float32, and
-bfloat16 bfloat16: nothing is rounded.
+Names follow the GGUF specification (github.com/ggml-org/ggml, docs/gguf.md). float32 and bfloat16 are stored unchanged:
+nothing is rounded.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,14 @@ from safetensors import safe_open
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from workers.trainers.failures import ExportFailed
-from workers.trainers.hf_trainer.formats.converting import weights
-from workers.trainers.hf_trainer.formats.gguf_rules import ARCHITECTURES, NotGguf, check, parts_of, words_of
+from workers.trainers.hf_trainer.formats.convert import weights
+from workers.trainers.hf_trainer.formats.gguf_rules import (
+    ARCHITECTURES,
+    GgufUnsupported,
+    check,
+    pre_tokenizer,
+    tokenizer_json,
+)
 
 FILE = "model.gguf"
 _ENDS = (".weight", ".bias")
@@ -30,7 +36,7 @@ def convert(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         writer = gguf.GGUFWriter(directory / FILE, ARCHITECTURES[config.model_type], use_temp_file=True)
         _describe(writer, config)
         _add_tokenizer(writer, config, tokenizer)
-    except NotGguf as error:
+    except GgufUnsupported as error:
         raise ExportFailed(str(error)) from error
     kinds = set()
     for name, values, kind in _tensors(directory, config):
@@ -63,7 +69,7 @@ def _describe(writer: Any, config: PretrainedConfig) -> None:
 
 
 def _add_tokenizer(writer: Any, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises NotGguf."""
+    """Raises GgufUnsupported."""
     names = {number: token for token, number in tokenizer.get_vocab().items()}
     added = tokenizer.added_tokens_decoder
     tokens, kinds = [], []
@@ -76,10 +82,10 @@ def _add_tokenizer(writer: Any, config: PretrainedConfig, tokenizer: PreTrainedT
         else:
             kinds.append(gguf.TokenType.NORMAL)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(words_of(tokenizer))
+    writer.add_tokenizer_pre(pre_tokenizer(tokenizer))
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    merges = parts_of(tokenizer)["model"]["merges"]
+    merges = tokenizer_json(tokenizer)["model"]["merges"]
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
     for name in ("bos", "eos", "pad"):
         number = getattr(tokenizer, f"{name}_token_id")
@@ -92,7 +98,7 @@ def _add_tokenizer(writer: Any, config: PretrainedConfig, tokenizer: PreTrainedT
 
 
 def _tensors(directory: Path, config: PretrainedConfig) -> Iterator[tuple[str, Any, Any]]:
-    """(name, bytes as GGUF has them, their kind) of each, one in memory at a time."""
+    """(name, bytes in GGUF layout, GGUF type) of each tensor, one in memory at a time."""
     architecture = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type].upper()]
     known = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for file in weights(directory):
@@ -101,12 +107,12 @@ def _tensors(directory: Path, config: PretrainedConfig) -> Iterator[tuple[str, A
                 tensor = opened.get_tensor(name)
                 given = known.get_name(name, try_suffixes=_ENDS)
                 if given is None:
-                    raise ExportFailed(f"GGUF has no name for the tensor {name}; say export_format safetensors")
+                    raise ExportFailed(f"GGUF has no name for the tensor {name}; use export_format safetensors")
                 yield given, *_values(_ordered(tensor, name, config))
 
 
 def _ordered(tensor: torch.Tensor, name: str, config: PretrainedConfig) -> torch.Tensor:
-    """Of a llama, halves of each head's rotary dimensions alternate in GGUF."""
+    """In GGUF a llama's rotary dimensions are interleaved within each head."""
     heads = {
         "q_proj.weight": config.num_attention_heads,
         "k_proj.weight": getattr(config, "num_key_value_heads", None) or config.num_attention_heads,

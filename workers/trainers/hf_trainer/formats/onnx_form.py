@@ -1,7 +1,7 @@
-"""export_format onnx: the model's graph from tokens to logits, by torch's exporter; run by onnxruntime and compared.
+"""export_format onnx: the model's graph from tokens to logits, exported by torch and verified with onnxruntime.
 
-Inputs `input_ids` and `attention_mask`, output `logits`; batch and length are free. It computes in float32, and keeps
-no cache.
+Inputs `input_ids` and `attention_mask`, output `logits`; batch and length are dynamic. The graph computes in float32
+and has no KV cache.
 """
 
 import warnings
@@ -15,17 +15,17 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from workers.trainers.failures import ExportFailed
-from workers.trainers.hf_trainer.formats.converting import weights
+from workers.trainers.hf_trainer.formats.convert import weights
 
 FILE, DATA = "model.onnx", "model.onnx_data"
-_MOST_BYTES = 1_500_000_000  # in one file: protobuf ends at 2 GB
+_MOST_BYTES = 1_500_000_000  # one-file limit: protobuf allows 2 GB
 _FREE = torch.export.Dim.AUTO
-_SHAPES = ((2, 7), (1, 1), (3, 12))  # what is compared; the graph is made from the first
+_SHAPES = ((2, 7), (1, 1), (3, 12))  # shapes to compare; the graph is traced with the first
 _TOLERANCE = 1e-3
 
 
 class _Logits(nn.Module):
-    """What is exported: two inputs, one output."""
+    """The exported module: two inputs, one output."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -39,18 +39,18 @@ class _Logits(nn.Module):
 
 def convert(directory: Path, _tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises ExportFailed."""
-    # By itself, on the CPU: what was trained may be on a GPU, or divided.
+    # Loaded separately on the CPU, because the trained model may be on a GPU or sharded.
     model = _Logits(AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)).eval()
     inputs = _inputs(model, _SHAPES[0])
     free = {0: _FREE, 1: _FREE}
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about itself
+        warnings.simplefilter("ignore")  # torch warns about itself
         program = torch.onnx.export(
             model, inputs, dynamo=True, verbose=False, input_names=["input_ids", "attention_mask"],
             output_names=["logits"], dynamic_shapes=(free, dict(free)),
         )  # fmt: skip
     if program is None:
-        raise ExportFailed("torch made no ONNX graph of the model; say export_format safetensors")
+        raise ExportFailed("torch made no ONNX graph of the model; use export_format safetensors")
     large = sum(file.stat().st_size for file in weights(directory)) > _MOST_BYTES
     onnx_ir.save(program.model, directory / FILE, external_data=DATA if large else None)
     _verify(model, directory / FILE)
@@ -73,4 +73,4 @@ def _verify(model: _Logits, file: Path) -> None:
             expected = model(tokens, mask)
         seen = mask.bool()
         if not torch.allclose(torch.from_numpy(found)[seen], expected[seen], rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise ExportFailed("onnxruntime computes other logits than torch; say export_format safetensors")
+            raise ExportFailed("onnxruntime computes other logits than torch; use export_format safetensors")

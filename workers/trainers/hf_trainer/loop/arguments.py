@@ -1,4 +1,4 @@
-"""From a job's document to the part of trl's configuration that all methods have: every value that is set, and why."""
+"""From a job's document to the trl configuration shared by all methods, with the reason for every value."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.lr_schedule import PLATEAU, learning_rate_factor
-from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.model.pretrained import precision
 
 DEFAULT_SAVE_STEPS = 500
 
 
 def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[str, Any]:
-    """What the configuration of every method is made with. Raises InvalidConfig."""
+    """Configuration arguments of every method. Raises InvalidConfig."""
     return {
         **_optimization(context, plan),
         **_cadence(context, validates=validates),
@@ -43,7 +43,7 @@ def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
         "full_determinism",
     )
     seed = seed_of(context.spec.data_config)
-    # What did not fit into the memory when learning would not when measuring.
+    # A batch that did not fit in memory for training does not fit for evaluation.
     measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
     return {
         **{name: values[name] for name in copied if name in values},
@@ -85,9 +85,9 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         "eval_steps": evaluation.get("steps") or save_steps,
         "logging_strategy": "steps",
         "logging_steps": values["logging_steps"],
-        # A NaN must be seen, not replaced by the average of the losses before it.
+        # A NaN must be visible, not replaced by the average of earlier losses.
         "logging_nan_inf_filter": False,
-        # Nothing else asks for it: the best checkpoint is chosen where the checkpoints are kept.
+        # Not needed otherwise: the best checkpoint is selected where the checkpoints are stored.
         "metric_for_best_model": best[0] if plateau else None,
         "greater_is_better": best[1] if plateau else None,
     }
@@ -110,12 +110,12 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
         "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
         "disable_tqdm": True,
-        **division_of(spec.framework).arguments(context),
+        **parallelism_of(spec.framework).arguments(context),
     }
 
 
 def _passed_on(context: RunContext) -> dict[str, Any]:
-    """What framework.config says of the Trainer; that of other frameworks says how a model is divided."""
+    """framework.config entries for the Trainer; those of other frameworks configure sharding."""
     if context.spec.framework != HF_TRAINER:
         return {}
     return dict(trainer_arguments((context.spec.training_config.get("framework") or {}).get("config") or {}))

@@ -1,4 +1,4 @@
-"""The order of records where it is not transformers' own: batches of about one length, halved batches on many ranks."""
+"""Record orders that differ from transformers' own: length grouping, and halved batches on many ranks."""
 
 import itertools
 import math
@@ -15,10 +15,9 @@ _ROWS_AT_ONCE = 10_000
 
 
 class LengthGrouped(Sampler[int]):
-    """Indices so that every `batch_size` in a row are of about one length; each epoch in another order.
+    """Indices grouped so that every `batch_size` consecutive records have similar lengths; reshuffled each epoch.
 
-    transformers' own sampler draws from the global random numbers: a resumed run and the other
-    ranks would see another order.
+    transformers' own sampler uses the global random state, so a resumed run and other ranks would see another order.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, seed: int, epoch: Callable[[], int]) -> None:
@@ -39,7 +38,7 @@ class LengthGrouped(Sampler[int]):
 
 
 class Shuffled(Sampler[int]):
-    """The order that transformers' own sampler gives a job's records in an epoch."""
+    """The order of transformers' own sampler in an epoch."""
 
     def __init__(self, dataset: Dataset, seed: int, epoch: Callable[[], int]) -> None:
         self._size = len(dataset)
@@ -54,11 +53,11 @@ class Shuffled(Sampler[int]):
         return iter(torch.randperm(self._size, generator=generator).tolist())
 
 
-class FilledUp(Sampler[int]):
-    """An order and its beginning once more, so that a multiple of `multiple` comes of it.
+class PaddedOrder(Sampler[int]):
+    """An order padded with its own beginning to a multiple of `multiple`.
 
-    Ranks that share an epoch's last batches fill them up like that, of their own accord only as far as they must: with
-    halved batches that would be fewer records than before.
+    Ranks that share an epoch's last batches pad them the same way, but only as far as necessary: with halved batches
+    that would be fewer records than before.
     """
 
     def __init__(self, order: Sampler[int], multiple: int) -> None:
@@ -73,7 +72,7 @@ class FilledUp(Sampler[int]):
 
 
 def _lengths(dataset: Dataset) -> list[int]:
-    """Of a preference that of the longer sequence."""
+    """Lengths of the records; for a preference pair that of the longer sequence."""
     if "input_ids" in dataset.column_names:
         return _lengths_of(dataset, "input_ids")
     prompts, *answers = (_lengths_of(dataset, name) for name in ("prompt_ids", "chosen_ids", "rejected_ids"))

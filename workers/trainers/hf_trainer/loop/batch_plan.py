@@ -1,4 +1,4 @@
-"""How the records of one optimizer step are divided among devices and forward passes; their number never changes."""
+"""How the records of one optimizer step are split over devices and forward passes; their number is constant."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ _MOST_NAMED = 12
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """`batch_size` records in one forward pass on one device, `accumulation` of those in a step, on `devices`."""
+    """`batch_size` records per forward pass and device, `accumulation` passes per step, on `devices`."""
 
     batch_size: int
     accumulation: int
     devices: int
-    is_halved: bool = False  # for want of memory
-    # An epoch's records are filled up to a multiple of this, where ranks would by themselves stop earlier.
-    filled_up_to: int = 1
+    is_halved: bool = False  # because of insufficient memory
+    # Pad an epoch's records to a multiple of this, where ranks would stop earlier by themselves.
+    padded_to_multiple_of: int = 1
 
     @property
     def records_per_step(self) -> int:
-        """The effective batch."""
+        """The effective batch size."""
         return self.batch_size * self.accumulation * self.devices
 
 
-def asked_for(context: RunContext, devices: int) -> BatchPlan:
-    """What the job's document says."""
+def requested_plan(context: RunContext, devices: int) -> BatchPlan:
+    """The plan of the job's document."""
     data = context.spec.data_config
     return BatchPlan(
         batch_size=int(data.get("batch_size") or BATCH_SIZE),
@@ -37,18 +37,18 @@ def asked_for(context: RunContext, devices: int) -> BatchPlan:
 
 
 def batch_plan(context: RunContext, devices: int) -> BatchPlan:
-    """The same records in every step as before, whatever has become of devices and memory.
+    """A plan with the same records per step as before, whatever the current devices and memory.
 
-    A batch is the largest that divides a device's share and is no larger than the job's, halved as often as it ran out
-    of memory. Raises InvalidConfig when the devices can't share a step's records.
+    The batch size is the largest that divides a device's share and does not exceed the job's, halved once per
+    out-of-memory failure. Raises InvalidConfig when the devices cannot split a step's records equally.
     """
-    asked = asked_for(context, devices)
+    asked = requested_plan(context, devices)
     records = _records_per_step(context, asked)
     share, rest = divmod(records, asked.devices)
     if rest:
         fitting = [str(number) for number in range(1, records + 1) if records % number == 0]
         raise InvalidConfig(
-            f"the job has trained with {records} records in a step, which {asked.devices} devices can't share equally: "
+            f"earlier steps of this job had {records} records, which {asked.devices} devices can't share equally: "
             f"set resource_config.gpu_count to one of {', '.join(fitting[:_MOST_NAMED])}"
         )
     halvings = int(context.spec.adjustments.get("batch_halvings") or 0)
@@ -59,7 +59,7 @@ def batch_plan(context: RunContext, devices: int) -> BatchPlan:
         accumulation=share // batch,
         devices=asked.devices,
         is_halved=halvings > 0,
-        filled_up_to=whole * asked.devices if halvings and asked.devices > 1 else 1,
+        padded_to_multiple_of=whole * asked.devices if halvings and asked.devices > 1 else 1,
     )
 
 
@@ -68,7 +68,7 @@ def _largest_part(share: int, most: int) -> int:
 
 
 def _records_per_step(context: RunContext, asked: BatchPlan) -> int:
-    """Those of the checkpoint to go on from, if it is this job's own; another job's steps were its own affair."""
+    """Records per step of the checkpoint to resume, if it is this job's own; another job's do not matter."""
     manifest = context.resume_manifest()
     if manifest is None or context.taken_over() is not None:
         return asked.records_per_step

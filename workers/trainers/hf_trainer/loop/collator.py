@@ -1,4 +1,4 @@
-"""Batches of tokenized records, padded as the job says."""
+"""Collates tokenized records into batches, padded as the job requests."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,23 +14,23 @@ from workers.rank.run_context import RunSpec
 
 
 def max_seq_length(spec: RunSpec) -> int:
-    """Tokens of the longest record that is learned whole."""
+    """Maximum tokens of a record without truncation."""
     return int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
 
 
 def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
-    """Pads to the longest record of a batch, or to max_seq_length, on the side of the tokenizer."""
+    """Pads to the longest record of a batch, or to max_seq_length, on the tokenizer's padding side."""
     return Padding(**_padding(spec, tokenizer))
 
 
 def preference_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PreferencePadding":
-    """The same for pairs: the longer answers of a batch decide."""
+    """As `collator` for preference pairs: the longer answers of a batch determine the length."""
     return PreferencePadding(**_padding(spec, tokenizer))
 
 
-def judging_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "JudgingPadding":
-    """The same for a reward model, which learns no tokens."""
-    return JudgingPadding(**_padding(spec, tokenizer))
+def reward_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "RewardPadding":
+    """As `collator` for reward models, which have no labels."""
+    return RewardPadding(**_padding(spec, tokenizer))
 
 
 def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any
 
 @dataclass
 class Padding(DataCollatorForLanguageModeling):
-    """trl's collator, which by itself pads on the right only."""
+    """trl's collator, which pads only on the right, with support for left padding."""
 
     left: bool = False
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """input_ids, labels and attention_mask of shape (records, longest); position_ids where padding moves them."""
+        """input_ids, labels and attention_mask of shape (records, longest); position_ids where padding shifts them."""
         if not self.left:
             return dict(super().torch_call(examples))
         mirrored = [{name: example[name][::-1] for name in ("input_ids", "labels")} for example in examples]
@@ -61,19 +61,19 @@ class Padding(DataCollatorForLanguageModeling):
 
 @dataclass
 class PreferencePadding(DataCollatorForPreference):
-    """The same of trl's collator for pairs."""
+    """As `Padding` for trl's preference collator."""
 
     left: bool = False
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         """input_ids, attention_mask, completion_mask of shape (2 × records, longest), the chosen answers first."""
         batch = dict(super().torch_call(examples))
-        return _moved_left(batch) if self.left else batch
+        return _left_padded(batch) if self.left else batch
 
 
 @dataclass
-class JudgingPadding(DataCollatorForJudging):
-    """The same of trl's collator for reward models, which takes prompts and answers together."""
+class RewardPadding(DataCollatorForJudging):
+    """As `Padding` for trl's reward collator, which takes prompts and answers together."""
 
     left: bool = False
 
@@ -83,11 +83,11 @@ class JudgingPadding(DataCollatorForJudging):
             {name: each["prompt_ids"] + each[name] for name in ("chosen_ids", "rejected_ids")} for each in examples
         ]
         batch = dict(super().torch_call(whole))
-        return _moved_left(batch) if self.left else batch
+        return _left_padded(batch) if self.left else batch
 
 
-def _moved_left(batch: dict[str, Any]) -> dict[str, Any]:
-    """With the padding, which is on the right, on the left."""
+def _left_padded(batch: dict[str, Any]) -> dict[str, Any]:
+    """Move right padding to the left."""
     shifts = (batch["attention_mask"] == 0).sum(1).tolist()
     moved = {
         name: torch.stack([row.roll(shift) for row, shift in zip(values, shifts, strict=True)])

@@ -1,4 +1,4 @@
-"""Ends a training whose measured quality no longer improves, by the metric that also chooses the best checkpoint."""
+"""Early stopping on the metric that also selects the best checkpoint."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -13,9 +13,9 @@ from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 
 
 class EarlyStopping(TrainerCallback):
-    """Counts evaluations without an improvement; what it has counted goes into every checkpoint.
+    """Counts evaluations without improvement; the count is stored in every checkpoint.
 
-    Added after `Reporting`, whose latest metrics it judges, and before `Boundaries`.
+    Added after `Reporting`, whose latest metrics it compares, and before `StopAndSaveCallback`.
     """
 
     def __init__(self, context: RunContext, reporting: Reporting) -> None:
@@ -31,7 +31,7 @@ class EarlyStopping(TrainerCallback):
         self._best: float | None = None
         self._without_improvement = 0
         manifest = context.resume_manifest()
-        # Another job that goes on from this checkpoint has its own patience.
+        # A new job that resumes this checkpoint has its own patience.
         if manifest is not None and context.taken_over() is None:
             self._restore(manifest.data_position.get("early_stopping") or {})
 
@@ -51,9 +51,9 @@ class EarlyStopping(TrainerCallback):
         self._judge()
         if self._without_improvement >= self._patience:
             self.stopped = control.should_training_stop = True
-            # Where others are saved, the last one is.
+            # Save the last step too when checkpoints are enabled.
             control.should_save = control.should_save or args.save_strategy != "no"
-            self._say(state.global_step)
+            self._log(state.global_step)
 
     def _judge(self) -> None:
         found = score_of(self._reporting.latest, self._metric, greater_is_better=self._greater_is_better)
@@ -68,7 +68,7 @@ class EarlyStopping(TrainerCallback):
         self._without_improvement = int(document.get("without_improvement", 0))
         self.stopped = bool(document.get("stopped", False))
 
-    def _say(self, step: int) -> None:
+    def _log(self, step: int) -> None:
         if self._leads:
             text = f"early stopping at step {step}: {self._metric} did not improve in {self._patience} evaluations"
             print(text, flush=True)  # noqa: T201  (the job's log is stdout)

@@ -1,4 +1,4 @@
-"""How the learning rate goes: from our hyperparameters to the arguments of transformers' schedulers."""
+"""Learning rate schedules: from the job's hyperparameters to the arguments of transformers' schedulers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,11 +32,11 @@ _KWARGS: dict[str, Callable[[Values, int], dict[str, Any]]] = {
 
 
 def scheduler_kwargs(spec: RunSpec, total_steps: int) -> dict[str, Any]:
-    """What the chosen scheduler wants to know besides the steps of the warm-up."""
+    """Scheduler arguments besides the warm-up steps."""
     name = spec.hyperparameters["lr_scheduler_type"]
     kwargs = _KWARGS[name](spec.hyperparameters, total_steps) if name in _KWARGS else {}
     if "lr_end" in kwargs:
-        # The only one that is no share of the peak.
+        # The only value that is not relative to the peak rate.
         kwargs["lr_end"] *= learning_rate_factor(spec)
     if name == PLATEAU:
         greater_is_better = best_rule(spec.output_config.get("checkpoint") or {}, spec.method)[1]
@@ -45,12 +45,12 @@ def scheduler_kwargs(spec: RunSpec, total_steps: int) -> dict[str, Any]:
 
 
 def learning_rate_factor(spec: RunSpec) -> float:
-    """What the job's learning rate is multiplied by since its loss exploded."""
+    """The factor on the job's learning rate since its loss diverged."""
     return float(spec.adjustments.get("learning_rate_factor") or 1.0)
 
 
 def scale(scheduler: Any, optimizer: torch.optim.Optimizer, ratio: float) -> None:
-    """Multiply every rate of a schedule that was read from a checkpoint; its shape and its place stay."""
+    """Multiply every rate of a schedule loaded from a checkpoint; shape and position stay."""
     for group in optimizer.param_groups:
         for name in {"lr", "initial_lr"} & group.keys():
             group[name] *= ratio

@@ -1,11 +1,11 @@
-"""What a run says of itself when it does not train exactly as its document says, or as it did before."""
+"""Reports deviations of a run from its document or from its earlier attempts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trainyard.protocol.manifest import Manifest
 from workers.rank.run_context import RunContext, RunSpec
-from workers.trainers.failures import HostOutOfMemory, OutOfMemory, error_type, lacked_memory
+from workers.trainers.failures import HostOutOfMemory, OutOfMemory, error_type, is_out_of_memory
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.collator import max_seq_length
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
@@ -14,12 +14,12 @@ NOT_BIT_EQUAL = "NOT_BIT_EQUAL"
 
 
 @contextmanager
-def telling_memory(spec: RunSpec, plan: BatchPlan) -> Iterator[None]:
-    """Say with what a run needed more memory than there is. Raises OutOfMemory and HostOutOfMemory for it."""
+def explain_out_of_memory(spec: RunSpec, plan: BatchPlan) -> Iterator[None]:
+    """Convert an out-of-memory error to OutOfMemory or HostOutOfMemory with the batch settings that caused it."""
     try:
         yield
     except Exception as error:
-        if not lacked_memory(error):
+        if not is_out_of_memory(error):
             raise
         on_host = error_type(error) == HostOutOfMemory.error_type
         kind, memory = (HostOutOfMemory, "the machine's") if on_host else (OutOfMemory, "the device's")
@@ -30,18 +30,18 @@ def telling_memory(spec: RunSpec, plan: BatchPlan) -> Iterator[None]:
         ) from error
 
 
-def tell_adjustments(context: RunContext, plan: BatchPlan) -> None:
-    """Into the job's log what was adjusted, and into its history what can no longer be equal to the last bit."""
+def report_adjustments(context: RunContext, plan: BatchPlan) -> None:
+    """Log the adjustments, and add to the job's history what is no longer bitwise reproducible."""
     if context.rank != 0:
         return
     factor = learning_rate_factor(context.spec)
     if plan.is_halved:
         _print(
-            f"after running out of memory: batches of {plan.batch_size} records, {plan.accumulation} of them in a step "
-            f"on each device; {plan.records_per_step} records in a step as before"
+            f"after running out of memory: batches of {plan.batch_size} records, {plan.accumulation} of them per step "
+            f"and device; {plan.records_per_step} records per step as before"
         )
     if factor != 1.0:
-        _print(f"after the loss went wrong: learning_rate times {factor:g}")
+        _print(f"after the loss diverged: learning_rate times {factor:g}")
     manifest = context.resume_manifest()
     if manifest is not None and manifest.world_size != context.spec.world_size and context.taken_over() is None:
         _note_other_devices(context, plan, manifest)
@@ -50,16 +50,16 @@ def tell_adjustments(context: RunContext, plan: BatchPlan) -> None:
 def _note_other_devices(context: RunContext, plan: BatchPlan, manifest: Manifest) -> None:
     streamed = bool(context.spec.data_config.get("streaming"))
     records = (
-        "streamed records are dealt out anew, so that some near the checkpoint may come again or be left out"
+        "streamed records are redistributed, so that some near the checkpoint may be repeated or skipped"
         if streamed
-        else "none is left out or comes again"
+        else "none is skipped or repeated"
     )
     context.note(
         NOT_BIT_EQUAL,
-        f"goes on after step {manifest.step} with {context.spec.world_size} devices instead of {manifest.world_size}: "
-        f"still {plan.records_per_step} records in a step, {plan.accumulation} batches of {plan.batch_size} a device; "
+        f"resumed after step {manifest.step} with {context.spec.world_size} devices instead of {manifest.world_size}: "
+        f"still {plan.records_per_step} records per step, {plan.accumulation} batches of {plan.batch_size} per device; "
         f"{records}. Sums are rounded in another order and dropout draws other numbers, so the results are no longer "
-        "equal to the last bit",
+        "bitwise equal",
         {
             "step": manifest.step,
             "devices_before": manifest.world_size,

@@ -1,4 +1,4 @@
-"""What happens between two steps of a Hugging Face trainer: stopping, saving, and saying which phase it is."""
+"""Callback at the step boundary of a Hugging Face trainer: stops, saves and reports the phase."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -16,25 +16,27 @@ from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting
 
 
-class Saving(Protocol):
-    """How a framework has its checkpoints written."""
+class CheckpointSaver(Protocol):
+    """How a framework writes checkpoints."""
 
-    def keep_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """It goes into every checkpoint."""
+    def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Provide the tokenizer, which every checkpoint contains."""
 
     def reserve(self, model: Any, optimizer: Any) -> None:
-        """Prepare for the first one, while the training goes on; the optimizer has made a step."""
+        """Prepare for the first checkpoint while the training runs; the optimizer has made a step."""
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
-        """Have what was taken written into `directory`, completed and handed over; False: rest until that is done."""
+        """Write the taken state to `directory`, complete it and hand it over; False when the training must wait for
+        it.
+        """
         ...
 
 
-class Boundaries(TrainerCallback):
-    """Follows the wishes that all ranks agreed on; has each checkpoint of the trainer written and handed over.
+class StopAndSaveCallback(TrainerCallback):
+    """Applies the control requests that all ranks agreed on; writes and hands over each checkpoint.
 
-    Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow has set what is due at
-    this step.
+    Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow callback has set what
+    is due at this step.
     """
 
     def __init__(
@@ -43,12 +45,12 @@ class Boundaries(TrainerCallback):
         reporting: Reporting,
         early_stopping: EarlyStopping,
         best: BestWeights,
-        saving: Saving,
+        saving: CheckpointSaver,
         boundary: StepBoundary,
     ) -> None:
         self.stop: Stop | None = None
         self.training_over = False
-        self.saved_step = -1  # of the newest checkpoint
+        self.saved_step = -1  # step of the newest checkpoint
         self._context = context
         self._reporting = reporting
         self._early_stopping = early_stopping
@@ -62,7 +64,7 @@ class Boundaries(TrainerCallback):
         self._first_step = ExitStack()
 
     def agree_on_stop(self, step: int) -> Stop | None:
-        """Ask all ranks once more, after the last step and its checkpoint."""
+        """Ask all ranks again after the last step and its checkpoint."""
         self._context.settle()
         self.stop = self.stop or self._boundary.decide().stop
         if self.stop is not None and self.stop.save_checkpoint and step == self.saved_step:
@@ -70,14 +72,14 @@ class Boundaries(TrainerCallback):
         return self.stop
 
     def is_unsaved(self, step: int) -> bool:
-        """Whether a stop that shall lose nothing still needs a checkpoint of the weights after `step`."""
+        """Whether a stop without loss still needs a checkpoint of the weights after `step`."""
         return self.stop is not None and self.stop.save_checkpoint and step != self.saved_step
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._enter("TRAINING")
-        # Streamed records that were learnt already are read again, and some GPU code is compiled only now.
+        # Streamed records that were already used are read again, and some GPU code is compiled only now.
         self._first_step.enter_context(self._context.section("first step"))
 
     def on_step_end(
@@ -107,7 +109,7 @@ class Boundaries(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The trainer ends an epoch also when it is told to stop in the middle of one."""
+        """The trainer also ends an epoch when it stops in the middle of one."""
         if state.global_step == self.saved_step or not self._is_due(args, state, control):
             control.should_save = False
         if self.stop is not None:
@@ -117,8 +119,8 @@ class Boundaries(TrainerCallback):
         self._announce(control)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Weights of a loss that seems to explode are saved only if somebody asks: the last good ones count."""
-        if self._reporting.watch.suspects and not self._asked and not control.should_training_stop:
+        """Weights with a suspect loss are saved only on request, because a rollback needs the last good ones."""
+        if self._reporting.watch.is_suspect and not self._asked and not control.should_training_stop:
             control.should_save = False
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -141,15 +143,15 @@ class Boundaries(TrainerCallback):
         self._back_to_training(control)
 
     def _is_due(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> bool:
-        """Whether this epoch is one of those that are saved; the last always is."""
+        """Whether this epoch is one to save; the last always is."""
         done = round(state.epoch or 0.0)
         return args.save_strategy != "epoch" or done % self._epochs == 0 or control.should_training_stop
 
     def _prepare_stop(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         """Save now, or at the end of the epoch if this step is its last and an evaluation is due there.
 
-        An evaluation draws random numbers. The run that goes on later must draw as many as one
-        that was never stopped, so what is due at this step happens before it is saved.
+        An evaluation consumes random numbers. A resumed run must consume as many as an uninterrupted one, so everything
+        due at this step happens before the save.
         """
         wants = self.stop is not None and self.stop.save_checkpoint
         at_epoch_end = "epoch" in (args.save_strategy, args.eval_strategy) and _completes_epoch(state)
@@ -157,25 +159,25 @@ class Boundaries(TrainerCallback):
         control.should_evaluate = control.should_evaluate and wants
 
     def _secure(self, stop: Stop) -> bool:
-        """Stop only when the checkpoint is in storage; else a pause that need not be is given up, on every rank."""
+        """Stop only when the checkpoint is in storage; otherwise all ranks abandon a pause that is not forced."""
         with self._context.section("checkpoint"):
             problem = self._context.secure() if self._context.rank == 0 else ""
             if not self._boundary.any_rank(bool(problem)):
-                return not self._is_given_up(stop)
-        # It may have become more urgent meanwhile.
+                return not self._is_abandoned(stop)
+        # The request may have been upgraded meanwhile.
         latest = self._context.stop or stop
         if self._boundary.any_rank(latest.kind != "pause" or latest.force):
-            self._context.note(CHECKPOINT_FAILED, f"stopped without the checkpoint asked for: {problem}")
+            self._context.note(CHECKPOINT_FAILED, f"stopped without the requested checkpoint: {problem}")
             return True
         self.stop = None
         self._context.forget_stop(stop)
-        # From here on another pause may be wished for, and no rank may still have to forget this one.
+        # From here on another pause may be requested, and every rank must have dropped this one.
         wait_for_all()
         self._context.pause_failed(stop, problem)
         return False
 
-    def _is_given_up(self, stop: Stop) -> bool:
-        """An evaluation before the save may have taken longer than a pause is waited for."""
+    def _is_abandoned(self, stop: Stop) -> bool:
+        """An evaluation before the save may have taken longer than the pause's time limit."""
         given_up = self._boundary.any_rank(self._context.rank == 0 and self._context.is_given_up(stop))
         if given_up:
             self.stop = None
@@ -183,8 +185,8 @@ class Boundaries(TrainerCallback):
         return given_up
 
     def _announce(self, control: TrainerControl) -> None:
-        """Only a last checkpoint has a phase of its own: others are written while the training goes on."""
-        # What was counted since the last log belongs into the checkpoint, or into the result.
+        """Only a final checkpoint has a phase of its own; others are written while the training runs."""
+        # Values counted since the last log belong in the checkpoint, or in the result.
         control.should_log = control.should_log or control.should_save or control.should_training_stop
         if control.should_evaluate:
             self._enter("EVALUATING")
@@ -192,7 +194,7 @@ class Boundaries(TrainerCallback):
             self._enter("CHECKPOINTING")
 
     def _back_to_training(self, control: TrainerControl) -> None:
-        # A checkpoint that was written beside the training has not left it.
+        # A checkpoint written in the background does not end the training phase.
         if self._phase != "TRAINING" and not control.should_training_stop and not self.training_over:
             self._enter("TRAINING")
 
@@ -213,7 +215,7 @@ class Boundaries(TrainerCallback):
         }
         digests = [source.get("sha256") for source in self._context.spec.sources]
         if all(digests):
-            # Whoever prepares a run that goes on from here checks that the data is still the same.
+            # A resumed run checks that its data still has these digests.
             position["sources_sha256"] = digests
         if self._context.spec.reward_sha256:
             position["reward_sha256"] = self._context.spec.reward_sha256

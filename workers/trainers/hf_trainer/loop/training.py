@@ -1,4 +1,6 @@
-"""The life of a training, whatever it learns by and with: load, train, measure, export; on one device or several."""
+"""The life cycle of a training, independent of method and framework: load, train, evaluate, export; on one or more
+devices.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -13,54 +15,56 @@ from workers.trainers.distributed import StepBoundary, first_rank_first, wait_fo
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
 from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
 from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
-from workers.trainers.hf_trainer.loop.oom_adjustments import tell_adjustments, telling_memory
-from workers.trainers.hf_trainer.loop.parallelism import division_of
-from workers.trainers.hf_trainer.loop.stop_and_save import Boundaries, Saving
+from workers.trainers.hf_trainer.loop.oom_adjustments import explain_out_of_memory, report_adjustments
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
+from workers.trainers.hf_trainer.loop.stop_and_save import CheckpointSaver, StopAndSaveCallback
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.model_card import ModelCard
-from workers.trainers.hf_trainer.model.trainable_weights import AllWeights
-from workers.trainers.hf_trainer.monitoring.divergence_detector import LossWatch
+from workers.trainers.hf_trainer.model.trainable_weights import FullWeights
+from workers.trainers.hf_trainer.monitoring.divergence_detector import DivergenceDetector
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, Totals
-from workers.trainers.hf_trainer.monitoring.straggler_timing import Pace
+from workers.trainers.hf_trainer.monitoring.straggler_timing import StepTimer
 
 
 class Loop(Protocol):
-    """What trains, steps and all: a trainer of trl, or a framework's own loop that calls the same callbacks."""
+    """The training loop: a trl trainer, or a framework's own loop that calls the same callbacks."""
 
     state: TrainerState
 
     @property
     def module(self) -> Any:
-        """What of the model this rank has."""
+        """This rank's part of the model."""
 
     def train(self, resume_from_checkpoint: str | None = None) -> Any:
-        """Make the steps that are left."""
+        """Run the remaining steps."""
 
     def is_finished(self, checkpoint: str) -> bool:
-        """Whether a checkpoint was taken after all the steps that this job plans."""
+        """Whether the checkpoint was taken after all steps that this job plans."""
         ...
 
     def restore(self, checkpoint: str) -> None:
-        """Take over weights and counts of a finished training."""
+        """Load weights and counters of a finished training."""
 
     def save(self) -> None:
-        """A checkpoint of the weights as they are."""
+        """Save a checkpoint of the current weights."""
 
     def evaluate(self) -> Any:
-        """Measure the validation data and report it."""
+        """Evaluate the validation data and report the metrics."""
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
-        """The metrics of the test split, named test_…"""
+        """Metrics of the test split, named test_…"""
         ...
 
     def whole_model(self) -> Any:
-        """What is exported, on rank 0; every rank takes part."""
+        """The model to export, on rank 0; collective."""
 
 
 class Training(ABC):
-    """Trains, evaluates, exports; goes on exactly where a checkpoint was taken. A method says what to `build`."""
+    """Trains, evaluates and exports; resumes exactly where a checkpoint was taken. Subclasses implement `build` per
+    method.
+    """
 
-    loss_has_trend = True  # to be lower after than before
+    loss_has_trend = True  # whether the loss is expected to decrease
 
     def __init__(self, context: RunContext) -> None:
         self.context = context
@@ -69,18 +73,18 @@ class Training(ABC):
         manifest = context.resume_manifest()
         self._resume = context.spec.resume_checkpoint or None
         position = manifest.data_position if manifest else {}
-        # Another job that goes on from this checkpoint has another loss to get used to.
+        # A new job that resumes this checkpoint has a different loss level.
         seen = position.get("loss_watch") if context.taken_over() is None else None
-        watch = LossWatch(seen, has_trend=self.loss_has_trend)
+        watch = DivergenceDetector(seen, has_trend=self.loss_has_trend)
         self.boundary = StepBoundary(context)
-        self.pace = Pace(context, self.boundary)
+        self.step_timer = StepTimer(context, self.boundary)
         self._reporting = Reporting(
-            context, Totals.restored(position), self.plan.records_per_step, watch, self.pace.told
+            context, Totals.restored(position), self.plan.records_per_step, watch, self.step_timer.metrics
         )
         self._early_stopping = EarlyStopping(context, self._reporting)
         self._best = BestWeights(context, self._reporting)
         self.saving = self.make_saving()
-        self._boundaries = Boundaries(
+        self._stop_and_save = StopAndSaveCallback(
             context, self._reporting, self._early_stopping, self._best, self.saving, self.boundary
         )
         disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -88,18 +92,18 @@ class Training(ABC):
 
     def run(self) -> Result:
         """As Trainer.run."""
-        with telling_memory(self.context.spec, self.plan):
+        with explain_out_of_memory(self.context.spec, self.plan):
             return self._run()
 
     def _run(self) -> Result:
-        tell_adjustments(self.context, self.plan)
+        report_adjustments(self.context, self.plan)
         with self.context.section("loading"):
             if self._resume is not None:
-                self._resume = division_of(self.context.spec.framework).resumable(self.context, self._resume)
+                self._resume = parallelism_of(self.context.spec.framework).resumable(self.context, self._resume)
             tokenizer = pretrained.load_tokenizer(self.context.spec)
             splits = self._load_data(tokenizer)
             trainer = self.build(splits, tokenizer)
-            self.saving.keep_tokenizer(tokenizer)
+            self.saving.set_tokenizer(tokenizer)
         self._train(trainer)
         if not self._stops(trainer):
             self._measure(trainer, splits)
@@ -109,33 +113,33 @@ class Training(ABC):
 
     @property
     def devices(self) -> int:
-        """Among how many the records of a step are divided."""
+        """Number of devices that share the records of a step."""
         return self.context.spec.world_size
 
     @property
     def callbacks(self) -> list[TrainerCallback]:
-        """What the loop tells of its events, in this order."""
-        return [self._reporting, self._early_stopping, self._best, self._boundaries, self.pace]
+        """The loop's callbacks in call order."""
+        return [self._reporting, self._early_stopping, self._best, self._stop_and_save, self.step_timer]
 
     @abstractmethod
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> Loop:
-        """What trains by this method. Raises ModelNotFound and InvalidConfig."""
+        """The loop for this method. Raises ModelNotFound and InvalidConfig."""
 
-    def make_saving(self) -> Saving:
-        """How checkpoints are written; `boundary` is there already."""
-        return division_of(self.context.spec.framework).saving(self.context, self.boundary, self.weights.load)
+    def make_saving(self) -> CheckpointSaver:
+        """The checkpoint saver; `boundary` exists already."""
+        return parallelism_of(self.context.spec.framework).saving(self.context, self.boundary, self.weights.load)
 
-    def choose_weights(self) -> AllWeights:
-        """What of the model is trained."""
-        return AllWeights(self.context.spec)
+    def choose_weights(self) -> FullWeights:
+        """The weights to train."""
+        return FullWeights(self.context.spec)
 
     def common(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-        """What the trainer of every method of trl is made with."""
+        """Arguments shared by the trainers of all trl methods."""
         return {
             "spec": self.context.spec,
             "saving": self.saving,
-            "pace": self.pace,
-            "filled_up_to": self.plan.filled_up_to,
+            "step_timer": self.step_timer,
+            "padded_to_multiple_of": self.plan.padded_to_multiple_of,
             "resumed": self.context.resume_manifest(),
             "taken_over": self.context.taken_over(),
             "train_dataset": splits.train,
@@ -155,21 +159,23 @@ class Training(ABC):
         if self._resume is not None and (self._early_stopping.stopped or trainer.is_finished(self._resume)):
             self.context.phase("TRAINING")
             trainer.restore(self._resume)
-            self._boundaries.saved_step = trainer.state.global_step
+            self._stop_and_save.saved_step = trainer.state.global_step
         else:
             trainer.train(resume_from_checkpoint=self._resume)
-        self._boundaries.training_over = True
+        self._stop_and_save.training_over = True
 
     def _stops(self, trainer: Loop) -> bool:
-        """Whether all ranks end here, after the training; what is not in a checkpoint yet is saved before."""
-        self._boundaries.agree_on_stop(trainer.state.global_step)
-        if self._boundaries.is_unsaved(trainer.state.global_step):
+        """Whether all ranks stop here, after the training; unsaved state is checkpointed first."""
+        self._stop_and_save.agree_on_stop(trainer.state.global_step)
+        if self._stop_and_save.is_unsaved(trainer.state.global_step):
             self.context.phase("CHECKPOINTING")
             trainer.save()
-        return self._boundaries.stop is not None
+        return self._stop_and_save.stop is not None
 
     def _measure(self, trainer: Loop, splits: Splits) -> None:
-        """The final measure, unless the last step has just been measured, and the test split's of what is exported."""
+        """The final evaluation, unless the last step was just evaluated, and the test split with the exported
+        weights.
+        """
         if splits.validation is not None and self._reporting.evaluated_step != trainer.state.global_step:
             self.context.phase("EVALUATING")
             trainer.evaluate()
@@ -192,7 +198,7 @@ class Training(ABC):
         return weights
 
     def _result(self, trainer: Loop, weights: tuple[str, ...] = ()) -> Result:
-        stop = self._boundaries.stop
+        stop = self._stop_and_save.stop
         return Result(
             stopped=stop.kind if stop else None,
             step=trainer.state.global_step,

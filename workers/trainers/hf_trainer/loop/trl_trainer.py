@@ -1,4 +1,4 @@
-"""What a job needs of any trl trainer besides: exact orders, perplexity, a way back to a checkpoint's weights."""
+"""Extends any trl trainer with a deterministic data order, perplexity and resuming from a checkpoint's weights."""
 
 import json
 import random
@@ -14,25 +14,25 @@ from app.domain.spec.metrics import evaluated, perplexity
 from trainyard.protocol.manifest import Manifest
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
-from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving
+from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop import warm_start
-from workers.trainers.hf_trainer.loop.batch_order import FilledUp, LengthGrouped, Shuffled
+from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, PaddedOrder, Shuffled
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor, scale, scheduler_kwargs
-from workers.trainers.hf_trainer.monitoring.straggler_timing import Pace
+from workers.trainers.hf_trainer.monitoring.straggler_timing import StepTimer
 
 _STATE_FILE = "trainer_state.json"
 
 
 class TrlTrainer(Trainer):
-    """The first base of a class whose second is the trl trainer of a method; records come tokenized already."""
+    """First base of a class whose second base is a method's trl trainer; records are already tokenized."""
 
     def __init__(
         self,
         spec: RunSpec,
-        saving: HostSaving,
+        saving: HostCheckpointSaver,
         *,
-        pace: Pace,
-        filled_up_to: int = 1,
+        step_timer: StepTimer,
+        padded_to_multiple_of: int = 1,
         perplexity: bool = False,
         resumed: Manifest | None = None,
         taken_over: Manifest | None = None,
@@ -40,16 +40,16 @@ class TrlTrainer(Trainer):
     ) -> None:
         self._spec = spec
         self._saving = saving
-        self._pace = pace
-        self._filled_up_to = filled_up_to
+        self._step_timer = step_timer
+        self._padded_to_multiple_of = padded_to_multiple_of
         self._taken_over = taken_over
         self._own_settings: warm_start.Settings = []
         self._resumed = resumed
         self._perplexity = perplexity
         saving.prepare(arguments["args"])
         super().__init__(**arguments)
-        self.module.register_forward_pre_hook(lambda *_: pace.go_on())
-        # One line per step would fill the job's log; Reporting prints what a reader needs.
+        self.module.register_forward_pre_hook(lambda *_: step_timer.resume())
+        # One line per step would fill the job's log; Reporting prints a summary.
         self.remove_callback(PrinterCallback)
 
     @property
@@ -57,36 +57,36 @@ class TrlTrainer(Trainer):
         return self.accelerator.unwrap_model(self.model)
 
     def whole_model(self) -> Any:
-        """What is exported, on rank 0; every rank takes part."""
+        """The model to export, on rank 0; collective."""
         return self._saving.whole_model(self)
 
     def own_files(self) -> dict[str, Any]:
-        """What a checkpoint has besides, by file: what is changed in place is copied."""
+        """Additional checkpoint contents by file name; values that are modified in place are copied."""
         return {}
 
     def is_finished(self, checkpoint: str) -> bool:
-        """Whether a checkpoint was taken after all the steps that this job plans."""
+        """Whether the checkpoint was taken after all steps that this job plans."""
         state = json.loads((Path(checkpoint) / _STATE_FILE).read_text(encoding="utf-8"))
         if self._taken_over is None and state["global_step"] < state["max_steps"]:
             return False
-        # The job that goes on may ask for other steps than the one that made the checkpoint.
+        # The resuming job may plan a different number of steps than the job that made the checkpoint.
         _, per_epoch, *_, planned = self.set_initial_training_values(self.args, self.get_train_dataloader())
         return self._step_of(state["global_step"], per_epoch) >= int(planned)
 
     def save(self) -> None:
-        """A checkpoint of the weights as they are, outside of the training's own rhythm."""
+        """Save a checkpoint of the current weights outside the regular schedule."""
         self._save_checkpoint(self.model, None)
         self.control = self.callback_handler.on_save(self.args, self.state, self.control)
 
     def restore(self, checkpoint: str) -> None:
-        """Take over weights and counts of a finished training: asked to train, transformers would do one more step."""
+        """Load weights and counters of a finished training; transformers' `train` would make one more step."""
         self._saving.restore(self, checkpoint)
         self.state = TrainerState.load_from_json(str(Path(checkpoint) / _STATE_FILE))
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
-        """The metrics of the test split, named test_…"""
+        """Metrics of the test split, named test_…"""
         found = self.evaluate(dataset, metric_key_prefix="test")
-        # trl calls what it adds eval_… in any case.
+        # trl always prefixes its additions with eval_.
         named = {name.partition("_")[2]: float(value) for name, value in found.items()}
         return {f"test_{name}": named[name] for name in evaluated(self._spec.method) if name in named}
 
@@ -97,32 +97,32 @@ class TrlTrainer(Trainer):
         super().log(logs, start_time)
 
     def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
-        with self._pace.waiting():
+        with self._step_timer.waiting():
             return super()._get_num_items_in_batch(*args, **kwargs)
 
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        # trl gathers one count of each rank. As "metrics" of an epoch's last batch some ranks' counts would be left
-        # out, and others after a resume.
+        # trl gathers one count per rank. Treated as "metrics" of an epoch's last batch, some ranks' counts would be
+        # dropped, and different ones after a resume.
         self.accelerator.gather_for_metrics = self._gather
-        # Around the model, DDP first waits for the buffers of rank 0.
-        self._pace.pause()
+        # Before the model runs, DDP waits for the buffers of rank 0.
+        self._step_timer.pause()
         try:
             return super().compute_loss(model, *args, **kwargs)
         finally:
             del self.accelerator.gather_for_metrics
             if model.training:
-                # The backward pass sends gradients on their way.
-                self._pace.waits()
+                # The backward pass exchanges gradients.
+                self._step_timer.wait_begins()
 
     def _gather(self, values: Any) -> Any:
-        with self._pace.waiting():
+        with self._step_timer.waiting():
             return self.accelerator.gather(values)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
         found = super().create_scheduler(num_training_steps, optimizer)
-        # Made before anything is loaded, which DeepSpeed does earlier than others.
-        self._own_settings = warm_start.settings_of(cast("torch.optim.Optimizer", self.optimizer))
+        # Recorded before anything is loaded; DeepSpeed loads earlier than the others.
+        self._own_settings = warm_start.group_settings(cast("torch.optim.Optimizer", self.optimizer))
         return found
 
     def _save_checkpoint(self, *_: Any) -> None:
@@ -130,11 +130,11 @@ class TrlTrainer(Trainer):
         self._saving.take(self)
 
     def _step_of(self, step: int, steps_per_epoch: int) -> int:
-        """Where this job is in its own steps at a checkpoint's step."""
+        """This job's own step that corresponds to a checkpoint's step."""
         manifest = self._taken_over
         if manifest is None or manifest.world_size == self._spec.world_size or self.args.max_steps > 0:
             return step
-        return warm_start.step_after(manifest.epoch, steps_per_epoch)
+        return warm_start.equivalent_step(manifest.epoch, steps_per_epoch)
 
     def _init_training_state(
         self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: str | None, trial: Any
@@ -144,7 +144,7 @@ class TrlTrainer(Trainer):
         )
         if self._taken_over is None:
             return place
-        # What was read are the other job's.
+        # The loaded values are the other job's.
         self.state.compute_steps(self.args, max_steps)  # type: ignore[no-untyped-call]
         self.state.train_batch_size = self._train_batch_size
         self.state.global_step = self._step_of(self.state.global_step, num_update_steps_per_epoch)
@@ -163,8 +163,8 @@ class TrlTrainer(Trainer):
             return
         if not self._saving.load_optimizer(self, Path(checkpoint)):
             warm_start.load_optimizer(optimizer, checkpoint)
-        warm_start.set_again(optimizer, self._own_settings)
-        warm_start.enter_schedule(self.lr_scheduler, optimizer, self.state.global_step)
+        warm_start.restore_settings(optimizer, self._own_settings)
+        warm_start.set_schedule_step(self.lr_scheduler, optimizer, self.state.global_step)
 
     def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:
         position = self._resumed.data_position if self._resumed is not None else {}
@@ -180,12 +180,13 @@ class TrlTrainer(Trainer):
         if self._resumed is None or self._resumed.world_size == self._spec.world_size:
             super()._load_rng_state(checkpoint)
             return
-        # There is one state for each of the ranks of then. Left as they are, the numbers would be those of the start.
+        # There is one random state per rank of the earlier run. Without reseeding, the numbers of the start would
+        # repeat.
         place = f"{seed_of(self._spec.data_config)}/{self.state.global_step}/{self.args.process_index}"
         set_seed(random.Random(place).randrange(1 << 32))  # noqa: S311
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Tied weights are written once, so one of their names is always missing."""
+        """Tied weights are stored once, so one of their names is always missing."""
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
         if not set(load_result.missing_keys) <= tied or load_result.unexpected_keys:
             super()._issue_warnings_after_load(load_result)
@@ -198,10 +199,10 @@ class TrlTrainer(Trainer):
         order: Any = None
         if self._spec.hyperparameters.get("group_by_length"):
             order = LengthGrouped(dataset, self.get_total_train_batch_size(self.args), seed, self._epoch_to_come)
-        if self._filled_up_to > 1:
-            return FilledUp(order or Shuffled(dataset, seed, self._epoch_to_come), self._filled_up_to)
+        if self._padded_to_multiple_of > 1:
+            return PaddedOrder(order or Shuffled(dataset, seed, self._epoch_to_come), self._padded_to_multiple_of)
         return order or super()._get_train_sampler(train_dataset)
 
     def _epoch_to_come(self) -> int:
-        # A checkpoint at the end of an epoch stands before the next one.
+        # A checkpoint at the end of an epoch belongs to the next one.
         return int((self.state.epoch or 0) + 1e-9)

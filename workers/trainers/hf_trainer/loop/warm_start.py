@@ -1,6 +1,6 @@
-"""Going on from another job's checkpoint: its weights, its optimizer's moments and its place, but this job's settings.
+"""Warm start from another job's checkpoint: its weights, optimizer moments and position, with this job's settings.
 
-transformers would take over learning rate, weight decay and schedule of the other job without a word.
+transformers would silently take over the other job's learning rate, weight decay and schedule.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ Settings = list[dict[str, Any]]
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: str) -> None:
-    """The moments of every weight."""
+    """Load the moments of every weight."""
     optimizer.load_state_dict(torch.load(Path(checkpoint) / _OPTIMIZER_FILE, map_location="cpu", weights_only=True))
 
 
-def settings_of(optimizer: torch.optim.Optimizer) -> Settings:
-    """What is set for each group of its parameters."""
+def group_settings(optimizer: torch.optim.Optimizer) -> Settings:
+    """The settings of each parameter group."""
     return [_settings(group) for group in optimizer.param_groups]
 
 
-def set_again(optimizer: torch.optim.Optimizer, settings: Settings) -> None:
-    """As this job has set it, whatever was loaded since."""
+def restore_settings(optimizer: torch.optim.Optimizer, settings: Settings) -> None:
+    """Restore this job's settings after a load."""
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         for name in _settings(group).keys() - own.keys():
             del group[name]
         group.update(own)
 
 
-def enter_schedule(scheduler: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Set the rate that this job's schedule has after `step`. One that follows measures begins with its first."""
+def set_schedule_step(scheduler: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Set the rate that this job's schedule has after `step`. A metric-driven schedule begins with its first metric."""
     if not isinstance(scheduler, LambdaLR):
         return
     rates = [base * rate(step) for base, rate in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)]
@@ -44,8 +44,8 @@ def enter_schedule(scheduler: Any, optimizer: torch.optim.Optimizer, step: int) 
         group["lr"] = rate
 
 
-def step_after(epoch: float, steps_per_epoch: int) -> int:
-    """How many steps of this job make as many epochs: on other devices a step may have more records or fewer."""
+def equivalent_step(epoch: float, steps_per_epoch: int) -> int:
+    """The number of this job's steps that make as many epochs; the records per step may differ."""
     return round(epoch * steps_per_epoch)
 
 

@@ -1,4 +1,4 @@
-"""What PPO makes of rewards: advantages of tokens, and the two clipped losses. Tensors have shape (records, tokens).
+"""PPO's arithmetic: per-token advantages and the two clipped losses. Tensors have shape (records, tokens).
 
 Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016 (arXiv:1506.02438),
 and Proximal Policy Optimization Algorithms, 2017 (arXiv:1707.06347).
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def token_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
-    """What each token is worth: what leaving the base model costs there, and at the last one the completion's score.
+    """Reward per token: the KL penalty at each token, plus the completion's score at the last one.
 
     `scores` has shape (records,). As in Stiennon et al., Learning to summarize from human feedback, 2020
     (arXiv:2009.01325).
@@ -22,9 +22,9 @@ def token_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> T
 
 
 def advantages_of(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Generalized advantages, and the returns that the values should have been; 0 where `mask` is.
+    """Generalized advantage estimates, and the returns as targets for the values; 0 where `mask` is 0.
 
-    After the last token nothing is to come.
+    The value after the last token is 0.
     """
     values = values * mask
     found = torch.zeros_like(rewards)
@@ -38,25 +38,25 @@ def advantages_of(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, l
 
 
 def whitened(values: Tensor, mask: Tensor) -> Tensor:
-    """With mean 0 and standard deviation 1 over all tokens of `mask`."""
+    """Normalized to mean 0 and standard deviation 1 over all tokens of `mask`."""
     mean = masked_mean(values, mask)
     variance = masked_mean((values - mean) ** 2, mask)
     return (values - mean) * torch.rsqrt(variance + 1e-8) * mask
 
 
 def policy_loss(ratio: Tensor, advantages: Tensor, mask: Tensor, cliprange: float) -> tuple[Tensor, Tensor]:
-    """The clipped surrogate, and the share of tokens that clipping took out of it."""
+    """The clipped surrogate loss, and the fraction of clipped tokens."""
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - cliprange, 1 + cliprange)
     return masked_mean(torch.max(plain, clipped), mask), masked_mean((clipped > plain).float(), mask)
 
 
 def value_loss(values: Tensor, before: Tensor, returns: Tensor, mask: Tensor, cliprange: float) -> Tensor:
-    """Half the squared error, of values that moved no further than `cliprange` from those before if that is more."""
+    """Half the squared error, with values clipped to within `cliprange` of the earlier ones where that is larger."""
     near = before + (values - before).clamp(-cliprange, cliprange)
     return 0.5 * masked_mean(torch.max((values - returns) ** 2, (near - returns) ** 2), mask)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Over all tokens of `mask`; 0 without any."""
+    """Mean over all tokens of `mask`; 0 for an empty mask."""
     return (values * mask).sum() / mask.sum().clamp(min=1)

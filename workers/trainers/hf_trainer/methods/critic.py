@@ -1,4 +1,4 @@
-"""A head on the policy that says of each token what is still to come: the critic of actor and critic in one model."""
+"""The critic: a value head on the policy that predicts the return from each token."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ NAME = "value_head"
 
 
 class Critic:
-    """Is a part of the model, `value_head`, from when it is made until `taken_off`: trained, clipped and saved with it.
+    """Part of the model as `value_head` until `detached`: trained, clipped and saved with it.
 
-    At the start it says 0 of every token.
+    Initially it predicts 0 for every token.
     """
 
     def __init__(self, model: Any) -> None:
@@ -28,8 +28,10 @@ class Critic:
         setattr(model, NAME, self.head)
 
     @contextmanager
-    def watching(self) -> Iterator[list[Tensor]]:
-        """Hidden states of what the model reads meanwhile, one of shape (records, tokens, width) for each pass."""
+    def capturing(self) -> Iterator[list[Tensor]]:
+        """Capture the hidden states of the forward passes in the block, one of shape (records, tokens, width) per
+        pass.
+        """
         seen: list[Tensor] = []
         hook = self._backbone.register_forward_hook(lambda _module, _given, output: seen.append(output[0]))
         try:
@@ -38,11 +40,11 @@ class Critic:
             hook.remove()
 
     def values(self, hidden: list[Tensor], completion_length: int) -> Tensor:
-        """Of the last tokens, each as it was before it was written; shape (records, completion_length)."""
+        """Values of the last tokens, each before it is generated; shape (records, completion_length)."""
         states = torch.cat(hidden)[:, -completion_length - 1 : -1]
         found: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(-1)
         return found
 
-    def taken_off(self) -> None:
-        """Leave the model as others know it."""
+    def detached(self) -> None:
+        """Remove the value head, so that the model has its original structure."""
         delattr(self._model, NAME)

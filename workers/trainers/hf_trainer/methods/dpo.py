@@ -1,7 +1,7 @@
-"""Direct preference optimization: of two answers the preferred one becomes likelier, compared with the base model.
+"""Direct preference optimization: raises the likelihood of the preferred answer relative to the base model.
 
 Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly a Reward Model, 2023
-(arXiv:2305.18290). The losses besides are trl's.
+(arXiv:2305.18290). Other losses are trl's.
 """
 
 from typing import Any
@@ -13,24 +13,26 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.loop.arguments import arguments
 from workers.trainers.hf_trainer.loop.collator import preference_collator
-from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.training import Training
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
-from workers.trainers.hf_trainer.model.pretrained import leave_out_dropout
-from workers.trainers.hf_trainer.model.trainable_weights import AllWeights, chosen_weights
+from workers.trainers.hf_trainer.model.pretrained import disable_dropout
+from workers.trainers.hf_trainer.model.trainable_weights import FullWeights, chosen_weights
 
 
 class _Dpo(TrlTrainer, DPOTrainer):
-    """trl's trainer, of pairs that are tokenized already."""
+    """trl's trainer for pairs that are already tokenized."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset
 
 
 class DpoTrainer(Training):
-    """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
+    """Trains all weights against a frozen reference copy, or an adapter, without which the model is its own
+    reference.
+    """
 
-    def choose_weights(self) -> AllWeights:
+    def choose_weights(self) -> FullWeights:
         return chosen_weights(self.context.spec)
 
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
@@ -41,9 +43,9 @@ class DpoTrainer(Training):
             beta=values["beta"],
             loss_type=[values["loss_type"]],
             label_smoothing=values["label_smoothing"],
-            # It would be the adapter's, too, which has a hyperparameter of its own.
+            # It would also disable the adapter's dropout, which has its own hyperparameter.
             disable_dropout=False,
-            # Records come truncated.
+            # Records are already truncated.
             max_length=None,
         )
         model = self._read(tokenizer)
@@ -52,7 +54,7 @@ class DpoTrainer(Training):
             **self.common(splits, tokenizer),
             model=model,
             ref_model=self._reference(model, tokenizer) if adapter is None else None,
-            # trl would take an adapter that is there already for a part of the reference.
+            # trl would treat an existing adapter as a part of the reference.
             peft_config=adapter,
             args=config,
             data_collator=preference_collator(spec, tokenizer),
@@ -61,8 +63,8 @@ class DpoTrainer(Training):
     def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         model = self.weights.load_base(tokenizer)
         if self.context.spec.hyperparameters["disable_dropout"]:
-            leave_out_dropout(model)
+            disable_dropout(model)
         return model
 
     def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))
+        return parallelism_of(self.context.spec.framework).reference_copy(model, lambda: self._read(tokenizer))

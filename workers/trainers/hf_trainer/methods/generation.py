@@ -1,4 +1,4 @@
-"""What trl's trainers that let the model complete prompts need besides: our tokens, our names, our reference model."""
+"""Adapts trl's trainers that generate completions: our tokenization, metric names and reference model."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import RECORD
-from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving
-from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 
 Examples = list[dict[str, Any]]
@@ -21,22 +21,28 @@ Examples = list[dict[str, Any]]
 _RENAMED = {"completions/mean_length": "completion_length", "completions/clipped_ratio": "completions_cut"}
 
 
-class Completing(TrlTrainer):
-    """The first base of a class whose second is trl's trainer; records have columns `prompt_ids` and `record`.
+class GenerationTrainer(TrlTrainer):
+    """First base of a class whose second base is a trl trainer; records have columns `prompt_ids` and `record`.
 
-    trl makes the completions of a whole step at its beginning and forgets them at its end, so nothing of them has to be
-    in a checkpoint.
+    trl generates a step's completions at its beginning and discards them at its end, so checkpoints need not store
+    them.
     """
 
     def __init__(
-        self, spec: RunSpec, saving: HostSaving, *, reference: PreTrainedModel | None, beta: float, **given: Any
+        self,
+        spec: RunSpec,
+        saving: HostCheckpointSaver,
+        *,
+        reference: PreTrainedModel | None,
+        beta: float,
+        **given: Any,
     ) -> None:
         self._prompt_ids: list[list[int]] = []
         self._tokens_before = 0
         super().__init__(spec, saving, **given)
         self.beta = beta
-        division = division_of(spec.framework)
-        division.ready_to_complete(self.model)
+        division = parallelism_of(spec.framework)
+        division.prepare_for_generation(self.model)
         if reference is not None:
             add_fused_lm_head(reference, temperature=spec.hyperparameters["temperature"])
             self.ref_model = division.prepared(self, reference)
@@ -49,16 +55,16 @@ class Completing(TrlTrainer):
             if theirs in measured:
                 measured[ours] = measured.pop(theirs)
         if "num_tokens" in measured:
-            # Others count from the start of this process.
+            # Other trainers count from the start of this process.
             measured["num_tokens"] = [measured["num_tokens"][-1] - self._tokens_before]
         for name in [name for name, values in measured.items() if all(map(math.isnan, values))]:
-            del measured[name]  # as the deviation of one value
+            del measured[name]  # the standard deviation of a single value
         super().log(logs, start_time)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> "EpochRepeats":
-        # That of trl has each prompt as often as it is completed.
+    def _get_train_sampler(self, train_dataset: Any = None) -> "EpochRepeatSampler":
+        # trl's sampler repeats each prompt once per completion.
         repeats = cast("RepeatSampler", super(TrlTrainer, self)._get_train_sampler(train_dataset))
-        return EpochRepeats(repeats, self._epoch_to_come)
+        return EpochRepeatSampler(repeats, self._epoch_to_come)
 
     def _init_training_state(self, *given: Any) -> tuple[int, int]:
         place = super()._init_training_state(*given)
@@ -68,7 +74,7 @@ class Completing(TrlTrainer):
     def _generate_and_score_completions(self, inputs: Examples) -> dict[str, Any]:
         self._prompt_ids = [each["prompt_ids"] for each in inputs]
         records = [json.loads(each[RECORD]) for each in inputs]
-        # Not as columns of their own, whose names may be those of trl.
+        # Not as separate columns, whose names could collide with trl's.
         given = [{"prompt": record["prompt"], "columns": record["columns"]} for record in records]
         found: dict[str, Any] = super()._generate_and_score_completions(given)  # type: ignore[misc]
         return found
@@ -77,17 +83,17 @@ class Completing(TrlTrainer):
         model: Any = self.model
         found = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
         if model.training:
-            self._pace.waits()
+            self._step_timer.wait_begins()
         return found
 
     def _tokenize_prompts(self, _: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return self._prompt_ids, None, {}
 
 
-class EpochRepeats(Sampler[int]):
-    """trl's order of repeated prompts, drawn for each epoch by its number.
+class EpochRepeatSampler(Sampler[int]):
+    """trl's order of repeated prompts, seeded by the epoch's number.
 
-    By itself it goes on drawing where the epoch before has stopped, which a resumed run does not know.
+    trl's own sampler continues the random stream of the previous epoch, which a resumed run does not have.
     """
 
     def __init__(self, repeats: RepeatSampler, epoch: Callable[[], int]) -> None:
@@ -103,5 +109,5 @@ class EpochRepeats(Sampler[int]):
 
 
 def column_names(dataset: Dataset | IterableDataset) -> list[str]:
-    """Of all records beside their prompts."""
+    """Columns of all records besides their prompts."""
     return sorted({name for record in dataset[RECORD] for name in json.loads(record)["columns"]})

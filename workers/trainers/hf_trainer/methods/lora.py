@@ -1,4 +1,4 @@
-"""Fine-tuning of a small adapter (LoRA) beside frozen weights.
+"""Fine-tuning of a LoRA adapter on frozen weights.
 
 Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021 (arXiv:2106.09685).
 """
@@ -8,7 +8,7 @@ from workers.trainers.hf_trainer.model.trainable_weights import Adapter
 
 
 class LoraTrainer(SupervisedTrainer):
-    """Exports the adapter, or the base model with the adapter merged into it."""
+    """Exports the adapter, or the base model with the adapter merged."""
 
     def choose_weights(self) -> Adapter:
         return Adapter(self.context.spec)

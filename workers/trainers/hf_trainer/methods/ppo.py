@@ -1,4 +1,4 @@
-"""Proximal policy optimization: a policy and its critic learn several times from the same completions.
+"""Proximal policy optimization: policy and critic train for several steps on the same completions.
 
 Schulman et al., 2017 (arXiv:1707.06347); with language models: Ouyang et al., Training language models to follow
 instructions with human feedback, 2022 (arXiv:2203.02155). Prompts, completions, rewards and the reference model are
@@ -21,16 +21,16 @@ from workers.trainers.hf_trainer.methods.advantages import (
     whitened,
 )
 from workers.trainers.hf_trainer.methods.critic import Critic
-from workers.trainers.hf_trainer.methods.generation import Completing, Examples
+from workers.trainers.hf_trainer.methods.generation import Examples, GenerationTrainer
 from workers.trainers.hf_trainer.model.pretrained import without_dropout
 
 _HEAD_FILE, _COMPLETIONS_FILE = "value_head.pt", "completions.pt"
 
 
-class Ppo(Completing, RLOOTrainer):
-    """Of each token counts by how much it made what comes better than the critic had expected.
+class Ppo(GenerationTrainer, RLOOTrainer):
+    """The advantage of a token is the return relative to the critic's prediction.
 
-    The completions that are not yet done with are in every checkpoint, so that any step can be gone on from.
+    Completions still in use are stored in every checkpoint, so that training can resume at any step.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -40,12 +40,12 @@ class Ppo(Completing, RLOOTrainer):
         self._scores = torch.zeros(0)
 
     def whole_model(self) -> Any:
-        self._critic.taken_off()
+        self._critic.detached()
         return super().whole_model()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if self._metrics["train"]:
-            # trl tells it only of steps that make completions.
+            # trl reports it only for steps that generate completions.
             self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
         super().log(logs, start_time)
 
@@ -55,16 +55,17 @@ class Ppo(Completing, RLOOTrainer):
 
     def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(checkpoint, model)
-        # Of an adapter's model no other file has it.
-        head, kept = (
+        # An adapter's model has no other file for it.
+        head, buffered = (
             torch.load(Path(checkpoint) / name, map_location=self.args.device, weights_only=True)
             for name in (_HEAD_FILE, _COMPLETIONS_FILE)
         )
         self._critic.head.load_state_dict(head)
-        # Batches of another size, as after running out of memory, are others' completions: new ones are made.
+        # Batches of another size (as after running out of memory) split completions differently, so new ones are
+        # generated.
         steps = cast("RLOOConfig", self.args).steps_per_generation
-        if kept is not None and self._taken_over is None and len(kept) == steps:
-            self._buffered_inputs = kept
+        if buffered is not None and self._taken_over is None and len(buffered) == steps:
+            self._buffered_inputs = buffered
 
     def _init_training_state(self, *given: Any) -> tuple[int, int]:
         place = super()._init_training_state(*given)
@@ -72,7 +73,7 @@ class Ppo(Completing, RLOOTrainer):
         return place
 
     def _generate_and_score_completions(self, inputs: Examples) -> dict[str, Any]:
-        """As trl's, with numbers for each token; all but prompts and completions of shape (records, tokens)."""
+        """As trl's, with values per token; all except prompts and completions have shape (records, tokens)."""
         self._passes = []
         with without_dropout(cast("nn.Module", self.model)):
             found = super()._generate_and_score_completions(inputs)
@@ -98,11 +99,11 @@ class Ppo(Completing, RLOOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *more: Any, **named: Any
     ) -> Any:
-        with self._critic.watching() as hidden:
+        with self._critic.capturing() as hidden:
             found = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, *more, **named
             )
-        # What a reference model of its own reads is not seen, and nobody asks what it expects.
+        # A separate reference model is not captured, and its values are not needed.
         values = self._critic.values(hidden, logits_to_keep) if hidden else torch.zeros_like(found[0])
         self._passes.append((found[0], values))
         return found
@@ -120,11 +121,11 @@ class Ppo(Completing, RLOOTrainer):
         policy, clipped = policy_loss(ratio, inputs["advantages"], mask, wanted["cliprange"])
         value = value_loss(values, inputs["values"], inputs["returns"], mask, wanted["cliprange_value"])
         told = {"policy_loss": policy, "value_loss": value, "clip_ratio": clipped}
-        self._tell(model, {**told, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
+        self._report(model, {**told, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
         loss: Tensor = policy + wanted["vf_coef"] * value
         return loss
 
-    def _tell(self, model: Any, values: dict[str, Tensor]) -> None:
+    def _report(self, model: Any, values: dict[str, Tensor]) -> None:
         measured = self._metrics["train" if model.training else "eval"]
         for name, value in values.items():
             measured[name].append(value.item())

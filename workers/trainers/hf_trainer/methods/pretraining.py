@@ -1,9 +1,9 @@
-"""Continued pre-training of all weights on plain text, packed into blocks of one length."""
+"""Continued pre-training of all weights on plain text, packed into fixed-length blocks."""
 
 from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
 
 
 class PretrainingTrainer(SupervisedTrainer):
-    """Learns every token of every block; how well is told as perplexity, too."""
+    """Trains on every token of every block and also reports perplexity."""
 
     measures_perplexity = True

@@ -1,4 +1,4 @@
-"""Fine-tuning of a small adapter (LoRA) beside frozen weights in 4 bits (QLoRA)."""
+"""Fine-tuning of a LoRA adapter on frozen 4-bit weights (QLoRA)."""
 
 from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -11,20 +11,20 @@ from workers.trainers.hf_trainer.model.trainable_weights import Adapter
 
 
 class QuantizedAdapter(Adapter):
-    """Merged it is into the base model in full precision."""
+    """Merges into the base model in full precision."""
 
     def read(self) -> PreTrainedModel:
         return load_quantized(self.spec)
 
     def to_merge(self, model: PeftModel, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
-        """The adapter on the weights it was made for: merged into those of 4 bits it would be rounded, too."""
+        """The adapter on the full-precision weights; merging into 4-bit weights would round it too."""
         found = Adapter(self.spec).load(tokenizer)
         set_peft_model_state_dict(found, get_peft_model_state_dict(model))
         return found
 
 
 class QloraTrainer(SupervisedTrainer):
-    """Exports the adapter, or the base model in full precision with the adapter merged into it."""
+    """Exports the adapter, or the base model in full precision with the adapter merged."""
 
     def choose_weights(self) -> QuantizedAdapter:
         return QuantizedAdapter(self.context.spec)

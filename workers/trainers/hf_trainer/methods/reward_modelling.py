@@ -1,4 +1,4 @@
-"""Reward models: of two answers the preferred one gets the higher number, by which RLHF can judge completions.
+"""Reward models: the preferred answer gets the higher score, by which RLHF can score completions.
 
 The loss is Bradley and Terry's, as in Ouyang et al., Training language models to follow instructions with human
 feedback, 2022 (arXiv:2203.02155).
@@ -12,15 +12,15 @@ from trl.trainer.reward_trainer import RewardTrainer
 
 from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.loop.arguments import arguments
-from workers.trainers.hf_trainer.loop.collator import judging_collator
+from workers.trainers.hf_trainer.loop.collator import reward_collator
 from workers.trainers.hf_trainer.loop.training import Training
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
-from workers.trainers.hf_trainer.model.pretrained import leave_out_dropout
-from workers.trainers.hf_trainer.model.trainable_weights import AllWeights, chosen_weights
+from workers.trainers.hf_trainer.model.pretrained import disable_dropout
+from workers.trainers.hf_trainer.model.trainable_weights import FullWeights, chosen_weights
 
 
 class _Reward(TrlTrainer, RewardTrainer):
-    """trl's trainer, of pairs that are tokenized already, apart from their prompts."""
+    """trl's trainer for pairs that are already tokenized, separately from their prompts."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset
@@ -31,9 +31,9 @@ class _Reward(TrlTrainer, RewardTrainer):
 
 
 class RewardModelTrainer(Training):
-    """Of all weights of the base model under a head that scores, or of that head and an adapter."""
+    """Trains all weights of the base model and its score head, or the score head and an adapter."""
 
-    def choose_weights(self) -> AllWeights:
+    def choose_weights(self) -> FullWeights:
         return chosen_weights(self.context.spec)
 
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
@@ -43,16 +43,16 @@ class RewardModelTrainer(Training):
             **arguments(self.context, self.plan, validates=splits.validation is not None),
             center_rewards_coefficient=values["center_rewards_coefficient"] or None,
             disable_dropout=False,
-            # Records come truncated.
+            # Records are already truncated.
             max_length=None,
         )
         model = self.weights.load_base(tokenizer)
         if values["disable_dropout"]:
-            leave_out_dropout(model)
+            disable_dropout(model)
         return _Reward(
             **self.common(splits, tokenizer),
             model=model,
             peft_config=self.weights.adapter(model),
             args=args,
-            data_collator=judging_collator(spec, tokenizer),
+            data_collator=reward_collator(spec, tokenizer),
         )

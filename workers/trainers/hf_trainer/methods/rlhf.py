@@ -1,4 +1,5 @@
-"""Reinforcement learning from feedback (RLHF): completions worth more than others to the same prompt become likelier.
+"""Reinforcement learning from feedback (RLHF): raises the likelihood of completions with above-average reward for their
+prompt.
 
 GRPO: Shao et al., DeepSeekMath, 2024 (arXiv:2402.03300), with the losses of Yu et al., DAPO, 2025 (arXiv:2503.14476)
 and Liu et al., Understanding R1-Zero-Like Training, 2025 (arXiv:2503.20783). RLOO: Ahmadian et al., Back to Basics,
@@ -20,27 +21,27 @@ from workers.rank.run_context import RunContext
 from workers.trainers.data.datasets import Splits
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.loop.arguments import arguments
-from workers.trainers.hf_trainer.loop.parallelism import division_of
+from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.training import Training
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
-from workers.trainers.hf_trainer.methods.generation import Completing, column_names
+from workers.trainers.hf_trainer.methods.generation import GenerationTrainer, column_names
 from workers.trainers.hf_trainer.methods.ppo import Ppo
-from workers.trainers.hf_trainer.model.pretrained import leave_out_dropout
-from workers.trainers.hf_trainer.model.reward_model import load_judge
-from workers.trainers.hf_trainer.model.trainable_weights import AllWeights, chosen_weights
-from workers.trainers.hf_trainer.monitoring.reward_collapse_detector import RewardWatch
+from workers.trainers.hf_trainer.model.pretrained import disable_dropout
+from workers.trainers.hf_trainer.model.reward_model import load_reward_model
+from workers.trainers.hf_trainer.model.trainable_weights import FullWeights, chosen_weights
+from workers.trainers.hf_trainer.monitoring.reward_collapse_detector import RewardCollapseDetector
 from workers.trainers.rewards import reward_of
 
 
-class _Grpo(Completing, GRPOTrainer):
-    """Of a completion counts by how much it is better than the mean of its prompt's."""
+class _Grpo(GenerationTrainer, GRPOTrainer):
+    """The advantage is the reward relative to the mean of the prompt's completions."""
 
 
-class _Rloo(Completing, RLOOTrainer):
-    """Of a completion counts by how much it is better than the others of its prompt."""
+class _Rloo(GenerationTrainer, RLOOTrainer):
+    """The advantage is the reward relative to the mean of the prompt's other completions."""
 
 
-_CHOSEN: dict[str, tuple[type[Completing], type[GRPOConfig] | type[RLOOConfig], tuple[str, ...]]] = {
+_CHOSEN: dict[str, tuple[type[GenerationTrainer], type[GRPOConfig] | type[RLOOConfig], tuple[str, ...]]] = {
     rlhf.GRPO: (_Grpo, GRPOConfig, ("loss_type", "scale_rewards")),
     rlhf.RLOO: (_Rloo, RLOOConfig, ("normalize_advantages",)),
     rlhf.PPO: (Ppo, RLOOConfig, ()),
@@ -56,7 +57,9 @@ _COPIED = (
 
 
 class RlhfTrainer(Training):
-    """Of all weights beside a frozen copy of them, or of an adapter, without which the model is the base model."""
+    """Trains all weights against a frozen reference copy, or an adapter, without which the model is its own
+    reference.
+    """
 
     loss_has_trend = False
 
@@ -67,7 +70,7 @@ class RlhfTrainer(Training):
         except InvalidHyperparameter as error:
             raise InvalidConfig(error.message) from error
 
-    def choose_weights(self) -> AllWeights:
+    def choose_weights(self) -> FullWeights:
         return chosen_weights(self.context.spec)
 
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
@@ -79,9 +82,9 @@ class RlhfTrainer(Training):
             **arguments(self.context, self.plan, validates=splits.validation is not None),
             **{name: values[name] for name in (*_COPIED, *own)},
             **self._reuse(),
-            # One of each prompt is enough to measure, and fits every batch.
+            # One completion per prompt suffices for evaluation and fits every batch.
             num_generations_eval=1,
-            # trl would read the reference model from where the model was read, without what was changed since.
+            # trl would reload the reference model from disk, without the changes made since.
             beta=0.0,
             disable_dropout=False,
         )
@@ -96,20 +99,20 @@ class RlhfTrainer(Training):
             peft_config=adapter,
             args=args,
         )
-        found.add_callback(RewardWatch(self.context))
+        found.add_callback(RewardCollapseDetector(self.context))
         return found
 
     def _read(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         model = self.weights.load_base(tokenizer)
         if self.context.spec.hyperparameters["disable_dropout"]:
-            leave_out_dropout(model)
+            disable_dropout(model)
         return model
 
     def _reference(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-        return division_of(self.context.spec.framework).twin(model, lambda: self._read(tokenizer))
+        return parallelism_of(self.context.spec.framework).reference_copy(model, lambda: self._read(tokenizer))
 
     def _reuse(self) -> dict[str, Any]:
-        """How many steps learn from the same completions: one, unless they are kept in checkpoints."""
+        """Number of steps per generation batch: one, unless completions are stored in checkpoints."""
         values = self.context.spec.hyperparameters
         if values[rlhf.ALGORITHM] != rlhf.PPO:
             return {}
@@ -117,10 +120,10 @@ class RlhfTrainer(Training):
         return {"num_iterations": values["num_ppo_epochs"], "steps_per_generation": steps}
 
     def _judge(self, splits: Splits) -> dict[str, Any]:
-        """What says what a completion is worth."""
+        """The reward functions or models that score completions."""
         spec = self.context.spec
         if spec.reward_model_path:
-            model, tokenizer = load_judge(spec)
+            model, tokenizer = load_reward_model(spec)
             return {"reward_funcs": model, "reward_processing_classes": tokenizer}
         return {
             "reward_funcs": reward_of(spec.hyperparameters[rlhf.REWARD], column_names(splits.train), spec.reward_path)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning (SFT): a language model learns the tokens of records, as it would write them itself."""
+"""Supervised fine-tuning (SFT): a language model learns to generate the tokens of the records."""
 
 from transformers import PreTrainedTokenizerBase
 from trl.trainer.sft_config import SFTConfig
@@ -12,11 +12,11 @@ from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 
 
 class _Sft(TrlTrainer, SFTTrainer):
-    """trl's trainer, of records that are tokenized already."""
+    """trl's trainer for records that are already tokenized."""
 
 
 class SupervisedTrainer(Training):
-    """Of all weights."""
+    """Trains all weights."""
 
     measures_perplexity = False
 
@@ -27,7 +27,7 @@ class SupervisedTrainer(Training):
             **arguments(self.context, self.plan, validates=splits.validation is not None),
             max_length=max_seq_length(spec) if packing else None,
             packing=packing,
-            # Which tokens are learned is in the records' labels.
+            # The records' labels say which tokens are learned.
             assistant_only_loss=False,
             completion_only_loss=False,
             dataset_kwargs=None if packing else {"skip_prepare_dataset": True},
@@ -37,6 +37,6 @@ class SupervisedTrainer(Training):
             perplexity=self.measures_perplexity,
             model=self.weights.load(tokenizer),
             args=config,
-            # Packed records are laid out without padding, by trl's own collator.
+            # trl's own collator lays out packed records without padding.
             data_collator=None if packing else collator(spec, tokenizer),
         )

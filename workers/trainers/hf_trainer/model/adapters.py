@@ -1,4 +1,4 @@
-"""LoRA adapters on a base model: made from hyperparameters, and told apart from what can't be adapted."""
+"""LoRA adapters: built from hyperparameters, with a check that the target modules can be adapted."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,13 +17,13 @@ ALL_LINEAR = "all-linear"
 
 
 def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftModel:
-    """The model with a fresh adapter, drawn by the job's seed; only the adapter is trained.
+    """The model with a new adapter, initialized by the job's seed; only the adapter is trained.
 
-    With `new_tokens`, which have no embeddings in the base model, all embeddings are trained, too.
-    Adapters are kept in float32 whatever the base model is in. Raises InvalidConfig.
+    With `new_tokens` (tokens without an embedding in the base model) all embeddings are trained too. Adapter weights
+    stay in float32 whatever the base model's dtype. Raises InvalidConfig.
     """
     config = lora_config(model, spec, new_tokens=new_tokens)
-    # On every rank and at every resume the same start.
+    # The same initial weights on every rank and at every resume.
     set_seed(seed_of(spec.data_config))
     try:
         return get_peft_model(model, config)
@@ -32,7 +32,7 @@ def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftM
 
 
 def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> LoraConfig:
-    """What `adapted` makes of the job's hyperparameters for this model. Raises InvalidConfig."""
+    """The LoraConfig that `adapted` derives from the job's hyperparameters for this model. Raises InvalidConfig."""
     values = spec.hyperparameters
     targets = names(values["lora_target_modules"])
     whole = list(names(values["modules_to_save"]))
@@ -42,11 +42,11 @@ def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> L
     scores = spec.method == REWARD_METHOD
     tied = bool(model.config.get_text_config().tie_word_embeddings) and not scores
     if new_tokens:
-        # What no base model knows can be read and written only if it is learned whole.
+        # New tokens have no pretrained embedding, so their embeddings (and head rows) must be trained in full.
         wanted = (embeddings,) if tied else (embeddings, head)
         whole += [name for name in wanted if name not in whole]
     return LoraConfig(
-        # A head that scores is new, and peft trains it whole.
+        # A score head is new, and peft trains it in full.
         task_type=TaskType.SEQ_CLS if scores else TaskType.CAUSAL_LM,
         r=values["lora_r"],
         lora_alpha=values["lora_alpha"],
@@ -61,7 +61,7 @@ def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> L
 
 
 def _check(model: PreTrainedModel, targets: Sequence[str], whole: Sequence[str]) -> None:
-    """Find what peft passes over, names that match nothing, and what trl refuses, an adapter on the head."""
+    """Reject what peft silently ignores (names that match no module) and what trl refuses (an adapter on the head)."""
     if not targets:
         raise InvalidConfig(f"lora_target_modules is empty: use {ALL_LINEAR}, or names of modules")
     head = _head_of(model)
@@ -94,12 +94,12 @@ def _matches(name: str, modules: Iterable[str]) -> bool:
 
 
 def _head_of(model: PreTrainedModel) -> str:
-    """What gives logits of tokens, or else scores."""
+    """The module that computes token logits, or else scores."""
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     return _name_of(model, getattr(model, "score", None) if head is None else head)
 
 
 def _name_of(model: PreTrainedModel, wanted: nn.Module | None) -> str:
-    """The last part of a module's name, "" for one that the model does not have."""
+    """The last part of the module's name; "" when the model does not have it."""
     found = (name for name, module in model.named_modules() if module is wanted)
     return next(found, "").rpartition(".")[2] if wanted is not None else ""

@@ -1,4 +1,4 @@
-"""The finished model as a directory that plain transformers, or peft, loads; read again before it counts."""
+"""Exports the finished model as a directory that plain transformers or peft loads, and verifies it by reloading."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,26 +9,26 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainyard._outputs import weight_files
-from workers.trainers.failures import ExportFailed, lacked_memory
-from workers.trainers.hf_trainer.formats.converting import convert
+from workers.trainers.failures import ExportFailed, is_out_of_memory
+from workers.trainers.hf_trainer.formats.convert import convert
 from workers.trainers.hf_trainer.model import verify_export
 from workers.trainers.hf_trainer.model.model_card import ModelCard
-from workers.trainers.hf_trainer.model.tokenizer import trust
+from workers.trainers.hf_trainer.model.tokenizer import trust_options
 
 
 def export_model(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
 ) -> tuple[str, ...]:
-    """Write safetensors, configuration, tokenizer and model card; the weight files in their fixed order.
+    """Write safetensors, configuration, tokenizer and model card; returns the weight files in their fixed order.
 
-    What was written is loaded again and compared with `model` bit by bit, and then brought into the form that the job
-    asks for. Raises ExportFailed.
+    The written model is reloaded, compared with `model` bit by bit, and then converted to the requested export format.
+    Raises ExportFailed.
     """
     with _failing_as_export():
-        # It was made for training: what generates from it wants its cache.
+        # Training disabled the cache; generation needs it.
         model.config.use_cache = True
         model.save_pretrained(directory)
-        verify_export.check_model(model, directory, **trust(card.spec))
+        verify_export.check_model(model, directory, **trust_options(card.spec))
         convert(card.spec.output_config.get("export_format"), directory, tokenizer)
         return _completed(tokenizer, card, directory)
 
@@ -36,7 +36,7 @@ def export_model(
 def export_merged(
     model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
 ) -> tuple[str, ...]:
-    """The same for the base model with the adapter merged into it, which `model` loses by it."""
+    """Export the base model with the adapter merged; this removes the adapter from `model`. Raises ExportFailed."""
     with _failing_as_export():
         merged = model.merge_and_unload(safe_merge=True)
         return export_model(merged, tokenizer, card, directory)
@@ -45,14 +45,14 @@ def export_merged(
 def export_adapter(
     model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path, *, resized: bool
 ) -> tuple[str, ...]:
-    """The same for the adapter alone, which needs its base model to be used.
+    """Export the adapter alone; using it needs the base model. Raises ExportFailed.
 
-    With `resized`, embeddings were made larger for new tokens; as a part of the adapter they are in it.
+    With `resized`, embeddings were added for new tokens; they are saved with the adapter.
     """
     with _failing_as_export():
         expected = get_peft_model_state_dict(model, save_embedding_layers=False)
         config = model.peft_config[model.active_adapter]
-        # Where the base model lay on this machine is nobody's business.
+        # Do not publish the local path of the base model.
         config.base_model_name_or_path = card.base_location
         model.save_pretrained(str(directory), save_embedding_layers=False)
         verify_export.check_adapter(expected, directory)
@@ -64,7 +64,7 @@ def _failing_as_export() -> Iterator[None]:
     try:
         yield
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
-        if lacked_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ExportFailed(f"could not export the model: {error}") from error
 
@@ -78,9 +78,9 @@ def _completed(
     resized: bool = False,
 ) -> tuple[str, ...]:
     tokenizer.save_pretrained(directory)
-    verify_export.check_tokenizer(tokenizer, directory, **trust(card.spec))
+    verify_export.check_tokenizer(tokenizer, directory, **trust_options(card.spec))
     (directory / "README.md").write_text(card.text(adapter=adapter, resized=resized), encoding="utf-8")
     for path in directory.rglob("*"):
-        # safetensors writes 0600, and others than this process's user read the result.
+        # safetensors writes mode 0600, but other users read the result.
         path.chmod(0o755 if path.is_dir() else 0o644)
     return tuple(weight_files(directory))

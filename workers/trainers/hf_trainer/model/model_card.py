@@ -1,4 +1,4 @@
-"""The README.md of a finished model: what it was made from, how, how good it is, and how to load it."""
+"""The model card (README.md) of a finished model: origin, method, metrics and how to load it."""
 
 import json
 import math
@@ -70,14 +70,16 @@ base = {kind}.from_pretrained({base}{labels})
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What is known at the end of a run. No secret and no path of the machine gets into the text."""
+    """The facts known at the end of a run. The text contains no secret and no local path."""
 
     spec: RunSpec
     metrics: Mapping[str, float]
     steps: int
 
     def text(self, *, adapter: bool = False, resized: bool = False) -> str:
-        """Markdown; `adapter` tells how to load one, `resized` that its base needs more embeddings first."""
+        """The card as Markdown. `adapter` adds loading instructions for an adapter, `resized` those for enlarging the
+        base embeddings first.
+        """
         kind = "adapter" if adapter else "model"
         parts = (
             self._front_matter(adapter=adapter),
@@ -93,12 +95,14 @@ class ModelCard:
 
     @property
     def base_location(self) -> str:
-        """The base model for those who load an adapter: a hub id or URI as it is, of a directory its name only."""
+        """The base model as an adapter's user should load it: a hub id or URI unchanged, only the name of a local
+        directory.
+        """
         return self._base
 
     @property
     def _name(self) -> str:
-        """As the job calls its result, in characters that any reader of YAML takes; empty when it has no name."""
+        """The output model name, restricted to characters that every YAML reader accepts; empty when unset."""
         said = str(self.spec.output_config.get("output_model_name") or "")
         return " ".join("".join(c if c.isprintable() else " " for c in said).split())
 
@@ -172,7 +176,7 @@ def _source(source: Mapping[str, Any], number: int) -> str:
 
 
 def _public(location: str, *, hub: bool) -> str:
-    """What may be told of a location: no user, password, query or fragment, and of a local path its last part."""
+    """The publishable part of a location: no user, password, query or fragment; of a local path only the last part."""
     try:
         parts = urlsplit(location)
     except ValueError:
@@ -196,7 +200,7 @@ def _table(name: str, value: str, rows: Mapping[str, str]) -> str:
 
 
 def _inline(text: str) -> str:
-    """One line that can't leave its cell."""
+    """One line that cannot break out of its table cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""The base model, loaded in the precision the job asks for and as large as its tokenizer."""
+"""Loads the base model in the requested precision and resizes its embeddings to the tokenizer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,23 +22,23 @@ from transformers import (
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
-from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
-from workers.trainers.hf_trainer.model.scratch import configuration, draw, is_from_scratch
-from workers.trainers.hf_trainer.model.tokenizer import base_model, existing, load_tokenizer, trust
+from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
+from workers.trainers.hf_trainer.model.scratch import configuration, draw_weights, is_from_scratch
+from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
 
-__all__ = ["Precision", "leave_out_dropout", "load_model", "load_tokenizer", "precision", "resize", "without_dropout"]
+__all__ = ["Precision", "disable_dropout", "load_model", "load_tokenizer", "precision", "resize", "without_dropout"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Precision:
-    """`weights`: what parameters are kept and updated in; `bf16`, `fp16`: what is computed in on a GPU."""
+    """`weights`: dtype of stored and updated parameters; `bf16`, `fp16`: dtype of computation on a GPU."""
 
     weights: torch.dtype
     bf16: bool = False
     fp16: bool = False
-    note: str = ""  # what the job's log should say about it
+    note: str = ""  # message for the job's log
 
 
 def _computes_bf16() -> bool:
@@ -46,10 +46,10 @@ def _computes_bf16() -> bool:
 
 
 def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf16) -> Precision:
-    """float32 weights unless the job says bfloat16; a GPU computes in bfloat16 where it can without emulating it.
+    """float32 weights unless the job requests bfloat16; a GPU computes in bfloat16 when it supports it natively.
 
-    Weights are never float16: an update of them would mostly round to nothing. A job that says
-    float16 gets float32 weights and float16 computation.
+    Weights are never float16, because most updates would round to nothing. A job that requests float16 gets float32
+    weights and float16 computation.
     """
     asked = str(base_model(spec).get("dtype") or "auto").removeprefix("torch.")
     asked = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(asked, asked)
@@ -66,9 +66,9 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
 
 
 def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
-    """The base model, for a reward model with a head that scores, and with `base_model.model_kwargs` applied.
+    """The base model (with a score head for a reward model), with `base_model.model_kwargs` applied.
 
-    `how` is passed on to `from_pretrained`.
+    `how` is passed to `from_pretrained`.
 
     Raises ModelNotFound and InvalidConfig.
     """
@@ -77,11 +77,11 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
     if is_from_scratch(spec):
         config = configuration(spec, load_tokenizer(spec))
         _change(config, kwargs)
-        return draw(config, spec, dtype=precision(spec).weights, attn_implementation=attention)
-    directory = existing(spec.model_path)
+        return draw_weights(config, spec, dtype=precision(spec).weights, attn_implementation=attention)
+    directory = existing_model_path(spec.model_path)
     name = Path(directory).name
     try:
-        config = AutoConfig.from_pretrained(directory, **trust(spec))
+        config = AutoConfig.from_pretrained(directory, **trust_options(spec))
         _change(config, kwargs)
         return _loaded(directory, config, spec, attn_implementation=attention, **how)
     except (ImportError, KeyError, TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
             raise InvalidConfig(f"{name} can't be loaded with model_kwargs {', '.join(asked)}: {error}") from error
         raise ModelNotFound(f"the base model in {name} can't be loaded: {error}") from error
     except (OSError, RuntimeError, SafetensorError) as error:
-        if lacked_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ModelNotFound(f"the base model in {name} can't be read: {error}") from error
 
@@ -99,10 +99,10 @@ def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any)
     if spec.method == REWARD_METHOD:
         kind = AutoModelForSequenceClassification
         config.num_labels = 1
-        # A base model has no head that scores: it is drawn, on every rank and at every resume the same.
+        # A base model has no score head; the seed makes its initial weights equal on every rank and at every resume.
         set_seed(seed_of(spec.data_config))
     model: PreTrainedModel = kind.from_pretrained(
-        directory, config=config, dtype=precision(spec).weights, **trust(spec), **how
+        directory, config=config, dtype=precision(spec).weights, **trust_options(spec), **how
     )
     return model
 
@@ -119,7 +119,7 @@ def _change(config: PretrainedConfig, kwargs: dict[str, Any]) -> None:
 
 
 def _change_rope(config: PretrainedConfig, scaling: dict[str, Any]) -> None:
-    """The scaling beside what else the model says of its rotary embeddings, which it can't do without."""
+    """Add the requested scaling to the model's rotary embedding parameters and keep the other parameters."""
     known = getattr(config, "rope_parameters", None)
     if not isinstance(known, dict) or any(isinstance(value, dict) for value in known.values()):
         raise InvalidConfig(
@@ -130,11 +130,11 @@ def _change_rope(config: PretrainedConfig, scaling: dict[str, Any]) -> None:
 
 
 def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> bool:
-    """Give every token of the tokenizer an embedding; whether there were any without one.
+    """Add an embedding for every token that has none; returns whether any were added.
 
-    The new rows are drawn from the distribution of the old ones, by the job's seed.
+    New rows are sampled from the distribution of the existing ones, with the job's seed.
     """
-    # Not by the shape of its weight: of one that is divided among ranks nothing may be here.
+    # Not from the shape of the weight: a sharded weight may be empty on this rank.
     known = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) <= known:
         return False
@@ -143,8 +143,8 @@ def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: Run
     return True
 
 
-def leave_out_dropout(model: PreTrainedModel) -> None:
-    """Both kinds: layers of their own, and the share that attention drops by itself."""
+def disable_dropout(model: PreTrainedModel) -> None:
+    """Disables dropout modules and the dropout probability inside attention."""
     module: Any
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -155,7 +155,9 @@ def leave_out_dropout(model: PreTrainedModel) -> None:
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Its parts drop nothing out meanwhile; the model itself stays in training, by which trl tells its batches."""
+    """Disable dropout in submodules inside the block. The model itself stays in training mode, because trl uses that to
+    tell its batches apart.
+    """
     parts = [module for module in model.modules() if module is not model and module.training]
     for module in parts:
         module.training = False

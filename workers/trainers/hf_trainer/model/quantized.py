@@ -1,4 +1,4 @@
-"""The base model with its linear weights in 4 bits (bitsandbytes), as QLoRA trains an adapter on it.
+"""Loads the base model with 4-bit linear weights (bitsandbytes) for QLoRA.
 
 Dettmers et al., QLoRA: Efficient Finetuning of Quantized LLMs, 2023 (arXiv:2305.14314).
 """
@@ -12,12 +12,12 @@ from transformers import BitsAndBytesConfig, PreTrainedModel
 from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.model import pretrained
 
-# On a CPU it asks for a package of faster kernels, in words that read like an error.
+# On a CPU bitsandbytes recommends a package of faster kernels in a message that reads like an error.
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 def load_quantized(spec: RunSpec) -> PreTrainedModel:
-    """The base model, its linear layers but the head in 4 bits. Raises ModelNotFound and InvalidConfig."""
+    """The base model with all linear layers except the head in 4 bits. Raises ModelNotFound and InvalidConfig."""
     values, precision = spec.hyperparameters, pretrained.precision(spec)
     compute = torch.bfloat16 if precision.bf16 else torch.float16 if precision.fp16 else precision.weights
     config = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
@@ -26,7 +26,7 @@ def load_quantized(spec: RunSpec) -> PreTrainedModel:
         bnb_4bit_use_double_quant=values["bnb_4bit_use_double_quant"],
         bnb_4bit_compute_dtype=compute,
     )
-    # A quantized model can't be moved: it is loaded where it stays.
+    # A quantized model cannot be moved, so it is loaded on its final device.
     device = torch.device("cuda", torch.cuda.current_device()) if spec.device_type == "cuda" else torch.device("cpu")
     model = pretrained.load_model(spec, quantization_config=config, device_map={"": device})
     if device.type == "cpu":
@@ -35,16 +35,19 @@ def load_quantized(spec: RunSpec) -> PreTrainedModel:
 
 
 def train_in_float32(model: Any) -> None:
-    """A fresh adapter on quantized weights is rounded to bfloat16 by trl; one from a checkpoint would be in float32."""
+    """Keep adapter weights in float32: trl casts a new adapter on quantized weights to bfloat16, but not one loaded
+    from a checkpoint.
+    """
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
 
 
 def _leave_weights_in_place(model: PreTrainedModel) -> None:
-    """Where the CPU has AVX512-BF16, bitsandbytes repacks weights in the first forward pass that needs no gradient.
+    """Stop bitsandbytes from repacking weights on a CPU with AVX512-BF16, which it does in the first forward pass
+    without gradients.
 
-    From then on no gradient passes through them any more, and what they give differs by bfloat16's rounding.
+    Repacked weights pass no gradients, and their outputs differ by bfloat16 rounding.
     """
     module: Any
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""A model that judges completions in RLHF: one number for each text, as reward models give."""
+"""The reward model that scores completions in RLHF: one number per text."""
 
 from pathlib import Path
 from typing import cast
@@ -13,12 +13,12 @@ from transformers import (
 
 from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
-from workers.trainers.failures import InvalidConfig, ModelNotFound, lacked_memory
+from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
 from workers.trainers.hf_trainer.model.pretrained import precision
 
 
-def load_judge(spec: RunSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """With a tokenizer of its own. Raises ModelNotFound and InvalidConfig."""
+def load_reward_model(spec: RunSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The reward model and its own tokenizer. Raises ModelNotFound and InvalidConfig."""
     name = Path(spec.reward_model_path).name
     try:
         model, loading = AutoModelForSequenceClassification.from_pretrained(
@@ -26,7 +26,7 @@ def load_judge(spec: RunSpec) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
         )
         tokenizer = cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(spec.reward_model_path))
     except (ImportError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
-        if lacked_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ModelNotFound(f"the reward model in {name} can't be loaded: {error}") from error
     if loading["missing_keys"]:

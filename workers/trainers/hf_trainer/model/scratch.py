@@ -1,4 +1,4 @@
-"""Models that are trained from scratch: defined by a configuration, their weights drawn by the job's seed."""
+"""Models trained from scratch: built from a configuration, with weights initialized by the job's seed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,12 +18,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from app.domain.spec.rules.model import is_drawn
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.sources import seed_of
-from workers.trainers.failures import InvalidConfig, lacked_memory
-from workers.trainers.hf_trainer.model.tokenizer import base_model, existing, trust
+from workers.trainers.failures import InvalidConfig, is_out_of_memory
+from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, trust_options
 
-__all__ = ["configuration", "draw", "is_from_scratch", "try_out", "without_effect"]
+__all__ = ["check_buildable", "configuration", "draw_weights", "is_from_scratch", "unknown_fields"]
 
-# What config.json says of itself, and of weights that there are none of.
+# Metadata in config.json about the file itself and about weights that do not exist here.
 _BOOKKEEPING = {"architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "model_type"}
 # Names of earlier versions that transformers still reads.
 _FORMER = {"rope_theta", "rope_scaling"}
@@ -34,14 +34,17 @@ def is_from_scratch(spec: RunSpec) -> bool:
 
 
 def configuration(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-    """What the job defines, or the config.json of its model; what a definition leaves out of tokens, the tokenizer has.
+    """The configuration that the job defines, or the config.json of its model; token ids that it omits come from the
+    tokenizer.
 
     Raises InvalidConfig and ModelNotFound.
     """
     definition = base_model(spec)["from_config"]
     try:
         if not isinstance(definition, Mapping):
-            found: PretrainedConfig = AutoConfig.from_pretrained(existing(spec.model_path), **trust(spec))
+            found: PretrainedConfig = AutoConfig.from_pretrained(
+                existing_model_path(spec.model_path), **trust_options(spec)
+            )
             return found
         kind = definition["model_type"]
         if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind not in CONFIG_MAPPING:
@@ -53,7 +56,7 @@ def configuration(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Pretrain
         return AutoConfig.for_model(kind, **{name: value for name, value in values.items() if name != "model_type"})
     except InvalidConfig:
         raise
-    except Exception as error:  # transformers raises whatever its parts raise
+    except Exception as error:  # transformers passes on any exception of its parts
         raise InvalidConfig(f"from_config is no configuration that transformers can read: {error}") from error
 
 
@@ -62,20 +65,22 @@ def _of_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | None]:
     return {"vocab_size": len(tokenizer), **special}
 
 
-def draw(config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
-    """Weights drawn by the job's seed, on every rank and at every start the same. Raises InvalidConfig."""
+def draw_weights(config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
+    """A model with weights initialized by the job's seed, equal on every rank and at every start. Raises
+    InvalidConfig.
+    """
     set_seed(seed_of(spec.data_config))
     return _made(config, spec, **how)
 
 
-def try_out(config: PretrainedConfig, spec: RunSpec) -> None:
-    """Whether a model can be made of it, without memory for its weights. Raises InvalidConfig."""
+def check_buildable(config: PretrainedConfig, spec: RunSpec) -> None:
+    """Check that a model can be built from the configuration, without allocating its weights. Raises InvalidConfig."""
     with torch.device("meta"):
         _made(config, spec)
 
 
-def without_effect(spec: RunSpec) -> list[str]:
-    """What a definition says that its kind of model does not know."""
+def unknown_fields(spec: RunSpec) -> list[str]:
+    """Fields of the definition that the model type does not know."""
     definition = base_model(spec)["from_config"]
     if not isinstance(definition, Mapping):
         return []
@@ -91,9 +96,9 @@ def without_effect(spec: RunSpec) -> list[str]:
 def _made(config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
     kind: Any = AutoModelForCausalLM
     try:
-        model: PreTrainedModel = kind.from_config(config, **trust(spec), **how)
+        model: PreTrainedModel = kind.from_config(config, **trust_options(spec), **how)
     except Exception as error:
-        if lacked_memory(error):
+        if is_out_of_memory(error):
             raise
         raise InvalidConfig(f"from_config: no model can be made of this {config.model_type}: {error}") from error
     return model

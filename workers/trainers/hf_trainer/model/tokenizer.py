@@ -1,4 +1,4 @@
-"""The tokenizer of a job with the changes its document asks for; needs no torch, so that looking at it is cheap."""
+"""The job's tokenizer with the configured changes applied; needs no torch, so that inspections load it quickly."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,14 +15,14 @@ _MORE_TOKENS = "additional_special_tokens"
 
 
 def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
-    """The tokenizer the job names, else the base model's, with `preprocess.tokenizer_config` applied.
+    """The tokenizer that the job names, else the base model's, with `preprocess.tokenizer_config` applied.
 
-    Special tokens it does not know are added at the end of its vocabulary. Without a padding token
-    it pads with the end-of-sequence token. Raises ModelNotFound and InvalidConfig.
+    Unknown special tokens are appended to the vocabulary. A tokenizer without a padding token pads with its
+    end-of-sequence token. Raises ModelNotFound and InvalidConfig.
     """
-    directory = existing(spec.tokenizer_path or spec.model_path)
+    directory = existing_model_path(spec.tokenizer_path or spec.model_path)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust(spec))
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust_options(spec))
     except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
         raise ModelNotFound(f"the tokenizer in {Path(directory).name} can't be loaded: {error}") from error
     _configure(tokenizer, (spec.data_config.get("preprocess") or {}).get("tokenizer_config") or {})
@@ -36,7 +36,7 @@ def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def existing(path: str) -> str:
+def existing_model_path(path: str) -> str:
     """`path` if it holds a model or a tokenizer. Raises ModelNotFound."""
     if not (Path(path) / "config.json").exists() and not (Path(path) / "tokenizer_config.json").exists():
         raise ModelNotFound(f"{path or 'no path'} holds no model: there is no config.json in it")
@@ -44,12 +44,12 @@ def existing(path: str) -> str:
 
 
 def base_model(spec: RunSpec) -> dict[str, Any]:
-    """training_config.base_model, {} for a run without one."""
+    """training_config.base_model; {} for a run without one."""
     return dict(spec.training_config.get("base_model") or {})
 
 
-def trust(spec: RunSpec) -> dict[str, bool]:
-    """What from_pretrained must be told about code that comes with a model."""
+def trust_options(spec: RunSpec) -> dict[str, bool]:
+    """The `from_pretrained` arguments that allow or forbid code shipped with a model."""
     return {"trust_remote_code": bool(base_model(spec).get("trust_remote_code"))}
 
 
@@ -61,5 +61,5 @@ def _configure(tokenizer: PreTrainedTokenizerBase, wanted: Mapping[str, Any]) ->
     if wanted.get(_MORE_TOKENS):
         tokens[_MORE_TOKENS] = list(wanted[_MORE_TOKENS])
     if tokens:
-        # The model's own additional tokens stay.
+        # Keeps the model's own additional special tokens.
         tokenizer.add_special_tokens(tokens, replace_extra_special_tokens=False)

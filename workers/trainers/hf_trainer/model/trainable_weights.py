@@ -1,4 +1,4 @@
-"""What of a model is trained and exported: all its weights, or a small adapter (LoRA) beside them."""
+"""Which weights are trained and exported: the full model, or a LoRA adapter on a frozen base model."""
 
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ from workers.trainers.hf_trainer.model.export import export_adapter, export_merg
 from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 
-class AllWeights:
-    """Those of the base model, which comes out whole."""
+class FullWeights:
+    """Trains and exports all weights of the base model."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
-        self.resized = False  # whether tokens without an embedding got one
+        self.resized = False  # whether embeddings were added for new tokens
 
     def load(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel | PeftModel:
-        """What is trained. Raises ModelNotFound and InvalidConfig."""
+        """The model to train. Raises ModelNotFound and InvalidConfig."""
         return self.load_base(tokenizer)
 
     def load_base(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -32,22 +32,22 @@ class AllWeights:
         return model
 
     def read(self) -> PreTrainedModel:
-        """The base model as its files have it. Raises ModelNotFound and InvalidConfig."""
+        """The base model as stored in its files. Raises ModelNotFound and InvalidConfig."""
         return pretrained.load_model(self.spec)
 
     def adapter(self, _base: PreTrainedModel) -> LoraConfig | None:
-        """The adapter that is to be made on the base model, for those who make it themselves. Raises InvalidConfig."""
+        """The adapter configuration for trainers that add the adapter themselves. Raises InvalidConfig."""
         return None
 
     def export(
         self, model: Any, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
     ) -> tuple[str, ...]:
-        """Write the finished model; its weight files in their order. Raises ExportFailed."""
+        """Write the finished model and return its weight files in order. Raises ExportFailed."""
         return export_model(model, tokenizer, card, directory)
 
 
-class Adapter(AllWeights):
-    """Exported alone, or as the base model with the adapter merged into it."""
+class Adapter(FullWeights):
+    """Exports the adapter alone, or the base model with the adapter merged."""
 
     def load(self, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
         base = self.load_base(tokenizer)
@@ -57,7 +57,7 @@ class Adapter(AllWeights):
         return lora_config(base, self.spec, new_tokens=self.resized)
 
     def to_merge(self, model: PeftModel, _tokenizer: PreTrainedTokenizerBase) -> PeftModel:
-        """The adapter on the weights that it is merged into."""
+        """The adapter on the base weights that it is merged into."""
         return model
 
     def export(
@@ -69,6 +69,6 @@ class Adapter(AllWeights):
         return export_adapter(model, tokenizer, card, directory, resized=self.resized)
 
 
-def chosen_weights(spec: RunSpec) -> AllWeights:
-    """Of a method that trains either."""
-    return Adapter(spec) if spec.hyperparameters[USE_LORA] else AllWeights(spec)
+def chosen_weights(spec: RunSpec) -> FullWeights:
+    """The weights to train for a method that supports both."""
+    return Adapter(spec) if spec.hyperparameters[USE_LORA] else FullWeights(spec)

@@ -1,4 +1,4 @@
-"""Proof that an exported model is the trained one: what was written is loaded again and compared bit by bit."""
+"""Verifies an exported model: reloads the written files and compares them with the trained model bit by bit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,25 +14,29 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 def check_model(model: PreTrainedModel, directory: Path, *, trust_remote_code: bool) -> None:
-    """Configuration and every tensor of a whole model, one tensor in memory at a time. Raises ExportFailed."""
+    """Compare the configuration and every tensor of a whole model, one tensor in memory at a time. Raises
+    ExportFailed.
+    """
     AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     expected = model.state_dict()
     written = _where(directory)
     if written.keys() <= expected.keys():
         _check_tensors(_without_copies(expected, written), written)
     else:
-        # Some architectures are written under other names than they have in memory: then only a whole model tells.
+        # Some architectures store tensors under other names than in memory; then only the loaded model can be compared.
         _check_loaded(model, directory, trust_remote_code=trust_remote_code)
 
 
 def check_adapter(expected: Tensors, directory: Path) -> None:
-    """Configuration and every tensor of an adapter, `expected` under the names peft writes. Raises ExportFailed."""
+    """Compare the configuration and every tensor of an adapter; `expected` uses the names that peft writes. Raises
+    ExportFailed.
+    """
     PeftConfig.from_pretrained(str(directory))
     _check_tensors(expected, _where(directory))
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, *, trust_remote_code: bool) -> None:
-    """Same vocabulary, special tokens and chat template. Raises ExportFailed."""
+    """Compare vocabulary, special tokens and chat template. Raises ExportFailed."""
     loaded = AutoTokenizer.from_pretrained(directory, trust_remote_code=trust_remote_code)
     same = {
         "vocabulary": loaded.get_vocab() == tokenizer.get_vocab(),
@@ -45,7 +49,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, *, trus
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are the same to the last bit; NaN equals NaN, and zero is not minus zero."""
+    """Whether two tensors are bitwise equal; NaN equals NaN, and 0.0 differs from -0.0."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     pair = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right))
@@ -53,7 +57,7 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _where(directory: Path) -> dict[str, Path]:
-    """In which file each tensor lies."""
+    """The file that holds each tensor."""
     found: dict[str, Path] = {}
     for path in sorted(directory.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -64,7 +68,7 @@ def _where(directory: Path) -> dict[str, Path]:
 
 
 def _without_copies(tensors: Tensors, written: Mapping[str, Path]) -> dict[str, torch.Tensor]:
-    """Of tensors that share their memory one is written."""
+    """Tensors that share memory are written once."""
     covered = {_memory(tensors[name]) for name in written}
     return {name: tensor for name, tensor in tensors.items() if name in written or _memory(tensor) not in covered}
 

@@ -1,8 +1,8 @@
-"""When a training has gone wrong for good: its loss is no number any more, or has exploded and does not come back.
+"""Detects a diverged training: the loss is not finite, or has exploded and does not recover.
 
-The bound is Hampel's for outliers (the median and a multiple of the median absolute deviation, which a few wild values
-don't move), with a floor. What is done about it is what was done by hand for OPT-175B (Zhang et al. 2022, section 2.5):
-back to an earlier checkpoint, on with a lower learning rate.
+The bound is Hampel's outlier bound (the median plus a multiple of the median absolute deviation, which single outliers
+do not move), with a floor. The reaction follows the manual procedure for OPT-175B (Zhang et al. 2022, section 2.5):
+return to an earlier checkpoint and continue with a lower learning rate.
 """
 
 import math
@@ -13,46 +13,46 @@ from typing import Any
 
 from workers.trainers.failures import Diverged, NonFiniteLoss
 
-# One batch may overflow and be survived; weights that are NaN stay so, and every further step is wasted.
+# A single overflowing batch is harmless; NaN weights stay NaN, and every further step is wasted.
 NON_FINITE_TOLERATED = 5
-# Spikes of some steps are common and pass (PaLM, Chowdhery et al. 2022, section 5.1).
+# Spikes of a few steps are common and recover (PaLM, Chowdhery et al. 2022, section 5.1).
 HIGH_TOLERATED = 9
-REMEMBERED = 100
-# Fewer losses than that don't say yet what is usual.
-ENOUGH = 20
-# In nats, as a loss is: a perplexity more than 7 times as high as before. Other data may well double it.
+WINDOW = 100
+# With fewer losses the usual range is unknown.
+MIN_LOSSES = 20
+# In nats, like the loss: a perplexity more than 7 times as high. Other data can double it.
 FLOOR = 2.0
-# Above the very first loss, while the rate still rises and until enough is known: far more than guessing costs, which
-# is 12 for 200 000 tokens.
+# Above the first loss, during warm-up and until enough losses are known: well above uniform guessing, which is 12 for
+# 200 000 tokens.
 EARLY_FLOOR = 20.0
 DEVIATIONS = 8.0
 _SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
 
 _WAY_OUT = (
-    "lower learning_rate or max_grad_norm, lengthen warmup_steps, look at the data around there; with "
-    "training_config.on_divergence the job can go back to its last good checkpoint by itself"
+    "lower learning_rate or max_grad_norm, lengthen warmup_steps, check the data around there; with "
+    "training_config.on_divergence the job can return to its last good checkpoint automatically"
 )
 
 
-class LossWatch:
-    """Looks at the loss of each log entry, the same on every rank; raises when it is time to end."""
+class DivergenceDetector:
+    """Checks the loss of each log entry, identically on every rank, and raises when the training has diverged."""
 
     def __init__(self, document: Mapping[str, Any] | None = None, *, has_trend: bool = True) -> None:
-        """Without a trend, as in RLHF, a loss says nothing by its height."""
+        """``has_trend`` is false for RLHF, where the level of the loss carries no information."""
         self._has_trend = has_trend
         known = document or {}
-        self._calm: deque[float] = deque(map(float, known.get("calm") or ()), maxlen=REMEMBERED)
-        # What was usual when the training had settled: a loss that creeps up takes the recent median with it.
+        self._calm: deque[float] = deque(map(float, known.get("calm") or ()), maxlen=WINDOW)
+        # The loss level once the training had settled: a slowly rising loss would raise the recent median with it.
         self._settled: float | None = known.get("settled")
-        self._first = float(known.get("first") or 0.0)  # of the weights that the training began with
+        self._first = float(known.get("first") or 0.0)  # with the initial weights
         self._high = int(known.get("high") or 0)
         self._non_finite = int(known.get("non_finite") or 0)
         self._since = int(known.get("since") or 0)
-        # Since when the gradients are no numbers; the weights are none from the same step on, the loss from the next.
+        # The first step of non-finite gradients; the weights are not finite from that step on, the loss from the next.
         self._lost_since = int(known.get("lost_since") or 0)
 
     def to_document(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The state to store in a checkpoint."""
         return {
             "calm": list(self._calm),
             "first": self._first,
@@ -64,12 +64,14 @@ class LossWatch:
         }
 
     @property
-    def suspects(self) -> bool:
-        """Whether the last step was not as it should be: weights of such a moment are none to go back to."""
+    def is_suspect(self) -> bool:
+        """Whether the last step looked wrong: its weights are unsuitable for a rollback."""
         return bool(self._high or self._non_finite or self._lost_since)
 
-    def see(self, step: int, loss: float, *, gradient_norm: float = 0.0, warming_up: bool) -> None:
-        """Raises NonFiniteLoss, Diverged; ``gradient_norm`` is that of the step that was made with the loss."""
+    def observe(self, step: int, loss: float, *, gradient_norm: float = 0.0, warming_up: bool) -> None:
+        """Check one log entry. Raises NonFiniteLoss and Diverged; ``gradient_norm`` is that of the step that produced
+        the loss.
+        """
         if math.isfinite(gradient_norm):
             self._lost_since = 0
         elif not self._lost_since:
@@ -86,11 +88,11 @@ class LossWatch:
         if not self._calm:
             self._first = loss
         self._calm.append(loss)
-        if self._settled is None and len(self._calm) >= ENOUGH and not warming_up:
+        if self._settled is None and len(self._calm) >= MIN_LOSSES and not warming_up:
             self._settled = median(self._calm)
 
     def _bound(self, loss: float, *, warming_up: bool) -> float:
-        """What a loss may be, as far as it matters for this one."""
+        """The upper bound that applies to this loss."""
         if not self._calm or not self._has_trend:
             return math.inf
         if warming_up or self._settled is None:

@@ -1,4 +1,4 @@
-"""Progress and metrics of a Hugging Face trainer, reported after every step."""
+"""Reports progress and metrics of a Hugging Face trainer after every step."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -14,7 +14,7 @@ from app.domain.lifecycle.checkpoints import scores
 from app.domain.spec import metrics
 from workers.rank.run_context import Progress, RunContext
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.hf_trainer.monitoring.divergence_detector import LossWatch
+from workers.trainers.hf_trainer.monitoring.divergence_detector import DivergenceDetector
 
 _TRAIN_METRICS = (*metrics.EVERY, "learning_rate", "grad_norm")
 _EVAL_METRICS = tuple(metrics.EVAL_PREFIX + name for name in metrics.EVERY)
@@ -24,7 +24,7 @@ _LOG_ENTRIES_KEPT = 20
 
 @dataclass
 class Totals:
-    """What is counted over the whole run, so it must be in every checkpoint."""
+    """Totals over the whole run; stored in every checkpoint."""
 
     tokens: int = 0
     loss_sum: float = 0.0
@@ -33,7 +33,7 @@ class Totals:
     @classmethod
     def restored(cls, data_position: Mapping[str, Any]) -> "Totals":
         known = {name: data_position[name] for name in cls.__dataclass_fields__ if name in data_position}
-        # A sum that became NaN was written as a string.
+        # A NaN sum is serialized as a string.
         return cls(**{**known, "loss_sum": float(known.get("loss_sum", 0.0))})
 
     def to_document(self) -> dict[str, Any]:
@@ -41,19 +41,19 @@ class Totals:
 
 
 class Reporting(TrainerCallback):
-    """Turns the trainer's events into reports; holds the run's totals and its latest metrics."""
+    """Converts trainer events to reports; holds the run's totals and latest metrics."""
 
     def __init__(
         self,
         context: RunContext,
         totals: Totals,
         records_per_step: int,
-        watch: LossWatch | None = None,
+        watch: DivergenceDetector | None = None,
         told_of_ranks: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.totals = totals
         self.records_per_step = records_per_step
-        self.watch = watch or LossWatch()
+        self.watch = watch or DivergenceDetector()
         self.latest: dict[str, float] = {}
         self.evaluated_step = -1
         self._context = context
@@ -70,11 +70,11 @@ class Reporting(TrainerCallback):
         return {**self.latest, "train_loss": mean}
 
     def metrics_at(self, step: int) -> dict[str, float]:
-        """The latest metrics as far as they speak of the weights after `step`: no evaluation of earlier ones."""
+        """The latest metrics that describe the weights after `step`; excludes evaluations of earlier weights."""
         measured = self.evaluated_step == step
         found = {name: value for name, value in self.latest.items() if measured or not name.startswith("eval_")}
-        if self.watch.suspects:
-            # Who goes back after the loss has exploded looks for weights with a finite one.
+        if self.watch.is_suspect:
+            # A rollback after divergence looks for weights with a finite loss.
             found["loss"] = math.nan
         return found
 
@@ -104,17 +104,17 @@ class Reporting(TrainerCallback):
         logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        # It is written into every checkpoint, and with an entry per step would soon be most of it.
+        # The log history is written into every checkpoint; with an entry per step it would soon dominate it.
         del state.log_history[:-_LOG_ENTRIES_KEPT]
         logs = logs or {}
         if "loss" in logs:
             self._report(state.global_step, self._train_metrics(args, state, logs), self._told_of_ranks())
-            # Only now are this step's tokens counted.
+            # The tokens of this step are counted only now.
             self._report_progress(state)
             warming_up = state.global_step <= args.get_warmup_steps(state.max_steps)
-            # With float16 a step whose gradients overflow is left out, and the weights stay what they were.
+            # With float16, a step with overflowing gradients is skipped and the weights stay unchanged.
             norm = 0.0 if args.fp16 else float(logs.get("grad_norm", 0.0))
-            self.watch.see(state.global_step, float(logs["loss"]), gradient_norm=norm, warming_up=warming_up)
+            self.watch.observe(state.global_step, float(logs["loss"]), gradient_norm=norm, warming_up=warming_up)
         elif "eval_loss" in logs:
             self._report(state.global_step, {name: logs[name] for name in _EVAL_METRICS if name in logs})
 
@@ -147,7 +147,9 @@ class Reporting(TrainerCallback):
         return values
 
     def _report(self, step: int, values: dict[str, float], of_ranks: Mapping[str, float] | None = None) -> None:
-        """What is said of ranks is no measure of the model: neither its card nor a checkpoint has it."""
+        """Report metrics; values per rank do not describe the model, so neither its card nor a checkpoint contains
+        them.
+        """
         self.latest |= values
         self._context.report_metrics(step, {**values, **(of_ranks or {})})
         now = time.monotonic()
@@ -158,14 +160,14 @@ class Reporting(TrainerCallback):
             print(f"step {step}  {pairs}", flush=True)  # noqa: T201  (the job's log is stdout)
 
     def _skip_standstill(self) -> None:
-        """Evaluating and saving is no training time."""
+        """Exclude evaluating and saving from the training time."""
         now = time.monotonic()
         self._mark += now - self._step_ended
         self._step_ended = now
 
 
 def score_of(latest: Mapping[str, float], metric: str, *, greater_is_better: bool) -> float | None:
-    """The score of an evaluation by metric_for_best_model, higher is better. Raises InvalidConfig."""
+    """The evaluation score by metric_for_best_model; higher is better. Raises InvalidConfig."""
     if metric not in latest and f"eval_{metric}" not in latest:
         known = ", ".join(sorted(latest))
         raise InvalidConfig(f"metric_for_best_model {metric} is not measured; there are {known}")
@@ -173,7 +175,9 @@ def score_of(latest: Mapping[str, float], metric: str, *, greater_is_better: boo
 
 
 def _total_epochs(state: TrainerState) -> float | None:
-    """How many epochs the planned steps make, once the first step says how long an epoch is."""
+    """The number of epochs that the planned steps make, known once the first step has determined the length of an
+    epoch.
+    """
     if not state.epoch or not state.global_step:
         return None
     return round(state.epoch * state.max_steps / state.global_step, 2)

@@ -1,4 +1,4 @@
-"""Tells when rewards have stopped to differ: then nothing is learned any more."""
+"""Warns when rewards stop varying, because the training then learns nothing."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -9,11 +9,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from workers.rank.run_context import RunContext
 
 REWARDS_ALIKE = "REWARDS_ALIKE"
-TOLERATED = 20  # a step in which all completions are worth the same may happen at any time
+TOLERATED = 20  # single steps with equal rewards for all completions are normal
 
 
-class RewardWatch(TrainerCallback):
-    """Once in a run; a training that goes on from a checkpoint counts anew."""
+class RewardCollapseDetector(TrainerCallback):
+    """Warns once per run; after a resume it counts anew."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -40,8 +40,8 @@ class RewardWatch(TrainerCallback):
             reward = float((logs or {}).get("reward", 0.0))
             self._context.note(
                 REWARDS_ALIKE,
-                f"since step {self._since} every completion was worth the same, {reward:.4g}: nothing is learned from "
-                "them. Lower learning_rate or raise beta if the model has collapsed, else give a reward that tells "
-                "completions apart",
+                f"since step {self._since} all completions have the same reward, {reward:.4g}: nothing is learned from "
+                "them. Lower learning_rate or raise beta if the model has collapsed, otherwise use a reward that "
+                "distinguishes completions",
                 {"since_step": self._since, "reward": reward},
             )

@@ -1,4 +1,4 @@
-"""Which rank of a training the others wait for, and how much memory ranks take."""
+"""Detects straggling ranks by their own compute time per step, and reports peak memory per rank."""
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
@@ -18,12 +18,13 @@ from workers.trainers.distributed import StepBoundary
 _MIB = 1 << 20
 
 
-class Pace(TrainerCallback):
-    """How long this rank takes in a step by itself, without waiting for the others; added after `Boundaries`.
+class StepTimer(TrainerCallback):
+    """Measures this rank's own compute time per step, without waiting for other ranks; added after
+    `StopAndSaveCallback`.
 
-    There all ranks have just agreed, so they begin a step together. They also end it together, whichever is slow:
-    only what a rank does before gradients are exchanged is its own. Where a model is divided, its ranks compute each
-    layer together: there only the reading of records is.
+    All ranks synchronize in that callback, so they begin a step together. They also end it together, because the
+    gradient exchange waits for the slowest rank: only the time before the exchange is the rank's own. Ranks of a
+    sharded model synchronize in every layer, so only their data loading is measured.
     """
 
     def __init__(self, context: RunContext, boundary: StepBoundary) -> None:
@@ -32,16 +33,16 @@ class Pace(TrainerCallback):
         self._rank, self._ranks = context.rank, spec.world_size
         self._shares_layers = spec.framework != "HF_TRAINER"
         self._on_gpu = spec.device_type == "cuda"
-        self._since: Moment | None = None
+        self._since: Timestamp | None = None
         self._pauses = False
-        self._step: list[Span] = []  # of the one that is being made
-        self._steps: list[list[Span]] = []  # since the last telling
+        self._step: list[Span] = []  # spans of the current step
+        self._steps: list[list[Span]] = []  # completed steps since the last report
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._shares_layers:
-            self.waits()
+            self.wait_begins()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._begin()
@@ -54,30 +55,30 @@ class Pace(TrainerCallback):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """For the others, as long as the block lasts."""
+        """Exclude the time inside the block, which is spent waiting for other ranks."""
         self.pause()
         yield
-        self.go_on()
+        self.resume()
 
     def pause(self) -> None:
-        """Until `go_on` the others decide how long it takes."""
+        """Stop measuring until `resume`; the time depends on other ranks."""
         self._pauses = self._stop()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self._pauses:
             self._pauses = False
-            self._since = Moment(on_gpu=self._on_gpu)
+            self._since = Timestamp(on_gpu=self._on_gpu)
 
-    def waits(self) -> None:
-        """From here on the others decide how long the step takes."""
+    def wait_begins(self) -> None:
+        """From here on the step's duration depends on other ranks."""
         if self._stop():
             self._steps.append(self._step)
 
-    def told(self) -> dict[str, float]:
-        """Metrics of all ranks; every rank takes part. Without times until they have begun a step together."""
+    def metrics(self) -> dict[str, float]:
+        """Metrics over all ranks; collective. Contains no times until the ranks have begun a step together."""
         own = [sum(begun.seconds_until(stopped) for begun, stopped in step) for step in self._steps]
         self._steps = []
-        # In one sum, to which each rank adds in places of its own: quicker than to gather objects.
+        # One all-reduce with separate slots per rank is faster than gathering objects.
         places = [0.0] * (2 * self._ranks)
         mean = sum(own) / len(own) if own else math.nan
         places[2 * self._rank : 2 * self._rank + 2] = peak_memory_bytes(on_gpu=self._on_gpu), mean
@@ -94,19 +95,19 @@ class Pace(TrainerCallback):
         return values
 
     def _begin(self) -> None:
-        """A step; what was counted of it before counts no more."""
+        """Begin a step and discard earlier measurements of it."""
         if self._ranks > 1:
-            self._step, self._pauses, self._since = [], False, Moment(on_gpu=self._on_gpu)
+            self._step, self._pauses, self._since = [], False, Timestamp(on_gpu=self._on_gpu)
 
     def _stop(self) -> bool:
         since, self._since = self._since, None
         if since is not None:
-            self._step.append((since, Moment(on_gpu=self._on_gpu)))
+            self._step.append((since, Timestamp(on_gpu=self._on_gpu)))
         return since is not None
 
 
-class Moment:
-    """Of this process, and of the GPU when it comes to what was asked of it last: that runs behind."""
+class Timestamp:
+    """A timestamp of this process and of the GPU, which executes its queue asynchronously."""
 
     def __init__(self, *, on_gpu: bool) -> None:
         self.at = time.monotonic()
@@ -115,8 +116,8 @@ class Moment:
             self.event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             self.event.record()
 
-    def seconds_until(self, later: "Moment") -> float:
-        """By whichever of the two took longer."""
+    def seconds_until(self, later: "Timestamp") -> float:
+        """The longer of the CPU time and the GPU time between the two."""
         seconds = later.at - self.at
         if self.event is None or later.event is None:
             return seconds
@@ -124,11 +125,11 @@ class Moment:
         return max(seconds, float(self.event.elapsed_time(later.event)) / 1000)
 
 
-Span = tuple[Moment, Moment]
+Span = tuple[Timestamp, Timestamp]
 
 
 def peak_memory_bytes(*, on_gpu: bool) -> int:
-    """The most that this rank has had: of the GPU's memory what tensors took, of the machine's all of the process."""
+    """Peak memory of this rank: allocated tensors on a GPU, resident memory of the process otherwise."""
     if on_gpu:
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""Files that all ranks write, in one directory: those of ranks on other nodes are sent to the first rank's disk."""
+"""Gathers the files that all ranks write into one directory on the first rank's disk, across nodes."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -13,23 +13,23 @@ _CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What a rank has written: sizes in bytes by path below the directory; or why it could not."""
+class _RankFiles:
+    """What a rank has written: sizes in bytes by relative path; or why it failed."""
 
     is_elsewhere: bool
     sizes: dict[str, int]
     problem: Exception | None
 
 
-def bring_together(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
-    """Have the files that each rank says are its `own` below `directory`, as it lies on the first rank's node.
+def gather_files(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
+    """Bring the files that each rank lists as its `own` into `directory` on the first rank's node.
 
-    Every rank takes part, on any thread, `problem` being what kept it from writing; `group` is one whose collectives
-    nobody else uses meanwhile. A rank of another node keeps none of its files. Raises on every rank what was the
-    problem of one of them, and OSError on the first rank when it can't write what it is sent.
+    Collective, on any thread; `problem` is this rank's write error, if any. `group` must not run other collectives
+    meanwhile. Ranks of other nodes delete their files after sending. Raises one rank's problem on every rank, and
+    OSError on the first rank when it cannot write what it receives.
     """
     paths = {str(path.relative_to(directory)): path for path in own} if problem is None else {}
-    part = _Part(_is_elsewhere(), {name: path.stat().st_size for name, path in paths.items()}, problem)
+    part = _RankFiles(_is_elsewhere(), {name: path.stat().st_size for name, path in paths.items()}, problem)
     parts: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(parts, part, group=group)
     for each in parts:
@@ -44,7 +44,7 @@ def bring_together(directory: Path, own: Iterable[Path], problem: Exception | No
 
 
 def _is_elsewhere() -> bool:
-    """Whether this rank is none of the first node's, whose ranks are numbered first."""
+    """Whether this rank is not on the first node, whose ranks have the lowest numbers."""
     return os.environ.get("RANK", "0") != os.environ.get("LOCAL_RANK", "0")
 
 
@@ -54,7 +54,7 @@ def _send(path: Path, group: Any) -> None:
             dist.send(torch.frombuffer(bytearray(chunk), dtype=torch.uint8), 0, group=group)
 
 
-def _receive(directory: Path, parts: list[_Part], group: Any) -> None:
+def _receive(directory: Path, parts: list[_RankFiles], group: Any) -> None:
     problem: OSError | None = None
     for rank, part in enumerate(parts):
         for name, size in part.sizes.items() if part.is_elsewhere else ():
@@ -64,7 +64,7 @@ def _receive(directory: Path, parts: list[_Part], group: Any) -> None:
 
 
 def _receive_file(path: Path, chunks: Iterator[memoryview]) -> OSError | None:
-    """All of it is taken in any case: the sender waits for that."""
+    """Receives the whole file even after an error, because the sender blocks until then."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -78,7 +78,7 @@ def _receive_file(path: Path, chunks: Iterator[memoryview]) -> OSError | None:
 
 
 def _chunks(rank: int, size: int, group: Any) -> Iterator[memoryview]:
-    """What a rank sends of a file, as `_send` does."""
+    """The chunks of a file in the order in which `_send` sends them."""
     for start in range(0, size, _CHUNK_BYTES):
         chunk = torch.empty(min(_CHUNK_BYTES, size - start), dtype=torch.uint8)
         dist.recv(chunk, rank, group=group)

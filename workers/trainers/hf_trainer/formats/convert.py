@@ -1,4 +1,4 @@
-"""From an exported directory of safetensors to the form that the job asks for; the safetensors go."""
+"""Converts an exported directory of safetensors to the requested export format and removes the safetensors."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from workers.trainers.failures import ExportFailed
 
 Convert = Callable[[Path, PreTrainedTokenizerBase], None]
 
-# By name: each needs libraries of its own.
+# Imported by name: each needs its own libraries.
 _CONVERTERS = {
     PYTORCH: "workers.trainers.hf_trainer.formats.pytorch_form",
     GGUF: "workers.trainers.hf_trainer.formats.gguf_form",
@@ -22,7 +22,7 @@ _CONVERTERS = {
 
 
 def convert(form: str | None, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Nothing for a form that needs no conversion. Raises ExportFailed."""
+    """Do nothing for a format that needs no conversion. Raises ExportFailed."""
     if form not in _CONVERTERS:
         return
     try:
@@ -35,7 +35,7 @@ def convert(form: str | None, directory: Path, tokenizer: PreTrainedTokenizerBas
 
 
 def weights(directory: Path) -> list[Path]:
-    """The safetensors of an exported model."""
+    """The safetensors files of an exported model."""
     return sorted(directory.glob("*.safetensors"))
 
 

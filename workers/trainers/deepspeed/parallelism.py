@@ -1,4 +1,4 @@
-"""DeepSpeed's part in a training with transformers' Trainer."""
+"""DeepSpeed's parallelism for a training with transformers' Trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from workers.rank.run_context import RunContext
 from workers.trainers.deepspeed import universal_checkpoint
 from workers.trainers.deepspeed.configuration import configuration, enter
 from workers.trainers.distributed import StepBoundary
-from workers.trainers.hf_trainer.checkpoints.async_save import HostSaving
-from workers.trainers.hf_trainer.loop.parallelism import Replicas
+from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel
 
 
-class Zero(Replicas):
-    """Every rank has a part of the optimizer's state, and of what else the job asks for."""
+class ZeroParallel(DataParallel):
+    """Shards the optimizer state, and what else the job requests, across ranks."""
 
     def arguments(self, context: RunContext) -> dict[str, Any]:
         return {"deepspeed": configuration(context.spec, universal=universal_checkpoint.is_needed(context))}
@@ -24,18 +24,18 @@ class Zero(Replicas):
     def resumable(self, context: RunContext, checkpoint: str) -> str:
         return universal_checkpoint.resumable(context, checkpoint)
 
-    def twin(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-        # What is divided among ranks can't be copied.
+    def reference_copy(self, model: PreTrainedModel, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+        # A sharded model cannot be copied.
         divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
-        return read() if divided else super().twin(model, read)
+        return read() if divided else super().reference_copy(model, read)
 
     def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
         return prepare_deepspeed(model, trainer.accelerator)
 
     def saving(
         self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
-    ) -> HostSaving:
+    ) -> HostCheckpointSaver:
         enter(context.spec.device_type)
-        from workers.trainers.deepspeed.saving import ZeroSaving  # noqa: PLC0415  (DeepSpeed must know the device before)
+        from workers.trainers.deepspeed.saving import ZeroCheckpointSaver  # noqa: PLC0415  (DeepSpeed must know the device before)
 
-        return ZeroSaving(context, boundary, read)
+        return ZeroCheckpointSaver(context, boundary, read)

@@ -1,4 +1,6 @@
-"""Whether Megatron can train a model as a job wants it divided; needs no megatron-core, so that it is quick to ask."""
+"""Checks whether Megatron can train a model with the requested parallelism; needs no megatron-core, so that it is
+fast.
+"""
 
 from typing import Any
 
@@ -9,12 +11,12 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")
-# Megatron's own formula for Llama 3.1 has these built in.
+# Megatron hard-codes these for Llama 3.1.
 _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
-def layout_of(spec: RunSpec) -> Parallelism:
-    """How the job wants its model divided. Raises InvalidConfig."""
+def requested_layout(spec: RunSpec) -> Parallelism:
+    """The job's requested parallelism. Raises InvalidConfig."""
     framework = spec.training_config.get("framework") or {}
     try:
         return parallelism(framework.get("config") or {}, spec.world_size)
@@ -23,7 +25,7 @@ def layout_of(spec: RunSpec) -> Parallelism:
 
 
 def check(config: PretrainedConfig, layout: Parallelism, max_length: int) -> None:
-    """Raises InvalidConfig for a model that Megatron would compute otherwise, or can't divide so."""
+    """Raises InvalidConfig for a model that Megatron computes differently, or cannot shard this way."""
     if config.model_type not in ARCHITECTURES:
         raise InvalidConfig(
             f"MEGATRON knows no models of type {config.model_type}, only {', '.join(ARCHITECTURES)}: "
@@ -45,7 +47,7 @@ def check(config: PretrainedConfig, layout: Parallelism, max_length: int) -> Non
 
 
 def _differences(config: PretrainedConfig, max_length: int) -> list[str]:
-    """What Megatron has no counterpart for."""
+    """Features of the configuration that Megatron lacks."""
     rope: dict[str, Any] = dict(config.rope_parameters or {})
     kind = rope.get("rope_type", "default")
     window: Any = getattr(config, "sliding_window", None)
