@@ -5,13 +5,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from app.domain.errors import NotFound
 from app.http.context import caller
 from app.services.jobs import listing
 from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
+from app.services.rows import Session
 
 MOST_JOBS = 10_000  # that a list looks at
 _EPOCH = datetime.fromtimestamp(0, UTC)

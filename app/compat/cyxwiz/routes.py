@@ -6,7 +6,6 @@ from importlib import resources
 from typing import Any
 
 from flask import Blueprint, Response, current_app
-from sqlalchemy.orm import Session
 
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.compat.cyxwiz.dialect import taking, to_json
@@ -19,6 +18,7 @@ from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.scoring import score_node
+from app.host.clock import utc_now
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
@@ -27,8 +27,6 @@ from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
 from app.http.sse import Feed, Frame, stream, wants_events
-from app.models import Job
-from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
@@ -36,6 +34,7 @@ from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import listing as node_lists
 from app.services.nodes import registry
+from app.services.rows import Job, Session
 
 blueprint = Blueprint("cyxwiz", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -215,7 +214,7 @@ def _feed(db: Database, job_id: str) -> Feed:
     number = 0
     while True:
         with db.read() as session:
-            job = session.get(Job, job_id)
+            job = lookup.current(session, job_id)
             now = details(session, job) if job is not None else None
         progress = to_json(progress_of(now)) if now is not None else told
         if progress != told:

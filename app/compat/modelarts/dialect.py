@@ -9,11 +9,11 @@ from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signa
 from app.compat.plain import Plain
 from app.database.engine import Database
 from app.domain.errors import CredentialsMissing, NotFound
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.http.request_body import whole_body
-from app.models.base import utc_now
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.services.access import keys

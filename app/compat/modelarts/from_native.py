@@ -10,8 +10,8 @@ from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
-from app.models import Attempt
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt
 
 
 class Cluster(NamedTuple):

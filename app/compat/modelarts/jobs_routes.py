@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
@@ -32,6 +31,7 @@ from app.services.jobs import commands, dialect_notes, submission
 from app.services.jobs import lookup as native_lookup
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import registry
+from app.services.rows import Session
 
 blueprint = Blueprint("jobs", __name__)
 _DOCUMENT = SubmitJobSchema()

@@ -4,22 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy.orm import Session
-
 from app.compat.every_job import MOST_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, job_of
 from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
+from app.host.clock import utc_now
 from app.http.context import backend, caller, plane
-from app.models import Attempt, Job
-from app.models.base import utc_now
 from app.services.access import keys
 from app.services.attempts import leases
 from app.services.jobs import dialect_notes, history, listing, lookup
 from app.services.jobs.details import JobDetails, details, of_new
 from app.services.nodes import stuck_devices
+from app.services.rows import Attempt, Job, Session
 from app.services.telemetry import tensorboards
 
 

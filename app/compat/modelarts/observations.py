@@ -8,7 +8,7 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts.status import STATES
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.models import JobEvent
+from app.services.rows import JobEvent
 from app.storage.logs import START, LogLine
 
 # Name of a metric → our series, and what one of its units is in percent or theirs.

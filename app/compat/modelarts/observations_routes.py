@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.observations import (
@@ -24,13 +23,14 @@ from app.compat.modelarts.status import tasks_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.models.base import utc_now
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs.details import JobDetails
+from app.services.rows import Session
 from app.services.telemetry import progress
 from app.storage.logs import LogLine, LogReader
 

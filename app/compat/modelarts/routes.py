@@ -4,7 +4,6 @@ from importlib import metadata
 from typing import Any
 
 from flask import Blueprint, Response, current_app
-from sqlalchemy.orm import Session
 
 from app.compat.ids import uuid_of
 from app.compat.modelarts import jobs_routes, lookup, observations_routes
@@ -26,6 +25,7 @@ from app.services.access import projects
 from app.services.jobs import updates
 from app.services.nodes import registry
 from app.services.queues import project_quotas
+from app.services.rows import Session
 
 blueprint = Blueprint("modelarts", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.models import Attempt
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt
 
 _S = JobState
 _RUNNING = ("Running", "Running")

@@ -11,8 +11,8 @@ from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.models import Attempt, JobEvent
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt, JobEvent
 
 _S = JobState
 # The condition that a state makes true.

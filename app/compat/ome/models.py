@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome import storages
 from app.compat.ome.fields import MODEL_FIELDS
 from app.compat.ome.places import place
@@ -14,6 +12,7 @@ from app.domain.spec.locations.paths import check_model
 from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
 from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.services.rows import Session
 from app.services.stored_manifests import BASE_MODELS
 
 _LOCAL = "local://"  # how OME names a directory of the nodes

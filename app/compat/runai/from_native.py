@@ -11,9 +11,9 @@ from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
-from app.models import Attempt, JobEvent, Project
 from app.schemas.strict_fields import on_the_wire
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt, JobEvent, Project
 
 _S = JobState
 STATES: dict[JobState, str] = {

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
 from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, is_distributed, training_of, workload_of
@@ -13,11 +11,12 @@ from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowe
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.host.clock import utc_now
 from app.http.context import caller, plane
-from app.models.base import utc_now
 from app.services.access import keys, projects
 from app.services.jobs import commands, dialect_notes, lookup
 from app.services.jobs.details import JobDetails, details
+from app.services.rows import Session
 
 
 def find(session: Session, workload: str, *, distributed: bool | None = None) -> JobDetails:

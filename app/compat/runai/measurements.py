@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from app.models import Attempt
 from app.schemas.strict_fields import on_the_wire
+from app.services.rows import Attempt
 
 # Type → our series, and what one of its units is in theirs.
 SERIES: dict[str, tuple[str, float]] = {

@@ -3,7 +3,6 @@
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
 from app.compat.naming import ending
 from app.compat.runai import lookup
@@ -25,6 +24,7 @@ from app.services.access import projects
 from app.services.jobs import submission
 from app.services.jobs.details import of_new
 from app.services.jobs.submission import Origin, Submitted
+from app.services.rows import Session
 
 blueprint = Blueprint("trainings", __name__)
 _DOCUMENT = SubmitJobSchema()

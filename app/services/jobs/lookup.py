@@ -19,6 +19,11 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
     return job
 
 
+def current(session: Session, job_id: str) -> Job | None:
+    """The job as it is now, for a caller that has found it before; None once it is deleted."""
+    return session.get(Job, job_id)
+
+
 def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
     """The job that a dialect calls so; `missing` is what is said when there is none, or none for this caller."""
     job = session.scalar(select(Job).where(Job.alias == alias))

@@ -12,9 +12,9 @@ from app.compat.ome.api.sources import Asked, Group, Object, Source
 from app.compat.ome.api.watches import watched
 from app.compat.ome.from_native import resource_version
 from app.domain.errors import InvalidRequest
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
-from app.models.base import utc_now
 
 _PART = "~"  # begins what is said of a group that a page ended within
 

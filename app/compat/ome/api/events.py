@@ -6,14 +6,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome.api import lookup
-from app.compat.ome.api.sources import Asked, Group, Object, Source, existing_by, fixed, newest_job, no_position
+from app.compat.ome.api.sources import Asked, Group, Object, Source, fixed, newest_job, no_position
 from app.compat.ome.from_native import events_of, is_deleted
 from app.http.context import caller
-from app.models import JobEvent
 from app.services.jobs import history, listing
+from app.services.rows import JobEvent, Session
 
 _EVENT_ID = re.compile(r"evt-[0-9a-f-]{36}")
 _MOST_EVENTS = 10_000
@@ -23,7 +21,7 @@ _CHUNK = 200  # whose jobs are looked up at once
 def source_of(namespace: str, job: str | None) -> Source:
     """Of one job, by its name, or of all."""
     look = _look if job is None else fixed(partial(_of_one, namespace=namespace, name=job))
-    left = None if job is not None else existing_by(JobEvent.id)
+    left = None if job is not None else history.existing_events
     return Source(kind="Event", look=look, newest=_newest, existing=left, api_version="v1")
 
 

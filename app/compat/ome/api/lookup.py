@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome.from_native import is_deleted, name_of
 from app.compat.ome.to_native import DIALECT
 from app.domain.errors import NotFound
@@ -11,6 +9,7 @@ from app.domain.ids import JOB_ID
 from app.http.context import caller
 from app.services.jobs import lookup
 from app.services.jobs.details import JobDetails, details
+from app.services.rows import Session
 
 
 def alias_of(namespace: str, name: str) -> str:

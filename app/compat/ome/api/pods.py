@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response
-from sqlalchemy.orm import Session
 
 from app.compat.ome.api import lookup
 from app.compat.ome.api.answers import answered, told
@@ -17,15 +16,16 @@ from app.compat.ome.api.sources import Source, of_jobs, of_one
 from app.compat.ome.from_native import pods_of, rank_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.sse import Feed, Form, Frame, stream
-from app.models import Job
-from app.models.base import utc_now
 from app.security.permissions import Permission
 from app.services.jobs import history
+from app.services.jobs import lookup as job_lookup
 from app.services.jobs.details import JobDetails
+from app.services.rows import Job, Session
 from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
@@ -155,7 +155,7 @@ def _followed(
     yield from (Frame("", line) for line in shown)
     while True:
         with plane().db.read() as session:
-            job = session.get(Job, job_id)
+            job = job_lookup.current(session, job_id)
             ended = job is None or job.state in TERMINAL
         lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
         yield from (Frame("", _line(line, query)) for line in lines)

@@ -16,11 +16,11 @@ from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
-from app.models import Project
 from app.security.permissions import Permission
 from app.services.access import projects
 from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
+from app.services.rows import Project
 
 blueprint = Blueprint("ome", __name__)
 blueprint.register_blueprint(training_jobs.blueprint)

@@ -6,22 +6,18 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
-
 from app.compat.every_job import every_job, jobs_after
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.from_native import is_deleted
 from app.domain.errors import InvalidRequest
 from app.domain.ids import JOB_ID
 from app.http.context import caller
-from app.models import Job
 from app.services.jobs import listing
 from app.services.jobs.details import JobDetails
+from app.services.rows import Job, Session
 
 Object = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_ASKED_AT_ONCE = 10_000  # of ids in a question, which databases bound
 _CHUNK = 50  # jobs that are translated at once
 
 
@@ -55,30 +51,8 @@ OF_JOBS = Losses(("job.delete",), ("job.patch",))
 
 
 def newest_job(session: Session) -> tuple[int, Any, Any]:
-    """How many jobs the caller sees, and what changes whenever one of them does."""
-    query = select(func.count(), func.max(Job.updated_at), func.sum(Job.version))
-    if (project := caller().project) is not None:
-        query = query.where(Job.project == project)
-    count, newest, versions = session.execute(query).one()
-    return count, newest, versions
-
-
-Existing = Callable[[Session, Collection[str]], set[str]]
-
-
-def existing_by(column: Any) -> Existing:
-    """Of these owners, those that are still there; `column` has their ids."""
-
-    def existing(session: Session, owners: Collection[str]) -> set[str]:
-        left, found = iter(owners), set[str]()
-        while portion := list(islice(left, _ASKED_AT_ONCE)):
-            found.update(session.scalars(select(column).where(column.in_(portion))))
-        return found
-
-    return existing
-
-
-_EXISTING_JOBS = existing_by(Job.id)
+    """How many jobs the caller sees, and values that differ whenever one of them has changed."""
+    return listing.newest_change(session, caller())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +65,9 @@ class Source:
     # How many owners there are, None if nobody counts them, and anything that differs when one has changed.
     newest: Callable[[Session], tuple[Any, ...]] = newest_job
     losses: Losses = OF_JOBS
-    existing: Existing | None = _EXISTING_JOBS  # None where a look always finds all
+    existing: Callable[[Session, Collection[str]], set[str]] | None = (
+        listing.existing
+    )  # None where a look always finds all
 
 
 def fixed(find: Callable[[Session], Sequence[Object]]) -> Callable[[Session, Asked], Iterable[Group]]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Generic
 
 from flask import request
-from sqlalchemy.orm import Session
 
 from app.compat.ome.api import patches
 from app.compat.ome.api.answers import answered, told
@@ -29,9 +28,9 @@ from app.compat.ome.from_native import moment, resource_version
 from app.domain.errors import Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
-from app.models.manifest import Manifest
 from app.schemas.documents import DocumentSchema
 from app.services.requests.idempotency import forget
+from app.services.rows import Manifest, Session
 from app.services.stored_manifests import Manifests, Row
 
 Query = dict[str, Any]

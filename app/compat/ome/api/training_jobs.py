@@ -5,7 +5,6 @@ from typing import Any
 
 from flask import Blueprint, request
 from marshmallow import Schema
-from sqlalchemy.orm import Session
 
 from app.compat.ome import models, runtimes, storages
 from app.compat.ome.api import lookup, patches
@@ -44,6 +43,7 @@ from app.services import stored_manifests
 from app.services.jobs import commands, control_requests, dialect_notes, submission
 from app.services.jobs.details import JobDetails, changed, of_new
 from app.services.jobs.submission import Origin, Submitted
+from app.services.rows import Session
 from app.services.stored_manifests import OF_THE_CLUSTER
 
 blueprint = Blueprint("jobs", __name__)

@@ -6,16 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome.api.selectors import Selection, selected
 from app.compat.ome.api.sources import Asked, Group, Losses, Object, Source
 from app.compat.ome.from_native import milliseconds
+from app.host.clock import utc_now
 from app.http.context import caller, plane
 from app.http.envelope import to_json
 from app.http.sse import Form, Frame, stream
-from app.models.base import utc_now
 from app.services.access import audit_log
+from app.services.rows import Session
 
 # Milliseconds in which a write may end behind one that began later: what changed within them before the version that
 # a client names is told again, lest it is never told.
