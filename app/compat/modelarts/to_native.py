@@ -15,7 +15,7 @@ from app.compat.modelarts.fields import (
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.mounts import Mount, mount_of_data, placed
+from app.compat.mounts import Mount, map_paths, mount_of_data
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
@@ -181,7 +181,7 @@ def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]
 def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str]) -> dict[str, Any]:
     """`training_config` of a job that brings its code. Raises BadSpec."""
     mounts = [*channels.mounts, *_code_mounts(algorithm)]
-    given = [(each["name"], placed(each["value"], mounts)) for each in algorithm.get("parameters") or []]
+    given = [(each["name"], map_paths(each["value"], mounts)) for each in algorithm.get("parameters") or []]
     named = [name for name, _ in given]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
@@ -192,11 +192,11 @@ def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str
         framework["custom_code_dir"] = _place(code)
     start = _start(algorithm, mounts, warnings)
     if command := algorithm.get("command"):
-        words = " ".join([placed(command, mounts), *map(shlex.quote, arguments)])
+        words = " ".join([map_paths(command, mounts), *map(shlex.quote, arguments)])
         framework["custom_command"] = ["bash", "-c", f"cd {shlex.quote(start)} || exit\n{words}" if start else words]
     else:
         framework |= _script(algorithm, arguments, start)
-    variables = {name: placed(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
+    variables = {name: map_paths(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
     environment = {**_ENVIRONMENT, **channels.variables, **variables}
     return {
         "training_type": "SFT",
@@ -225,7 +225,7 @@ def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list
         return ""
     if not directory.startswith("/"):
         raise BadSpec("must be an absolute path", field="algorithm.working_dir")
-    found = placed(posixpath.normpath(directory), mounts)
+    found = map_paths(posixpath.normpath(directory), mounts)
     if found.startswith("/"):
         warnings.append(warning("algorithm.working_dir", "lies in no code, input or output of the job"))
         return ""

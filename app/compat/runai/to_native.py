@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.mounts import location_of, placed
+from app.compat.mounts import location_of, map_paths
 from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
@@ -76,7 +76,7 @@ def to_native(
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
-        "custom_command": [placed(word, volumes.found) for word in _words(spec, master)],
+        "custom_command": [map_paths(word, volumes.found) for word in _words(spec, master)],
     }
     framework |= _directory(spec, volumes, may_read, warnings)
     resources = _resources(spec.get("compute") or {}, warnings)
@@ -92,7 +92,7 @@ def to_native(
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": {key: placed(value, volumes.found) for key, value in _environment(spec, master).items()},
+            "environment": {key: map_paths(value, volumes.found) for key, value in _environment(spec, master).items()},
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.compat.naming import ending
+from app.compat.naming import name_suffix
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -107,7 +107,7 @@ def resume_distributed(distributed_id: str) -> Reply:
 
 
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
-    name = f"{body['name']}-{ending(8)}" if body["useGivenNameAsPrefix"] else body["name"]
+    name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
     with plane().db.read() as session:  # before anything of the project is looked at

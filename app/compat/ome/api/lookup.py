@@ -1,4 +1,4 @@
-"""Jobs as OME's clients name them."""
+"""Jobs by the names of TrainingJobs."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,10 @@ def alias_of(namespace: str, name: str) -> str:
 
 
 def find(session: Session, namespace: str, name: str) -> JobDetails:
-    """By the name that a client gave, or ours. Raises NotFound for what is not there, not the caller's, or deleted."""
+    """By the name of the TrainingJob, or by the job's id where it has none.
+
+    Raises NotFound for a job that does not exist, is deleted, or that the caller does not see.
+    """
     missing = f'trainingjobs.ome.io "{name[:64]}" not found'
     try:
         job = lookup.find_by_alias(session, caller(), alias_of(namespace, name), missing=missing)
