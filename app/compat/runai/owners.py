@@ -12,7 +12,7 @@ class Owner(NamedTuple):
 
 
 class Owners:
-    """Of the workloads of one answer; each project and key is looked up once."""
+    """Owners of the workloads of one response; each project and key is read once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""What Run:ai's API tells of workloads of all kinds: lists, measurements, histories, pods; and batches."""
+"""Routes of workloads of all kinds: lists, metrics, events, history, pods and batch actions."""
 
 import math
 import uuid
@@ -79,7 +79,7 @@ def get_workload(workload_id: str) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/metrics")
-@operation("Read measurements of a workload", permission=Permission.VIEW, query=MeasurementsQuerySchema)
+@operation("Read metrics of a workload", permission=Permission.VIEW, query=MeasurementsQuerySchema)
 def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
     if query["start"] >= query["end"]:
         raise BadSpec("must be before end", field="start")
@@ -118,7 +118,7 @@ def list_history(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/pods")
-@operation("List the pods of a workload: its nodes", permission=Permission.VIEW, query=EventsQuerySchema)
+@operation("List the pods of a workload, one per node", permission=Permission.VIEW, query=EventsQuerySchema)
 def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
@@ -129,7 +129,7 @@ def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 def _newest(session: Session, workload: str, query: dict[str, Any]) -> tuple[list[JobEvent], dict[str, int]]:
-    """Some of its events, the newest first, and where those before them begin."""
+    """A page of its events, the newest first, and the offset of the next page."""
     job = lookup.find(session, workload).job
     # The numbers of a job's events have no gaps, so the last one is their count.
     last = job.event_seq - query["offset"]
